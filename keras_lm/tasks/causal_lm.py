@@ -32,8 +32,10 @@ class CausalLM(PretrainingTask):
     beside packed windows replace the default ones; -100 is ignored by the loss.
 
     If the tokenizer has bos and eos tokens, `fit` puts each text between them, and `score` starts
-    each text with bos. Prompts get neither, but an empty one becomes the bos token. If a prompt is
-    too long for the backbone, its last `max_sequence_length - max_new_tokens` tokens are kept.
+    each text with bos. So does a prompt, unless the tokenizer's files or the model say what stands
+    before a text and it is not bos (`begins_prompts`): published GPT-2s read prompts as they are,
+    an empty one as the bos token. If a prompt is too long for the backbone, its last
+    `max_sequence_length - max_new_tokens` tokens are kept.
 
     Args:
         backbone: one that reads from left to right, such as `keras_lm.models.GPT2Backbone`.
@@ -359,15 +361,16 @@ class CausalLM(PretrainingTask):
         )
 
     def prompt_ids(self, prompt, tokenize=None):
-        """Return the ragged tokens (B, None) of prompts (B,); the bos token for an empty one."""
+        """Return the ragged tokens (B, None) of prompts (B,); an empty one begins with bos."""
         ids = (tokenize or self.tokenize)(prompt)
         bos = self._ids_of("bos")
-        is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+        is_begun = (ids.row_lengths() == 0) | self.begins_prompts
         if bos.shape[0] == 0:
-            require(is_empty == 0, NO_BOS)
+            require(~is_begun, NO_BOS)
             return ids
-        begin = tf.repeat(bos, tf.reduce_sum(is_empty))
-        return tf.concat([tf.RaggedTensor.from_row_lengths(begin, is_empty), ids], axis=1)
+        number = tf.cast(is_begun, tf.int64)
+        begin = tf.repeat(bos, tf.reduce_sum(number))
+        return tf.concat([tf.RaggedTensor.from_row_lengths(begin, number), ids], axis=1)
 
     def continue_prompts(self, prompt, stop_strings=(), tokenize=None, **arguments):
         """Continue prompts (B,) of text; for the other arguments see `continue_ids`.
@@ -448,6 +451,15 @@ class CausalLM(PretrainingTask):
         """Return a list with the id of `"bos"` or `"eos"`, empty if there is none."""
         ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
         return [self.tokenizer.token_to_id(ends[role])] if role in ends else []
+
+    @property
+    def begins_prompts(self):
+        """Whether prompts begin with the bos token, as the texts of `fit` do."""
+        bos, tokenizer = self.end_ids("bos"), self.tokenizer
+        template = None if tokenizer is None else self.backbone.template_for(tokenizer)
+        if not bos or (tokenizer.template is None and not template.special_tokens):
+            return bool(bos)  # nothing else is said
+        return [template.ids("single", tokenizer)[0][0]] == bos
 
     def _ids_of(self, role):
         return tf.constant(self.end_ids(role), tf.int32)

@@ -159,6 +159,8 @@ def read_folder(folder, end, who):
     settings = {} if end else _byte_level_settings(files)
     settings |= _special_tokens(files, vocabulary, path)
     settings["template"] = files.template()
+    if settings["template"] is None and "cls_token" not in settings:  # GPT-2's
+        settings["template"] = published_files.NOTHING
     return vocabulary, merges, settings
 
 

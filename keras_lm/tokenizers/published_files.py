@@ -11,14 +11,14 @@ from keras_lm.registry import TOKENIZERS
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
 _T5 = ("$A:0 </s>:0", "$A:0 </s>:0 $B:0 </s>:0")
-_NOTHING = ("$A:0", "$A:0 $B:0")
+NOTHING = ("$A:0", "$A:0 $B:0")
 # Hugging Face's classes, without "Fast" → our class, and the template around texts. None is the
 # model's own: XLNet's has segments that others lack.
 CLASSES = {
     "BertTokenizer": ("WordPieceTokenizer", _BERT),
     "DistilBertTokenizer": ("WordPieceTokenizer", _BERT),
     "ElectraTokenizer": ("WordPieceTokenizer", _BERT),
-    "GPT2Tokenizer": ("BytePairTokenizer", _NOTHING),
+    "GPT2Tokenizer": ("BytePairTokenizer", NOTHING),
     "RobertaTokenizer": ("BytePairTokenizer", _ROBERTA),
     "BartTokenizer": ("BytePairTokenizer", _ROBERTA),
     "LongformerTokenizer": ("BytePairTokenizer", _ROBERTA),
@@ -361,4 +361,4 @@ class TokenizerFolder:
                 second = f"$B:1 {last}:1" if is_bert else f"{last}:0 $B:0 {last}:0"
                 single = f"{first}:0 $A:0 {last}:0"
                 return single, f"{single} {second}"
-        return _NOTHING
+        return NOTHING

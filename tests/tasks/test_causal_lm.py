@@ -1,6 +1,8 @@
 """Continuing, scoring and learning texts, on a GPT-2 of two blocks."""
 
 import itertools
+import json
+import shutil
 
 import keras
 import numpy as np
@@ -12,7 +14,7 @@ from keras_lm.generation.logits import BANNED
 from keras_lm.models import GPT2Backbone, GPT3Backbone, GPTBackbone, GPTNeoBackbone
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks import CausalLM
-from keras_lm.tokenizers import BytePairTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, WordTokenizer
 
 WINDOW = 40
 PROMPTS = ["Hello world", "", "a prompt of many more words than the others have", "x"]
@@ -141,6 +143,46 @@ def test_an_empty_prompt_begins_at_bos(task):
     ids, _ = task.continue_ids(tf.ragged.constant([[bos]]), max_new_tokens=5)
     text = task.tokenizer.detokenize(ids).numpy()[0].decode()
     assert task.generate("", max_new_tokens=5) == [text]
+
+
+def own_letters(template=None):
+    return BytePairTokenizer(LETTERS, [], unknown_token="<unk>", template=template, **ENDS)
+
+
+def own_words(**ends):
+    return WordTokenizer(["<unk>", "<s>", "</s>", "a", "film"], "<unk>", **ends)
+
+
+LETTERS = ["<unk>", "<s>", "</s>", "a", "b"]
+ENDS = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "begins"),
+    [
+        (own_words(**ENDS), True),
+        (own_words(eos_token="</s>"), False),  # there is none
+        (own_letters(), True),
+        (own_letters(("$A:0", "$A:0 $B:0")), False),
+        (own_letters(("<s>:0 $A:0", "<s>:0 $A:0 $B:0")), True),
+    ],
+)
+def test_prompts_begin_as_texts_do_unless_files_say_otherwise(tokenizer, begins):
+    task = CausalLM(make_backbone(len(tokenizer.vocabulary)), tokenizer=tokenizer)
+    ids, read = tokenizer(["a"]).to_list(), task.prompt_ids(tf.constant(["a"])).to_list()
+    assert read == ([[tokenizer.special_id("bos"), *ids[0]]] if begins else ids)
+
+
+@pytest.mark.parametrize("files", ["vocab.json merges.txt", "vocab.json merges.txt roles"])
+def test_a_published_gpt2_reads_prompts_as_they_are(goldens, tmp_path, files):
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(goldens("tokenizers") / "bytebpe-gpt2" / name, tmp_path)
+    if "roles" in files:
+        config = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = BytePairTokenizer.from_files(tmp_path)
+    task = CausalLM(make_backbone(tokenizer.vocabulary_size), tokenizer=tokenizer)
+    assert task.prompt_ids(tf.constant(["x y"])).to_list() == tokenizer(["x y"]).to_list()
 
 
 @pytest.mark.parametrize("prompt", [b"\xff\xfea", "\ud800a", b"caf\xc3"])
@@ -402,6 +444,17 @@ def test_it_learns_texts_and_says_them(tokenizer):
     perplexity = history.history["perplexity"]
     assert perplexity[-1] < 2 < perplexity[0]
     assert task.generate("") == ["The cat sat on the mat"]  # and ends by itself
+
+
+@pytest.mark.slow
+def test_a_small_network_of_ones_own_continues_a_prompt():
+    tokenizer = own_words(**ENDS)
+    backbone = make_backbone(len(tokenizer.vocabulary))
+    task = CausalLM(backbone, tokenizer=tokenizer)
+    task.compile(optimizer=keras.optimizers.Adam(0.02))
+    task.fit(["a film film a a film"] * 8, epochs=30, verbose=0)
+    prompts = ["", "a", "a film", "a film film a"]
+    assert task.generate(prompts) == ["a film film a a film"[len(p) :].strip() for p in prompts]
 
 
 def test_a_preset_holds_all_of_it(task, tmp_path):
