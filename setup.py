@@ -59,6 +59,9 @@ BEAM = ["apache-beam>=2.77,<3"]
 # The alignment of clusters in the scores of coreference.
 COREFERENCE = ["scipy>=1.10"]
 
+# The lemmas by which concepts are recognised in texts.
+KNOWLEDGE = ["simplemma>=1.1"]
+
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"]
 
 TEST = [
@@ -66,6 +69,7 @@ TEST = [
     *COREFERENCE,
     *DEMO,
     *DOCS,
+    *KNOWLEDGE,
     *TRANSLATION,
     *VOCAB,
     "hypothesis>=6.100",
@@ -107,6 +111,7 @@ setup(
         "sklearn": SKLEARN,
         "demo": DEMO,
         "coreference": COREFERENCE,
+        "knowledge": KNOWLEDGE,
         "plot": PLOT,
         "translation": TRANSLATION,
         "vocab": VOCAB,

@@ -10,6 +10,7 @@ EXTRAS = {
     "sacrebleu": "translation",
     "scipy": "coreference",
     "sentencepiece": "vocab",
+    "simplemma": "knowledge",
     "sklearn": "sklearn",
     "starlette": "serving",
     "tokenizers": "vocab",

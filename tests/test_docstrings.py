@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 SECTION = re.compile(r"^Example:\n((?:\n| .*\n)+)", re.M)
-RUN = ("models", "layers", "packers")
+RUN = ("models", "layers", "packers", "knowledge")
 
 # What an example needs and nobody has lying about.
 SKIPPED = {
@@ -145,9 +145,10 @@ def to_run():
 
 @pytest.mark.eager
 @pytest.mark.parametrize("name", to_run())
-def test_example_runs(name):
+def test_example_runs(name, tmp_path, monkeypatch):
     if name in SKIPPED:
         pytest.skip(SKIPPED[name])
+    monkeypatch.chdir(tmp_path)  # some write files
     parts = name.split(".")
     module = importlib.import_module(f"keras_lm.{parts[0]}.{parts[1]}")
     names = names_in_scope() | {parts[2]: getattr(module, parts[2])}

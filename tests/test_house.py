@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[1]
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
 version registry files published elements optional
-litert plain standard_error
+litert plain standard_error knowledge
 converters
 presets
 layers
@@ -37,7 +37,7 @@ FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part i
 
 # Layers, models and objectives are made of `keras.ops`, and run on Keras's other backends too;
 # files of data are read by commands that start before TensorFlow is there.
-WITHOUT_TENSORFLOW = ("layers", "models", "objectives", "published")
+WITHOUT_TENSORFLOW = ("layers", "models", "objectives", "published", "knowledge")
 WITH_TENSORFLOW = "layers.tensorflow"
 
 # One thing on two floors: the only modules that share a name.

@@ -32,6 +32,7 @@ SECTIONS = {
         "inspect": "inspect",
         "models": "inspect",
         "vocab": "vocab",
+        "knowledge": "knowledge",
         "prepare": "prepare",
         "pretrain": "pretrain",
         "launch": "workers",

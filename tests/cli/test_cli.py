@@ -19,7 +19,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
-    *("translate", "features", "distill", "inspect", "models", "vocab", "prepare"),
+    *("translate", "features", "distill", "inspect", "models", "vocab", "knowledge", "prepare"),
     *("pretrain", "launch"),
 ]
 

@@ -1,0 +1,74 @@
+"""Which concepts of a graph a text speaks of."""
+
+import functools
+
+from keras_lm.knowledge.lemmas import lemmas_of
+from keras_lm.knowledge.stop_words import STOP_WORDS
+
+LONGEST = 4  # words of a concept
+MOST = 3  # concepts with the same lemmas
+
+
+class Concepts:
+    """The concepts of questions and of their answers, found by the lemmas of one to four words.
+
+    Of several concepts with the same lemmas, the one that is spelt as these is taken, else the
+    three with the shortest names. Single stop words are none.
+
+    Args:
+        store: `ConceptStore`.
+
+    Raises:
+        ImportError: if `simplemma` is missing; the message has the command that installs it.
+
+    Example:
+
+        edges = [("ice", 11, "slippery", 1.0), ("slippery", 4, "fall", 2.0)]
+        store = keras_lm.knowledge.ConceptStore.build(edges, "winter")
+        found = keras_lm.knowledge.Concepts(store).of("She fell on the ice.")
+        [store.name(concept) for concept in found]  # ["fall", "ice"]
+
+    Source: Lin et al. 2019, https://arxiv.org/abs/1909.02151, section 3.1; INK-USC/KagNet,
+    `grounding`, which takes the lemmas of spaCy's tagger. simplemma's know no parts of speech.
+    """
+
+    def __init__(self, store):
+        self.store = store
+        self._found = functools.lru_cache(maxsize=2**16)(self._find)
+
+    def of(self, text, besides=""):
+        """Return the numbers of the concepts of a text, in their order, each once.
+
+        Args:
+            text: str.
+            besides: str. Spans that share a word with it are left out, such as the answer's in its
+                question.
+        """
+        words, other = lemmas_of(text), set(lemmas_of(besides))
+        found = []
+        for start in range(len(words)):
+            for end in range(start + 1, min(start + LONGEST, len(words)) + 1):
+                if other.isdisjoint(words[start:end]):
+                    found += self._found("_".join(words[start:end]))
+        found = list(dict.fromkeys(found))
+        names = {self.store.name(concept) for concept in found}
+        return [concept for concept in found if not self._is_derived(concept, names)]
+
+    def _find(self, key):
+        if key in STOP_WORDS:
+            return ()
+        concepts = self.store.find_key(key)[:MOST]
+        plain = [concept for concept in concepts if self.store.name(concept) == key]
+        return tuple(plain or concepts)
+
+    def _is_derived(self, concept, names):
+        """Whether it is a concept of the text with `er` or `e` at its end: its lemma was wrong."""
+        name = self.store.name(concept)
+        return (name.endswith("er") and name[:-2] in names) or (
+            name.endswith("e") and name[:-1] in names
+        )
+
+    def of_choice(self, question, answer):
+        """Return the concepts of a question, without those of the answer's words, and of it."""
+        answers = self.of(answer)
+        return [one for one in self.of(question, answer) if one not in answers], answers

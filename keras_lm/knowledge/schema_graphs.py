@@ -1,0 +1,251 @@
+"""The graph between the concepts of a question and of an answer, and the form in which it travels.
+
+Shapes: G nodes, E edges, P pairs of concepts, Q paths, T concepts of the longest path.
+"""
+
+import base64
+import itertools
+import sqlite3
+import threading
+
+import numpy as np
+
+from keras_lm.files import as_path
+from keras_lm.knowledge.concept_store import ConceptStore
+from keras_lm.knowledge.concepts import Concepts
+from keras_lm.knowledge.paths import PathFinder
+from keras_lm.knowledge.trans_e import TransE
+
+# The parts of a graph, as they are packed: name → numbers per row; None is T.
+WIDTHS = {
+    "node_concepts": 1,
+    "edges": 2,
+    "pair_concepts": 2,
+    "pair_nodes": 2,
+    "path_pairs": 1,
+    "path_nodes": None,
+    "path_relations": None,
+}
+
+
+class SchemaGraphs:
+    """Find the graph between the concepts of a question and those of an answer.
+
+    Its nodes are the concepts on the paths between each of the question's and each of the answer's;
+    its edges are those of the paths, and those among the concepts of either side. If there is no
+    path at all, each pair is an edge.
+
+    Args:
+        store: `ConceptStore`, or the path of one.
+        trans_e: `TransE`, the path of one, or None; see `PathFinder`.
+        cache: path of a file (SQLite) in which found paths are kept, for later calls, other texts
+            and other processes; None for none.
+        max_hops, max_paths, max_neighbors, threshold: see `PathFinder`.
+
+    Raises:
+        FileNotFoundError, ImportError, ValueError: see `ConceptStore`, `Concepts`, `PathFinder`.
+
+    Example:
+
+        edges = [("ice", 11, "slippery", 1.0), ("slippery", 4, "fall", 2.0)]
+        store = keras_lm.knowledge.ConceptStore.build(edges, "winter")
+        graphs = keras_lm.knowledge.SchemaGraphs(store, max_hops=2)
+        graph = graphs.find("What can one do on ice?", "fall")
+        graph["path_concepts"].tolist()  # [[2, 3, 1]]
+        keras_lm.models.join_graphs([graph])["edges"].shape  # (4, 2)
+
+    Source: Lin et al. 2019, https://arxiv.org/abs/1909.02151, section 3; INK-USC/KagNet,
+    `graph_generation/graph_gen.py`, the plain graph.
+    """
+
+    def __init__(self, store, trans_e=None, cache=None, **search):
+        self.store = store if isinstance(store, ConceptStore) else ConceptStore(store)
+        if trans_e is not None and not isinstance(trans_e, TransE):
+            trans_e = TransE.load(trans_e)
+        self.finder = PathFinder(self.store, trans_e, **search)
+        self.search = search
+        self.concepts = Concepts(self.store)
+        self.path_length = self.finder.max_hops + 1  # T
+        self._cache = None if cache is None else _Cache(cache, self._settings())
+
+    def _settings(self):
+        finder, trans_e = self.finder, self.finder.trans_e
+        pruned = "" if trans_e is None else f"{finder.threshold} {trans_e.entities.sum():.6f}"
+        return (
+            f"{self.store.fingerprint} {finder.max_hops} {finder.max_paths} "
+            f"{finder.max_neighbors} {pruned}"
+        )
+
+    def find(self, question, answer):
+        """Return the graph of a question and an answer, strings: a dict, see `join_graphs`."""
+        return self.between(*self.concepts.of_choice(question, answer))
+
+    def between(self, questions, answers):
+        """Return the graph between two lists of concepts."""
+        pairs = [(question, answer) for question in questions for answer in answers]
+        of_pairs, paths = [], []
+        for number, pair in enumerate(pairs):
+            found = self._paths(*pair)
+            of_pairs += [number] * len(found)
+            paths += found
+        edges = {edge for path in paths for edge in itertools.pairwise(path)}
+        for concepts in (questions, answers):
+            edges |= {
+                edge
+                for edge in itertools.combinations(concepts, 2)
+                if self.store.relations_between(*edge)
+            }
+        edges = edges if paths else edges | set(pairs)
+        nodes = sorted({concept for edge in edges for concept in edge})
+        number = {concept: row for row, concept in enumerate(nodes)}
+        both = {(number[a], number[b]) for a, b in edges} | {
+            (number[b], number[a]) for a, b in edges
+        }
+        length = self.path_length
+
+        def filled(rows, end):
+            return _ints([[*row, *[end] * (length - len(row))] for row in rows], length)
+
+        return {
+            "node_concepts": _ints(nodes),
+            "edges": _ints(sorted(both), 2),
+            "pair_concepts": _ints(pairs, 2),
+            "pair_nodes": _ints([[number.get(c, -1) for c in pair] for pair in pairs], 2),
+            "path_pairs": _ints(of_pairs),
+            "path_concepts": filled(paths, 0),
+            "path_nodes": filled([[number[c] for c in path] for path in paths], -1),
+            "path_relations": filled([self.finder.relations(path) for path in paths], 0),
+        }
+
+    def _paths(self, concept, other):
+        if self._cache is None:
+            return self.finder.find(concept, other)
+        found = self._cache.get(concept, other)
+        if found is None:
+            found = self.finder.find(concept, other)
+            self._cache.put(concept, other, found)
+        return found
+
+    def pack(self, questions, choices):
+        """Return the graphs of questions and their choices, packed: a list of str for each.
+
+        Args:
+            questions: list of str.
+            choices: a list of str for each.
+        """
+        return [
+            [pack_graph(self.find(question, choice)) if choice else "" for choice in row]
+            for question, row in zip(questions, choices, strict=True)
+        ]
+
+    def describe(self, graph, pair_attention, path_attention):
+        """Return what a graph holds in words, with the attention of each part, sorted by it.
+
+        Args:
+            graph: dict, see `find`.
+            pair_attention: (P,).
+            path_attention: (Q,).
+
+        Returns:
+            list of dicts: `question` and `answer`, names of concepts, `attention`, and `paths`, a
+            list of dicts of `concepts`, `relations` and `attention`.
+        """
+        store, pairs = self.store, []
+        for pair, (question, answer) in enumerate(graph["pair_concepts"].tolist()):
+            paths = []
+            for row in np.flatnonzero(graph["path_pairs"] == pair):
+                concepts = [c for c in graph["path_concepts"][row].tolist() if c]
+                relations = [r for r in graph["path_relations"][row].tolist() if r]
+                paths.append(
+                    {
+                        "concepts": [store.name(concept) for concept in concepts],
+                        "relations": [store.relation_name(relation) for relation in relations],
+                        "attention": float(path_attention[row]),
+                    }
+                )
+            pairs.append(
+                {
+                    "question": store.name(question),
+                    "answer": store.name(answer),
+                    "attention": float(pair_attention[pair]),
+                    "paths": sorted(paths, key=lambda path: -path["attention"]),
+                }
+            )
+        return sorted(pairs, key=lambda pair: -pair["attention"])
+
+
+def pack_graph(graph):
+    """Return a graph as a string, to travel beside a text: base64 of its numbers, int32.
+
+    The first five are T and the numbers of nodes, edges, pairs and paths. The concepts of paths are
+    those of their nodes.
+
+    Args:
+        graph: dict, see `keras_lm.models.join_graphs`.
+
+    Example:
+
+        graph = {
+            "node_concepts": [7, 9],
+            "edges": [[0, 1]],
+            "pair_concepts": [[7, 9]],
+            "pair_nodes": [[0, 1]],
+            "path_pairs": [0],
+            "path_nodes": [[0, 1]],
+            "path_relations": [[3, 0]],
+        }
+        keras_lm.knowledge.pack_graph(graph)[:8]  # "AgAAAAIA"
+    """
+    parts = {name: np.asarray(graph[name], "<i4") for name in WIDTHS}
+    length = parts["path_nodes"].shape[1] if parts["path_nodes"].ndim == 2 else 1
+    sizes = [len(parts[name]) for name in ("node_concepts", "edges", "pair_nodes", "path_pairs")]
+    flat = [np.array([length, *sizes], "<i4"), *(part.reshape(-1) for part in parts.values())]
+    return base64.urlsafe_b64encode(np.concatenate(flat).tobytes()).decode().rstrip("=")
+
+
+def _ints(rows, width=None):
+    return np.array(rows, "int32").reshape(-1, *([] if width is None else [width]))
+
+
+class _Cache:
+    """Paths between pairs of concepts in a file; several processes may use it."""
+
+    def __init__(self, path, settings):
+        self._settings = settings
+        self._lock = threading.Lock()
+        path = as_path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False)
+        try:
+            with self._connection as connection:
+                connection.execute(
+                    "create table if not exists paths (settings text, concept integer, "
+                    "other integer, found blob, primary key (settings, concept, other)) "
+                    "without rowid"
+                )
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"cache={str(path)!r} is no cache of paths: {error}.") from error
+
+    def get(self, concept, other):
+        """Return the kept paths, or None."""
+        with self._lock:
+            row = self._connection.execute(
+                "select found from paths where settings = ? and concept = ? and other = ?",
+                (self._settings, concept, other),
+            ).fetchone()
+        if row is None:
+            return None
+        flat, paths = np.frombuffer(row[0], "<i4").tolist(), []
+        while flat:
+            size = flat[0]
+            paths.append(tuple(flat[1 : size + 1]))
+            flat = flat[size + 1 :]
+        return paths
+
+    def put(self, concept, other, paths):
+        flat = [number for path in paths for number in (len(path), *path)]
+        with self._lock, self._connection as connection:
+            connection.execute(
+                "insert or replace into paths values (?, ?, ?, ?)",
+                (self._settings, concept, other, np.array(flat, "<i4").tobytes()),
+            )

@@ -1,0 +1,139 @@
+"""Concepts of texts, paths between them, and the graphs that these make."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from keras_lm.knowledge import Concepts, ConceptStore, PathFinder, SchemaGraphs, TransE
+from keras_lm.models import join_graphs
+
+
+def names(store, concepts):
+    return [store.name(concept) for concept in concepts]
+
+
+def test_concepts_are_found_by_lemmas(store):
+    concepts = Concepts(store)
+    assert names(store, concepts.of("She FELL on slippery Ice!")) == ["fall", "slippery", "ice"]
+    # Spans overlap; a stop word is none, even if it is all there is.
+    assert names(store, concepts.of("two ice creams")) == ["ice", "ice_cream"]
+    assert concepts.of("") == concepts.of("the of, 42 — 雪") == []
+    question, answer = concepts.of_choice("Does ice make you sing songs?", "a song")
+    assert (names(store, question), names(store, answer)) == (["ice", "sing"], ["song"])
+
+
+def test_shortest_names_of_the_same_lemmas(tmp_path):
+    edges = [(name, 1, "run", 1.0) for name in ("walks", "walking", "walked", "walk_s")]
+    store = ConceptStore.build(edges, tmp_path / "store")
+    found = names(store, Concepts(store).of("they walk"))
+    assert found == ["walks", "walked", "walking"]  # at most three
+    store = ConceptStore.build([*edges, ("walk", 1, "run", 1.0)], tmp_path / "store")
+    assert names(store, Concepts(store).of("they walk")) == ["walk"]
+
+
+def paths_by_name(store, finder, *ends):
+    return [tuple(names(store, path)) for path in finder.find(*map(store.find, ends))]
+
+
+def test_paths_are_found_from_both_ends(store):
+    finder = PathFinder(store)
+    expected = {
+        ("ice", "slippery"): [("ice", "slippery")],
+        ("fall", "ice"): [("fall", "slippery", "ice")],
+        ("ice", "injury"): [("ice", "slippery", "fall", "injury")],
+        ("hospital", "ice"): [("hospital", "injury", "fall", "slippery", "ice")],
+        ("snow", "hospital"): [],  # five edges
+        ("ice", "snow"): [("ice", "snow"), ("ice", "cold", "snow")],  # a cycle ends
+        ("ice", "sport"): [],  # HasContext is not followed
+        ("ice", "song"): [],
+    }
+    for ends, paths in expected.items():
+        assert paths_by_name(store, finder, *ends) == paths
+    assert finder.find(store.find("ice"), store.find("ice")) == finder.find(0, 3) == []
+    assert paths_by_name(store, PathFinder(store, max_hops=3), "hospital", "ice") == []
+    assert paths_by_name(store, PathFinder(store, max_paths=1), "ice", "snow") == [("ice", "snow")]
+    (path,) = finder.find(store.find("fall"), store.find("ice"))
+    kinds = [store.relation_name(kind) for kind in finder.relations(path)]
+    assert kinds == ["-Causes", "-HasProperty"]
+
+
+def test_all_paths_of_a_random_graph(tmp_path):
+    draws = np.random.default_rng(0)
+    edges = {tuple(sorted(draws.choice(14, 2, replace=False).tolist())) for _ in range(24)}
+    letters = "abcdefghijklmn"
+    store = ConceptStore.build([(letters[a], 1, letters[b], 1.0) for a, b in edges], tmp_path / "s")
+    near = {a: {b for edge in edges for b in edge if a in edge and b != a} for a in range(14)}
+    finder = PathFinder(store, max_paths=10_000)
+    for start, end in itertools.permutations(range(14), 2):
+        expected, ways = set(), [(start,)]
+        for _ in range(4):
+            ways = [(*way, one) for way in ways for one in near[way[-1]] if one not in way]
+            expected |= {way for way in ways if way[-1] == end}
+        found = paths_by_name(store, finder, letters[start], letters[end])
+        assert [len(path) for path in found] == sorted(map(len, found))
+        assert {tuple(map(letters.index, path)) for path in found} == expected
+        assert len(found) == len(expected)
+
+
+def test_a_hub_does_not_explode(tmp_path):
+    def name(number):
+        return "".join(chr(97 + (number // 26**place) % 26) for place in range(4))
+
+    edges = [("hub", 1, f"x_{name(i)}", 1.0) for i in range(50_000)]
+    edges += [("center", 1, f"x_{name(i)}", 1.0) for i in range(50_000)]
+    edges += [("far", 1, "near", 1.0), ("near", 1, f"x_{name(7)}", 5.0)]
+    store = ConceptStore.build(edges, tmp_path / "store")
+    finder = PathFinder(store)
+    start = time.process_time()
+    assert len(paths_by_name(store, finder, "hub", "center")) == 100
+    assert paths_by_name(store, finder, "hub", "far") == [("hub", f"x_{name(7)}", "near", "far")]
+    found = paths_by_name(store, finder, f"x_{name(1)}", f"x_{name(2)}")
+    assert len(found) == 100 and len(found[1]) == 3
+    assert time.process_time() - start < 5
+
+
+def test_unlikely_paths_are_pruned(store):
+    trans_e = TransE(store.num_concepts, len(store.relations) + 1, dim=8)
+    finder = PathFinder(store, trans_e, threshold=0)
+    ends = store.find("ice"), store.find("snow")
+    scores = [finder.score(path) for path in finder.find(*ends)]
+    assert len(scores) == 2 and all(0 <= score <= 1 for score in scores)
+    direct = store.relations_between(*ends)  # both are inverse
+    triples = [(ends[1], kind - 17, ends[0]) for kind in direct]
+    assert scores[0] == pytest.approx(trans_e.scores(triples).max())
+    between = PathFinder(store, trans_e, threshold=sum(scores) / 2).find(*ends)
+    assert between == [finder.find(*ends)[int(np.argmax(scores))]]
+    with pytest.raises(ValueError, match=r"trans_e has \(3, 1\) entities and relations, and the"):
+        PathFinder(store, TransE(3, 1))
+
+
+def test_a_graph_of_a_question_and_an_answer(store, tmp_path):
+    graphs = SchemaGraphs(store, max_hops=2, cache=tmp_path / "paths.sqlite")
+    graph = graphs.find("Is snow and cold ice here?", "Fall.")
+    assert names(store, graph["node_concepts"]) == ["cold", "fall", "ice", "slippery", "snow"]
+    pairs = [tuple(names(store, pair)) for pair in graph["pair_concepts"]]
+    assert pairs == [("snow", "fall"), ("cold", "fall"), ("ice", "fall")]
+    assert graph["path_pairs"].tolist() == [2]
+    assert names(store, graph["path_concepts"][0]) == ["ice", "slippery", "fall"]
+    kinds = graph["path_relations"][0].tolist()
+    assert [store.relation_name(kind) for kind in kinds[:2]] == ["HasProperty", "Causes"]
+    assert kinds[2] == 0
+    edges = {tuple(names(store, graph["node_concepts"][list(edge)])) for edge in graph["edges"]}
+    wanted = [("ice", "slippery"), ("slippery", "fall"), ("cold", "ice"), ("cold", "snow")]
+    wanted += [("ice", "snow")]
+    assert edges == {*wanted, *((b, a) for a, b in wanted)}
+    # A choice without a concept, one without a path to the question, and what was found before.
+    nothing, apart = graphs.find("cold ice", "42"), graphs.find("ice", "song")
+    assert len(nothing["pair_concepts"]) == 0 and len(nothing["node_concepts"]) == 2
+    assert len(apart["path_pairs"]) == 0 and len(apart["edges"]) == 2  # the pair is an edge
+    again = SchemaGraphs(store, max_hops=2, cache=tmp_path / "paths.sqlite")
+    again.finder.find = None  # is not asked
+    for name, value in again.find("Is snow and cold ice here?", "Fall.").items():
+        np.testing.assert_array_equal(value, graph[name])
+    joined = join_graphs([graph, nothing, apart])
+    assert joined["path_concepts"].shape == (1, 3)
+    (tmp_path / "other").write_text("no cache of paths, but some text of more bytes" * 50)
+    with pytest.raises(ValueError, match="is no cache of paths"):
+        SchemaGraphs(store, cache=tmp_path / "other")
