@@ -5,6 +5,7 @@ from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.gpt import GPTTokenizer
 from keras_lm.tokenizers.marian import MarianTokenizer
 from keras_lm.tokenizers.moses_words import TransformerXLTokenizer
+from keras_lm.tokenizers.raw_bytes import ByteTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.subwords import SubwordTokenizer
 from keras_lm.tokenizers.tokenizer import Tokenizer
@@ -14,6 +15,7 @@ from keras_lm.tokenizers.words import WordTokenizer
 
 __all__ = [
     "BytePairTokenizer",
+    "ByteTokenizer",
     "CharacterTokenizer",
     "GPTTokenizer",
     "MarianTokenizer",

@@ -29,7 +29,11 @@ CLASSES = {
     "OpenAIGPTTokenizer": ("GPTTokenizer", None),
     "MarianTokenizer": ("MarianTokenizer", None),
     "TransfoXLTokenizer": ("TransformerXLTokenizer", None),
+    "ReformerTokenizer": ("SentencePieceTokenizer", _NOTHING),
+    "ByT5Tokenizer": ("ByteTokenizer", _T5),
 }
+# Networks that are published for bytes, with no vocabulary: by their `model_type`, how many ids.
+READ_BYTES = {"reformer": 258}
 UNUSED = re.compile(r"<unused id \d+>")
 MOST_IDS = 2**20
 # Classes that leave it to a tokenizer.json.
@@ -232,7 +236,15 @@ def kind_of(folder, usual):
         )
     kinds = [kind for kind, cls in TOKENIZERS.items() if cls.PUBLISHED_FILES]
     kinds = [usual, *kinds] if usual in kinds else []
-    return next((kind for kind in kinds if _holds(folder, kind)), usual)
+    found = next((kind for kind in kinds if _holds(folder, kind)), None)
+    return found or ("ByteTokenizer" if reads_bytes(folder) else usual)
+
+
+def reads_bytes(folder):
+    """Whether a folder's config.json is that of a network that is published for bytes."""
+    config = read_json(folder, "config.json")
+    number = READ_BYTES.get(str(config.get("model_type")))
+    return number is not None and config.get("vocab_size") == number
 
 
 def _holds(folder, kind):

@@ -68,6 +68,7 @@ FAMILIES = {
         "bos_token": "<s>",
         "eos_token": "</s>",
     },
+    "reformer": {"bos_token": None, "eos_token": "</s>"},  # its texts begin with no token
 }
 # How files state the family: by class, by type of model, or by the name of a configuration.
 CLASSES = {
@@ -75,8 +76,15 @@ CLASSES = {
     "XLNetTokenizer": "xlnet",
     "T5Tokenizer": "t5",
     "XLMRobertaTokenizer": "xlm_roberta",
+    "ReformerTokenizer": "reformer",
 }
-MODEL_TYPES = {"albert": "albert", "xlnet": "xlnet", "t5": "t5", "xlm-roberta": "xlm_roberta"}
+MODEL_TYPES = {
+    "albert": "albert",
+    "xlnet": "xlnet",
+    "t5": "t5",
+    "xlm-roberta": "xlm_roberta",
+    "reformer": "reformer",
+}
 KERAS_HUB = {"T5Backbone": "t5", "XLMRobertaBackbone": "xlm_roberta"}
 TF1_CONFIGS = {
     "albert_config.json": "albert",

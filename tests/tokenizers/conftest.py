@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_lm.tokenizers import (
     BytePairTokenizer,
+    ByteTokenizer,
     CharacterTokenizer,
     GPTTokenizer,
     MarianTokenizer,
@@ -74,6 +75,7 @@ MADE = {
     "words": make_words,
     "subwords": make_subwords,
     "characters": lambda folder: CharacterTokenizer(20),
+    "bytes": lambda folder: ByteTokenizer(),
     "marian": make_marian,
     "transformer-xl": lambda folder: TransformerXLTokenizer.from_files(folder / "transformer-xl"),
 }

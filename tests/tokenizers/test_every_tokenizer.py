@@ -15,10 +15,12 @@ from keras_lm.tokenizers import Tokenizer
 WITH_OFFSETS = (
     *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),
     *("sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet", "marian"),
+    "bytes",
 )
 KINDS = (*WITH_OFFSETS, "words", "subwords", "transformer-xl", "characters")
 SMALL = ("wordpiece-uncased", "bytebpe-gpt2", "bpe-gpt1", "sentencepiece-albert", "marian")
-DIFFERENT = (*SMALL, "words", "subwords", "transformer-xl", "characters")  # one of each kind
+# One of each kind.
+DIFFERENT = (*SMALL, "words", "subwords", "transformer-xl", "bytes", "characters")
 
 TEXTS = [
     *(
@@ -128,7 +130,7 @@ def test_long_and_many(tokenizer_of, kind):
     assert peak_megabytes(run) < 400
     rows = ids[0][: len(long)].to_list()
     assert rows == [tokenizer(text).numpy().tolist() for text in long]
-    assert rows[3] == [] or kind in ("bytebpe-gpt2", "subwords")
+    assert rows[3] == [] or kind in ("bytebpe-gpt2", "subwords", "bytes")
     assert tokenizer([""] * 10_000).to_list() == [[]] * 10_000
 
 

@@ -1,0 +1,144 @@
+"""Bytes: a token for each byte of UTF-8, as ByT5 and character models of tensor2tensor read."""
+
+import os
+
+import tensorflow as tf
+
+from keras_lm.tokenizers import lite_operations, published_files, strings
+from keras_lm.tokenizers.characters import BYTES
+from keras_lm.tokenizers.sentence_piece_steps import tokenize_parts
+from keras_lm.tokenizers.strings import bytes_of, valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
+
+BYT5 = {
+    "first_tokens": ["<pad>", "</s>", "<unk>"],
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unknown_token": "<unk>",
+}
+EXTRA_IDS = 125  # of ByT5, if its files do not say
+
+
+class ByteTokenizer(Tokenizer):
+    """Bytes, in the graph: a text is its UTF-8, a token for each byte.
+
+    There is no vocabulary file: byte b has the id b plus the number of `first_tokens`. Invalid
+    UTF-8 becomes U+FFFD first, and again in what `detokenize` returns.
+
+    Args:
+        first_tokens: list of str, the special tokens before the bytes. The default is
+            tensor2tensor's, so byte b has the id b + 2.
+        pad_token, eos_token, unknown_token: str, or None if there is none.
+        additional_special_tokens: list of str, special tokens after the bytes, such as ByT5's
+            `<extra_id_0>`.
+        template: see `Tokenizer`.
+
+    Raises:
+        ValueError: as `Tokenizer`.
+
+    Example:
+
+        tokenizer = ByteTokenizer()
+        ids = tokenizer(["hé"])      # [[106, 197, 171]]
+        tokenizer.detokenize(ids)    # [b"h\\xc3\\xa9"]
+
+    Source: tensorflow/tensor2tensor, `text_encoder.py`, `ByteTextEncoder`; Xue et al. 2021, "ByT5",
+    https://arxiv.org/abs/2105.13626, section 3.1.
+    """
+
+    ROLES = ("pad", "eos", "unknown")
+
+    def __init__(
+        self,
+        first_tokens=("<pad>", "<EOS>"),
+        pad_token="<pad>",
+        eos_token="<EOS>",
+        unknown_token=None,
+        additional_special_tokens=(),
+        template=None,
+        name=None,
+    ):
+        first = strings_of("first_tokens", first_tokens)
+        more = strings_of("additional_special_tokens", additional_special_tokens)
+        last = [token for token in dict.fromkeys(more) if token not in {*first, *BYTES}]
+        roles = dict(zip(self.ROLES, (pad_token, eos_token, unknown_token)))
+        special = list(dict.fromkeys([*first, *more]))
+        super().__init__([*first, *BYTES, *last], roles, special, template, name=name)
+        self.offset = len(first)
+        with tf.init_scope():
+            spelled = [bytes([b]) for b in range(256)]
+            self._spelled = tf.constant([b""] * len(first) + spelled + [b""] * len(last))
+
+    def _tokenize(self, text, special):
+        text = valid_utf8(text)
+        if not special:
+            return self._ids(text)
+        return tokenize_parts(self, text, special, lambda parts, begins: self._ids(parts))
+
+    def _ids(self, text):
+        found = bytes_of(text)
+        return found.with_values(tf.cast(found.values, tf.int32) + self.offset)
+
+    def _tokenize_with_offsets(self, text):
+        text = valid_utf8(text)
+        ids = self._ids(text)
+        row = strings.row_ids(ids)
+        starts = tf.range(tf.size(ids.values, tf.int64)) - tf.gather(ids.row_starts(), row)
+        return ids, *strings.in_original(
+            text, ids.with_values(starts), ids.with_values(starts + 1), "byte"
+        )
+
+    def tokenize_lite(self, text):
+        """Return ragged (B, S) ids of (B,) texts like a call, with operations of LiteRT."""
+        data, row_splits = lite_operations.valid_utf8(text)
+        ids = data[: -lite_operations.TAIL] + self.offset
+        return tf.RaggedTensor.from_row_splits(ids, tf.cast(row_splits, tf.int64), validate=False)
+
+    def _detokenize(self, ids):
+        return valid_utf8(strings.join(ids.with_values(tf.gather(self._spelled, ids.values))))
+
+    def _begins_word(self, token):
+        return False
+
+    def _grown(self, entries, config):
+        return type(self)(**config)
+
+    def get_config(self):
+        config = super().get_config() | {"template": self.template}
+        first = self.vocabulary[: self.offset]
+        more = [t for t in config["additional_special_tokens"] if t not in first]
+        return config | {"first_tokens": first, "additional_special_tokens": more}
+
+    def save_assets(self, folder):
+        """Write nothing: bytes need no vocabulary file."""
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        return cls(**config)
+
+    @classmethod
+    def from_files(cls, folder, **overrides):
+        """Return the tokenizer of a published folder whose network reads bytes.
+
+        That is one whose `tokenizer_config.json` or `config.json` names ByT5's class, or one
+        without a vocabulary whose `config.json` is that of a network published for bytes.
+
+        Raises:
+            FileNotFoundError: if the folder is neither.
+            ValueError: if a file is damaged.
+        """
+        with published_files.reading(folder):
+            if published_files.stated_class(folder) == "ByT5Tokenizer":
+                config = published_files.TokenizerFolder(folder, cls.__name__)
+                number = config.config.get("extra_ids", EXTRA_IDS)
+                usual = [f"<extra_id_{i}>" for i in range(number)]
+                more = published_files.additional_tokens(config.named) or usual
+                found = BYT5 | config.special_tokens(cls.ROLES)
+                found |= {"additional_special_tokens": more, "template": config.template()}
+                return cls(**{**found, **overrides})
+            if not published_files.reads_bytes(folder):
+                raise FileNotFoundError(
+                    f"`folder` {os.fspath(folder)!r} holds no configuration of a network that "
+                    "reads bytes without a vocabulary."
+                )
+        return cls(**overrides)
