@@ -29,7 +29,7 @@ CLASSES = {
     "OpenAIGPTTokenizer": ("GPTTokenizer", None),
     "MarianTokenizer": ("MarianTokenizer", None),
     "TransfoXLTokenizer": ("TransformerXLTokenizer", None),
-    "ReformerTokenizer": ("SentencePieceTokenizer", _NOTHING),
+    "ReformerTokenizer": ("SentencePieceTokenizer", NOTHING),
     "ByT5Tokenizer": ("ByteTokenizer", _T5),
 }
 # Networks that are published for bytes, with no vocabulary: by their `model_type`, how many ids.
