@@ -448,6 +448,9 @@ class Backbone(keras.Model):
         number = self.config.get("num_segments") if "segment_ids" in self.input_fields else 1
         return template if number is None else template.within(number)
 
+    def check_tokenizer(self, tokenizer):
+        """Raise a ValueError if a tokenizer lacks what the model needs beside its vocabulary."""
+
     @property
     def vocabulary_size(self):
         """The number of token ids that the model takes."""

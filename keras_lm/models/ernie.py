@@ -37,6 +37,7 @@ from keras_lm.models.ernie_layers import (
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
+from keras_lm.packers import EntityPacker
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
 # A block of tokens alone; one that fuses them with entities; and one where entities attend, too.
@@ -145,6 +146,7 @@ class ErnieBackbone(Backbone):
     PRETRAINING_HEADS = BertBackbone.PRETRAINING_HEADS
     RANGES = {"layer_types": LayerTypes()}
     INNER = (*Backbone.INNER, "entity_hidden_states")
+    packer_class = EntityPacker
     tokenizer_class = WordPieceTokenizer
 
     def __init__(
@@ -307,6 +309,14 @@ class ErnieBackbone(Backbone):
         for path, variable in copy.weights_by_path.items():
             variable.assign(vectors if path.startswith("entity_table/") else own[path])
         return copy
+
+    def check_tokenizer(self, tokenizer):
+        rows, number = self.config["num_entities"], len(getattr(tokenizer, "entities", ()))
+        if number and number != rows:
+            raise ValueError(
+                f"tokenizer finds {number} entities, and the backbone's table has {rows} rows: "
+                "pass backbone.with_entities(vectors), of tokenizer.entities in their order."
+            )
 
     def with_layers(self, layers):
         layers = chosen_layers(self, layers)

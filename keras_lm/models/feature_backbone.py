@@ -171,6 +171,7 @@ class FeatureBackbone(Backbone):
     learning_rate = property(lambda self: self.backbone.learning_rate)
     tokenizer_class = property(lambda self: self.backbone.tokenizer_class)
     packer_class = property(lambda self: self.backbone.packer_class)
+    check_tokenizer = property(lambda self: self.backbone.check_tokenizer)
     vocabulary_size = property(lambda self: self.backbone.vocabulary_size)
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
 

@@ -4,6 +4,7 @@ The same graph code runs in `tf.data`, in the exported SavedModel and in a `.tfl
 """
 
 from keras_lm.packers.characters import CharacterPacker
+from keras_lm.packers.entity_rows import EntityPacker
 from keras_lm.packers.overlapping_windows import Windows
 from keras_lm.packers.packer import PackedInput, Packer, Template, Texts
 from keras_lm.packers.rows import BothOrders, Choices
@@ -14,6 +15,7 @@ __all__ = [
     "BothOrders",
     "CharacterPacker",
     "Choices",
+    "EntityPacker",
     "PackedInput",
     "Packer",
     "Seq2SeqPacker",

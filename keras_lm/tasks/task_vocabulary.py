@@ -5,13 +5,16 @@ import numpy as np
 
 
 def check(backbone, tokenizer):
-    """Raise a ValueError if a tokenizer has more entries than a backbone's embedding has rows."""
+    """Raise a ValueError if a tokenizer, or None, belongs to another backbone."""
+    if tokenizer is None:
+        return
     rows = backbone.vocabulary_size
-    if tokenizer is not None and tokenizer.vocabulary_size > rows:
+    if tokenizer.vocabulary_size > rows:
         raise ValueError(
             f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
             f"has {rows} rows: they belong to different checkpoints."
         )
+    backbone.check_tokenizer(tokenizer)
 
 
 def with_words(task, words):

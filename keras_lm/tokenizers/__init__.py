@@ -3,6 +3,7 @@
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.gpt import GPTTokenizer
+from keras_lm.tokenizers.linking import EntityTokenizer
 from keras_lm.tokenizers.marian import MarianTokenizer
 from keras_lm.tokenizers.moses_words import TransformerXLTokenizer
 from keras_lm.tokenizers.raw_bytes import ByteTokenizer
@@ -17,6 +18,7 @@ __all__ = [
     "BytePairTokenizer",
     "ByteTokenizer",
     "CharacterTokenizer",
+    "EntityTokenizer",
     "GPTTokenizer",
     "MarianTokenizer",
     "SentencePieceTokenizer",
