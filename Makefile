@@ -71,7 +71,7 @@ clean:
 	rm -rf build dist *.egg-info demo-output .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-demo:  EXTRAS := demo
-$(VENV)/.installed-test:  EXTRAS := test,garden
+$(VENV)/.installed-test:  EXTRAS := test
 $(VENV)/.installed-bench: EXTRAS := bench
 $(VENV)/.installed-docs:  EXTRAS := docs
 $(VENV)/.installed-wheel: EXTRAS := build

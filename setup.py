@@ -9,27 +9,29 @@ VERSION = (Path(__file__).parent / "keras_lm" / "version.py").read_text().split(
 
 EXPORT = ["keras_lm.export"] + [f"keras_lm.export.{name}" for name in find_packages("export")]
 
-# TensorFlow, TensorFlow Text and the serving API move together: one minor version links one set of
-# custom ops, and a SavedModel made with another does not load in TF Serving.
+# TensorFlow Text's metadata asks for TensorFlow's own minor version, as their custom ops must link.
 CORE = [
-    "tensorflow==2.20.*",
-    "tensorflow-text==2.20.*",
+    "tensorflow>=2.20,<2.22",
+    "tensorflow-text>=2.20,<2.22",
     "keras>=3.13.2",
     "click>=8.1",
+    "grpcio>=1.60",
     "h5py>=3.11",
-    "huggingface_hub>=0.26",
+    "huggingface_hub>=0.26,<3",
     "ml_dtypes>=0.5.1",
     "numpy>=1.26",
+    "protobuf>=5.28",
     "requests>=2.31",
     "safetensors>=0.4.5",
-    "tensorflow-serving-api==2.20.*",
+    "tensorflow-serving-api>=2.20,<2.22",
 ]
 
 # The embedded server. Exports carry TF Serving's files, and clients reach any server, without it.
-SERVING = ["starlette>=0.40", "uvicorn>=0.30"]
+# It overrides methods of uvicorn's protocol, hence the caps: try a new version before raising one.
+SERVING = ["starlette>=0.40,<2", "uvicorn>=0.30,<1"]
 
 GARDEN = [
-    "tf-models-official==2.20.*",
+    "tf-models-official==2.20.*",  # for TensorFlow 2.20 only
     "setuptools<80",  # tensorflow-hub, which it imports, still needs pkg_resources
 ]
 
@@ -47,6 +49,8 @@ DEMO = [
 ]
 
 SKLEARN = ["scikit-learn>=1.4"]
+
+TENSORBOARD = ["tensorboard>=2.20"]  # TensorFlow 2.21 no longer brings it
 
 # What translations and summaries are measured by.
 TRANSLATION = ["rouge-score>=0.1.2", "sacrebleu>=2.3,<3"]
@@ -70,6 +74,7 @@ TEST = [
     *DEMO,
     *DOCS,
     *KNOWLEDGE,
+    *TENSORBOARD,
     *TRANSLATION,
     *VOCAB,
     "hypothesis>=6.100",
@@ -109,6 +114,7 @@ setup(
         "garden": GARDEN,
         "litert": LITERT,
         "sklearn": SKLEARN,
+        "tensorboard": TENSORBOARD,
         "demo": DEMO,
         "coreference": COREFERENCE,
         "knowledge": KNOWLEDGE,

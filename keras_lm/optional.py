@@ -13,6 +13,7 @@ EXTRAS = {
     "simplemma": "knowledge",
     "sklearn": "sklearn",
     "starlette": "serving",
+    "tensorboard": "tensorboard",
     "tokenizers": "vocab",
     "uvicorn": "serving",
 }

@@ -6,7 +6,6 @@ import gc
 import os
 import random
 import signal
-import subprocess
 import sys
 import zlib
 
@@ -208,17 +207,6 @@ def int8_products():
             pass
     except ValueError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def model_garden(tmp_path_factory):
-    """Folder of checkpoints that Model Garden wrote, see tests/converters/make_model_garden.py."""
-    if find_spec("official") is None:
-        pytest.skip("needs: pip install keras-lm[garden]")
-    folder = tmp_path_factory.mktemp("model_garden")
-    script = REPOSITORY / "tests" / "converters" / "make_model_garden.py"
-    subprocess.run([sys.executable, script, folder], check=True, capture_output=True, timeout=300)
-    return folder
 
 
 @pytest.fixture

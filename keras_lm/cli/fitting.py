@@ -8,6 +8,7 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange, export_format
+from keras_lm.optional import require
 from keras_lm.published.examples import check_file, read_examples
 from keras_lm.published.row_files import check_targets
 from keras_lm.registry import advice
@@ -84,6 +85,7 @@ def fit_options(options, *callbacks):
 
     callbacks = list(callbacks)
     if options["tensorboard"]:
+        require("tensorboard", "--tensorboard")  # Keras would stop at the end of the first epoch
         callbacks.append(keras.callbacks.TensorBoard(str(options["tensorboard"])))
     if options.get("early_stopping"):
         patience = {"patience": options["early_stopping"], "restore_best_weights": True}

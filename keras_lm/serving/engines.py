@@ -20,7 +20,7 @@ from keras_lm import optional
 from keras_lm.serving.client import Client, ServerError
 
 BINARY = "tensorflow_model_server"
-IMAGE = "tensorflow/serving:2.20.0"  # the same minor version as the TensorFlow that exports
+IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
 PATIENCE = 10  # seconds that a server has to end after SIGTERM
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import click
 import numpy as np
@@ -44,6 +45,14 @@ def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
     found = json.loads(run("evaluate", tmp_path / "new", validation, "--json"))
     assert found["loss"] == pytest.approx(loss, abs=1e-3)
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"train", "validation"}
+
+
+def test_without_tensorboard_nothing_begins(fail, write, tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
+    shown = fail(*arguments, "--tensorboard", tmp_path / "logs")
+    assert "pip install 'keras-lm[tensorboard]'" in shown
+    assert not (tmp_path / "new").exists()
 
 
 def test_lora_trains_few_weights(run, write, tiny, tmp_path):

@@ -157,9 +157,8 @@ def test_damaged_file(tmp_path, file, content):
             checkpoint.tensors[name]
 
 
-@pytest.mark.slow
-def test_model_garden_encoder(model_garden):
-    checkpoint = open_checkpoint(model_garden / "v1-pretrainer")
+def test_model_garden_encoder(goldens):
+    checkpoint = open_checkpoint(goldens("model-garden") / "v1-pretrainer")
     assert checkpoint.format == "model_garden"
     assert len(checkpoint.tensors) == 48
     names = {name: path for path, name in checkpoint.variable_names.items()}

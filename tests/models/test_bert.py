@@ -135,10 +135,10 @@ def test_keras_hub(goldens, assert_equal):
     assert_equal(task.predict(texts, verbose=0), arrays["text.logits"])
 
 
-@pytest.mark.slow  # the Model Garden is imported
+@pytest.mark.eager
 @pytest.mark.parametrize(("encoder", "saved_as"), [("v1", "encoder"), ("v2", "pretrainer")])
-def test_model_garden(model_garden, encoder, saved_as, assert_equal):
-    folder = model_garden / f"{encoder}-{saved_as}"
+def test_model_garden(goldens, encoder, saved_as, assert_equal):
+    folder = goldens("model-garden") / f"{encoder}-{saved_as}"
     arrays = np.load(folder / "expected.npz")
     inputs = {
         "token_ids": arrays["in.input_word_ids"],

@@ -1,6 +1,6 @@
-"""Makes tiny Model Garden checkpoints with expected outputs; tests run it as a program, once.
+"""Makes tiny Model Garden checkpoints with expected outputs, with `pip install keras-lm[garden]`.
 
-    python make_model_garden.py FOLDER
+    python make.py FOLDER
 
 Model Garden is legacy-Keras code, and a process can have only one Keras: hence a program of its
 own. It writes `bert_model.ckpt-1.*`, `bert_config.json` and `expected.npz` (inputs `in.*`, outputs
