@@ -34,7 +34,9 @@ def count_tokens(task, columns, tokenize=None):
 
     def count(start):
         total = np.int64(0)
-        for column in columns.values():
+        for name, column in columns.items():
+            if name in task.packer.rows.samples:  # no text
+                continue
             here = column[start : start + COUNTED_TOGETHER]
             sizes = tf.ragged.map_flat_values(lambda text: _sizes(tokenize, text), here)
             total += tf.reduce_sum(sizes, axis=list(range(1, sizes.shape.rank))).numpy()

@@ -145,7 +145,7 @@ def _pair(x, names):
             f"x is a tuple of {len(x)}: a tuple is a pair of texts, and this task takes "
             f"{list(names)}. Pass a list for a batch."
         )
-    return dict(zip(names, x, strict=True))
+    return dict(zip(names[:2], x, strict=True))
 
 
 def _as_objects(column, name):

@@ -5,13 +5,15 @@ Shapes: G nodes, E edges, P pairs of concepts, Q paths, T concepts of the longes
 
 import base64
 import itertools
+import math
 import sqlite3
 import threading
+from pathlib import Path
 
 import numpy as np
 
 from keras_lm.files import as_path
-from keras_lm.knowledge.concept_store import ConceptStore
+from keras_lm.knowledge.concept_store import DESCRIPTION, ConceptStore
 from keras_lm.knowledge.concepts import Concepts
 from keras_lm.knowledge.paths import PathFinder
 from keras_lm.knowledge.trans_e import TransE
@@ -63,10 +65,50 @@ class SchemaGraphs:
         if trans_e is not None and not isinstance(trans_e, TransE):
             trans_e = TransE.load(trans_e)
         self.finder = PathFinder(self.store, trans_e, **search)
-        self.search = search
+        self.search, self.cache = search, cache
         self.concepts = Concepts(self.store)
         self.path_length = self.finder.max_hops + 1  # T
         self._cache = None if cache is None else _Cache(cache, self._settings())
+
+    def describe_source(self):
+        """Return where the graphs come from, for `from_source`, and their sizes; JSON can hold it.
+
+        Raises:
+            ValueError: if `trans_e` was not saved.
+        """
+        trans_e = self.finder.trans_e
+        if trans_e is not None and trans_e.folder is None:
+            raise ValueError(
+                "trans_e was not saved, so that nothing could find these graphs again: call "
+                "trans_e.save(folder) first."
+            )
+        return {
+            "store": str(self.store.folder.resolve()),
+            "fingerprint": self.store.fingerprint,
+            "num_concepts": self.store.num_concepts,
+            "num_relations": self.store.num_relations,
+            "path_length": self.path_length,
+            "trans_e": trans_e and str(trans_e.folder.resolve()),
+            "cache": self.cache and str(self.cache),
+            "search": self.search,
+        }
+
+    @classmethod
+    def from_source(cls, source):
+        """Return what `describe_source` described, or None if its store is not on this machine.
+
+        Raises:
+            ValueError: if another store is in its place.
+        """
+        if not (Path(source["store"]) / DESCRIPTION).is_file():
+            return None
+        graphs = cls(source["store"], source["trans_e"], source["cache"], **source["search"])
+        if graphs.store.fingerprint != source["fingerprint"]:
+            raise ValueError(
+                f"{source['store']} is another graph than the task was trained with: pass "
+                "graphs=keras_lm.knowledge.SchemaGraphs(…) with that one."
+            )
+        return graphs
 
     def _settings(self):
         finder, trans_e = self.finder, self.finder.trans_e
@@ -201,6 +243,20 @@ def pack_graph(graph):
     sizes = [len(parts[name]) for name in ("node_concepts", "edges", "pair_nodes", "path_pairs")]
     flat = [np.array([length, *sizes], "<i4"), *(part.reshape(-1) for part in parts.values())]
     return base64.urlsafe_b64encode(np.concatenate(flat).tobytes()).decode().rstrip("=")
+
+
+def unpack_graph(numbers):
+    """Return the graph that `pack_graph` packed, from its numbers, (L,), with zeros after it."""
+    length, *sizes = numbers[:5].tolist()
+    nodes, edges, pairs, paths = sizes
+    rows = dict(zip(WIDTHS, (nodes, edges, pairs, pairs, paths, paths, paths), strict=True))
+    graph, start = {}, 5
+    for name, width in WIDTHS.items():
+        shape = (rows[name], *([] if width == 1 else [width or length]))
+        graph[name] = numbers[start : start + math.prod(shape)].reshape(shape)
+        start += math.prod(shape)
+    concepts = np.append(graph["node_concepts"], 0)
+    return graph | {"path_concepts": concepts[graph["path_nodes"]]}
 
 
 def _ints(rows, width=None):

@@ -33,6 +33,7 @@ class TransE:
 
     Attributes:
         entities, relations: float32 arrays, a row for each.
+        folder: path that it was loaded from or saved to, or None.
 
     Raises:
         ValueError: if a number is out of range.
@@ -59,6 +60,7 @@ class TransE:
         if norm not in (1, 2):
             raise ValueError(f"norm={norm!r}: pass 1 or 2.")
         self.margin, self.norm = margin, norm
+        self.folder = None
         self._draws = np.random.default_rng(seed)
         bound = 6 / math.sqrt(dim)
         self.entities, self.relations = (
@@ -196,6 +198,7 @@ class TransE:
                 np.save(new / f"{name}.npy", getattr(self, name))
             text = json.dumps({"margin": self.margin, "norm": self.norm})
             (new / DESCRIPTION).write_text(text, encoding="utf-8")
+        self.folder = Path(folder).expanduser()
 
     @classmethod
     def load(cls, folder):
@@ -216,6 +219,7 @@ class TransE:
                 raise ValueError(f"{path} is damaged, train and save it again: {error}") from error
         trans_e = cls(1, 1, tables[0].shape[1], **arguments)
         trans_e.entities, trans_e.relations = tables
+        trans_e.folder = folder
         return trans_e
 
 

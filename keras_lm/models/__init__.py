@@ -16,7 +16,7 @@ from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
-from keras_lm.models.kagnet import KagNet, MarginRanking, join_graphs
+from keras_lm.models.kagnet import KagNet, join_graphs
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
 from keras_lm.models.pair_cbow import PairCBOWBackbone
@@ -56,7 +56,6 @@ __all__ = [
     "GPTNeoBackbone",
     "KagNet",
     "LSTMBackbone",
-    "MarginRanking",
     "MarianBackbone",
     "MarianEncoderBackbone",
     "PairCBOWBackbone",

@@ -214,38 +214,6 @@ class KagNet(keras.layers.Layer):
         return super().get_config() | self.arguments
 
 
-@keras.saving.register_keras_serializable("keras_lm")
-class MarginRanking(keras.losses.Loss):
-    """How much less than a margin the right choice is more probable than each wrong one: the mean.
-
-    Args:
-        margin: float.
-
-    Call: `loss(labels, logits)`, the positions of the right choices (B,) and logits (B, choices),
-    whose sigmoid is compared.
-
-    Example:
-
-        MarginRanking()(np.array([0]), np.array([[2.0, -2.0]], "float32"))  # 0.0
-
-    Source: INK-USC/KagNet, `models/main.py`: `torch.nn.MarginRankingLoss` with margin 0.2.
-    """
-
-    def __init__(self, margin=0.2, name="margin_ranking", **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.margin = margin
-
-    def call(self, labels, logits):
-        scores = ops.sigmoid(logits)  # (B, choices)
-        is_right = ops.one_hot(ops.cast(labels, "int32"), logits.shape[-1], dtype=scores.dtype)
-        right = ops.sum(scores * is_right, axis=-1, keepdims=True)
-        short = ops.relu(self.margin - right + scores) * (1 - is_right)
-        return ops.sum(short, axis=-1) / (logits.shape[-1] - 1)
-
-    def get_config(self):
-        return super().get_config() | {"margin": self.margin}
-
-
 def join_graphs(graphs):
     """Return one graph of several, in the form that `KagNet` takes, with numpy arrays.
 

@@ -14,7 +14,7 @@ from keras_lm.objectives.distillation import (
     SoftCrossentropy,
     TeacherMeanSquares,
 )
-from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss, MeanOfKnown
+from keras_lm.objectives.losses import MarginRanking, MaskedCrossentropy, MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_n_grams import MaskedNGrams
 from keras_lm.objectives.masked_spans import MaskedSpans
@@ -47,6 +47,7 @@ __all__ = [
     "CausalLanguageModel",
     "DirectionPerplexity",
     "LayerDistillation",
+    "MarginRanking",
     "MaskedAccuracy",
     "MaskedBinaryCrossentropy",
     "MaskedCrossentropy",

@@ -7,7 +7,7 @@ from keras_lm.packers.characters import CharacterPacker
 from keras_lm.packers.entity_rows import EntityPacker
 from keras_lm.packers.overlapping_windows import Windows
 from keras_lm.packers.packer import PackedInput, Packer, Template, Texts
-from keras_lm.packers.rows import BothOrders, Choices
+from keras_lm.packers.rows import BothOrders, Choices, ChoicesWithGraphs
 from keras_lm.packers.seq2seq import Seq2SeqPacker
 from keras_lm.packers.words import WordEnds, Words, WordWindows
 
@@ -15,6 +15,7 @@ __all__ = [
     "BothOrders",
     "CharacterPacker",
     "Choices",
+    "ChoicesWithGraphs",
     "EntityPacker",
     "PackedInput",
     "Packer",

@@ -9,6 +9,7 @@ from keras_lm.tasks.coreference_resolver import CoreferenceResolver
 from keras_lm.tasks.distiller import Distiller
 from keras_lm.tasks.ensemble import Ensemble
 from keras_lm.tasks.feature_extractor import FeatureExtractor
+from keras_lm.tasks.graph_choice import GraphChoice
 from keras_lm.tasks.masked_lm import MaskedLM
 from keras_lm.tasks.multi_task import MultiTask
 from keras_lm.tasks.multiple_choice import MultipleChoice
@@ -28,6 +29,7 @@ __all__ = [
     "Distiller",
     "Ensemble",
     "FeatureExtractor",
+    "GraphChoice",
     "MaskedLM",
     "MultiTask",
     "MultipleChoice",

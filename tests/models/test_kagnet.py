@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from keras_lm.models import BertBackbone, KagNet, MarginRanking, join_graphs
+from keras_lm.models import BertBackbone, KagNet, join_graphs
+from keras_lm.objectives import MarginRanking
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "kagnet"
 TOLERANCE = {"atol": 5e-5, "rtol": 1e-5}

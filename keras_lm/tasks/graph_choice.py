@@ -1,0 +1,307 @@
+"""Multiple choice with a graph of concepts beside the text.
+
+Shapes: B batch, C choices, R = B · C texts, L numbers of a packed graph, P pairs, Q paths.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.knowledge import SchemaGraphs
+from keras_lm.knowledge.schema_graphs import WIDTHS, unpack_graph
+from keras_lm.models import KagNet
+from keras_lm.objectives import MarginRanking
+from keras_lm.packers import ChoicesWithGraphs
+from keras_lm.packers.rows import GRAPH_SIZES
+from keras_lm.tasks.multiple_choice import MultipleChoice
+from keras_lm.tasks.signatures import TextSignatures
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GraphChoice(MultipleChoice):
+    """Choose the best of several texts, by the text and by a graph of concepts: KagNet.
+
+    The concepts of a text and of each choice are looked up in a graph, and the paths between them
+    are read beside the text's vector, which any model that classifies texts makes.
+
+    Args:
+        graphs: `keras_lm.knowledge.SchemaGraphs`.
+        text_dim: int. Width of the text's vector, which the model's classification head makes.
+        concept_dim, relation_dim: int. Widths of their vectors; None for those of the `TransE` of
+            `graphs`, which these begin with then, or 100.
+        pair_dim, path_dim, graph_hidden_dim, graph_dim, bidirectional: see `KagNet`.
+        graph_dropout: float, of `KagNet`.
+        backbone, **arguments: see `MultipleChoice`.
+
+    Raw data are those of `MultipleChoice`, whose graphs are found as they are read, or with a
+    column `graphs`: for each choice the packed graph that `find_graphs` returns. A preset or a
+    `.keras` file names the folder of the graph of concepts, and does not hold it: where that folder
+    is not, the task takes packed graphs.
+
+    An export takes `graphs` beside `text` and `choices`: strings, [None, None], in a SavedModel.
+    LiteRT has no operations to decode these (`DecodeBase64`).
+
+    Call: `task(inputs)` takes packed inputs (B, C, S) and `graphs` (B, C, L), int32, filled up with
+    zeros, and returns logits (B, C), float32. All graphs of a batch become one, without padding.
+
+    Raises:
+        ValueError: if an argument is out of range, or the model has no head for classification.
+
+    Example:
+
+        graphs = keras_lm.knowledge.SchemaGraphs("conceptnet", "conceptnet-trans-e")
+        task = keras_lm.tasks.GraphChoice.from_preset(SOURCE, graphs=graphs)
+        data = {"text": ["What is ice?"], "choices": [["slippery", "a song"]]}
+        task.fit(data, [0])
+        task.choose(data)  # {"labels": [0], "scores": [[0.9, 0.1]]}
+        task.explain(data)[0]["choices"][0]["pairs"][0]["paths"]
+
+    Source: Lin et al. 2019, https://arxiv.org/abs/1909.02151; INK-USC/KagNet, whose loss is the
+    default. Its text encoder is BERT, and its vector goes to KagNet without a layer between.
+    """
+
+    rows = ChoicesWithGraphs()
+    FRESH = ("kagnet/",)
+
+    def __init__(
+        self,
+        backbone,
+        graphs,
+        text_dim=128,
+        concept_dim=None,
+        relation_dim=None,
+        pair_dim=128,
+        path_dim=128,
+        graph_hidden_dim=50,
+        graph_dim=25,
+        bidirectional=False,
+        graph_dropout=0.1,
+        **arguments,
+    ):
+        super(MultipleChoice, self).__init__(backbone, **arguments)
+        self.recipe = None
+        # Of a preset: what described the graphs, which may not be on this machine.
+        self.source = graphs if isinstance(graphs, dict) else None
+        self.graphs = graphs if self.source is None else SchemaGraphs.from_source(graphs)
+        sizes = self.source or vars(self.graphs.store)
+        trans_e = None if self.graphs is None else self.graphs.finder.trans_e
+        width = 100 if trans_e is None else trans_e.entities.shape[1]
+        self.head_arguments = {
+            "concept_dim": width if concept_dim is None else concept_dim,
+            "relation_dim": width if relation_dim is None else relation_dim,
+            "pair_dim": pair_dim,
+            "path_dim": path_dim,
+            "graph_hidden_dim": graph_hidden_dim,
+            "graph_dim": graph_dim,
+            "bidirectional": bidirectional,
+        }
+        self.text_dim, self.graph_dropout = text_dim, graph_dropout
+        self.head = self.add_head("classification", num_classes=text_dim)
+        self.kagnet = KagNet(
+            sizes["num_concepts"],
+            sizes["num_relations"],
+            **self.head_arguments,
+            dropout=graph_dropout,
+            name="kagnet",
+            dtype=self.dtype_policy,
+        )
+        self.kagnet.build((None, text_dim))
+        if trans_e is not None and concept_dim is None and relation_dim is None:
+            self._begin_with(trans_e)
+        self._finish()
+
+    def _begin_with(self, trans_e):
+        """Set the tables of concepts and relations; an inverse relation goes the other way."""
+        relations = trans_e.relations  # with number 0, which is none
+        self.kagnet.concepts.embeddings.assign(trans_e.entities)
+        self.kagnet.relations.embeddings.assign(np.concatenate([relations, -relations[1:]]))
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        return None
+
+    def get_arguments(self):
+        source = self.source if self.graphs is None else self.graphs.describe_source()
+        own = {"graphs": source, "text_dim": self.text_dim, "graph_dropout": self.graph_dropout}
+        return super(MultipleChoice, self).get_arguments() | self.head_arguments | own
+
+    def default_loss(self):
+        return MarginRanking()
+
+    def call(self, inputs, training=None):
+        return self.packer.join(self.read_graphs(inputs, training)["logits"], inputs)
+
+    def read_graphs(self, inputs, training=None):
+        """Return what `KagNet` returns for packed inputs."""
+        if "graphs" not in inputs:
+            raise ValueError(
+                "inputs has no graphs: pass what preprocess returns for texts and choices."
+            )
+        rows = self.packer.flatten(inputs)
+        graphs = rows.pop("graphs")  # (R, L)
+        rows = rows | self.backbone.complete(self.backbone.taken(rows))
+        text = self.head(self._encode(rows, training), rows, training=training)
+        return self.kagnet(text, joined(graphs), training=training)
+
+    # === Strings ===
+
+    def columns(self, x):
+        columns = super().columns(x)
+        if "graphs" not in columns:
+            return columns
+        graphs = columns["graphs"]
+        if isinstance(graphs, tf.RaggedTensor):
+            graphs = graphs.to_tensor("")
+        if graphs.shape != columns["choices"].shape:
+            raise ValueError(
+                f"graphs has the shape {tuple(graphs.shape)}, and choices "
+                f"{tuple(columns['choices'].shape)}: pass a packed graph for each choice."
+            )
+        return columns | {"graphs": graphs}
+
+    def find_graphs(self, texts, choices):
+        """Return the packed graph of each choice: a list of str for each text.
+
+        Args:
+            texts: list of str.
+            choices: list of lists of str.
+
+        Raises:
+            ValueError: if the graph of concepts is not on this machine.
+        """
+        if self.graphs is None:
+            raise ValueError(
+                f"The graph of concepts, {self.source['store']}, is not on this machine: pass "
+                "graphs=keras_lm.knowledge.SchemaGraphs(…) to from_preset, or a column graphs with "
+                "a packed graph for each choice."
+            )
+        return self.graphs.pack(texts, choices)
+
+    def preprocess(self, columns, tokenize=None):
+        self.require_tokenizer()
+        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
+            columns = self.columns(columns)
+        if "graphs" not in columns:
+            choices = columns["choices"]
+            if isinstance(choices, tf.RaggedTensor):
+                choices = choices.to_tensor("")
+            # On the host, by Python: the signatures of an export take graphs.
+            graphs = tf.numpy_function(self._find, [columns["text"], choices], tf.string)
+            graphs.set_shape(choices.shape)
+            columns = columns | {"choices": choices, "graphs": graphs}
+        return super().preprocess(columns, tokenize)
+
+    def _find(self, texts, choices):
+        texts, choices = np.asarray(texts), np.asarray(choices)
+        found = self.find_graphs(
+            [text.decode("utf-8", "replace") for text in texts.tolist()],
+            [[choice.decode("utf-8", "replace") for choice in row] for row in choices.tolist()],
+        )
+        return np.array(found, "S").reshape(choices.shape)
+
+    # === Answers ===
+
+    def explain(self, x, batch_size=32):
+        """Return what each choice was scored by: pairs of concepts and their paths.
+
+        Args:
+            x: raw texts and choices, as in `choose`, no dataset.
+            batch_size: int.
+
+        Returns:
+            a dict for each text: `text`, `label`, the position of the best choice, and `choices`, a
+            dict for each of these: `choice`, `score` and `pairs`, sorted by their `attention`, see
+            `SchemaGraphs.describe`.
+
+        Raises:
+            ValueError: if the graph of concepts is not on this machine.
+        """
+        columns, found = self.columns(x), []
+        if self.graphs is None:
+            self.find_graphs([], [])
+        for start in range(0, len(columns["text"]), batch_size):
+            batch = {name: column[start : start + batch_size] for name, column in columns.items()}
+            packed = self.preprocess(batch)
+            outputs = self.read_graphs(packed)
+            scores = tf.nn.softmax(self.packer.join(outputs["logits"], packed)).numpy()
+            attentions = [np.asarray(outputs[f"{of}_attention"]) for of in ("pair", "path")]
+            for row, text in enumerate(batch["text"].numpy()):
+                choices = []
+                for column, choice in enumerate(batch["choices"][row].numpy()):
+                    graph = unpack_graph(packed["graphs"][row, column].numpy())
+                    own = []
+                    for of, name in enumerate(("pair_nodes", "path_pairs")):
+                        own.append(attentions[of][: len(graph[name])])
+                        attentions[of] = attentions[of][len(graph[name]) :]
+                    if choice:
+                        choices.append(
+                            {
+                                "choice": choice.decode("utf-8", "replace"),
+                                "score": float(scores[row, column]),
+                                "pairs": self.graphs.describe(graph, *own),
+                            }
+                        )
+                label = int(scores[row].argmax())
+                text = text.decode("utf-8", "replace")
+                found.append({"text": text, "label": label, "choices": choices})
+        return found
+
+    @property
+    def signatures(self):
+        return GraphSignatures(self)
+
+
+class GraphSignatures(TextSignatures):
+    """Signatures that take a packed graph for each choice."""
+
+    def texts(self):
+        super().texts()
+        return self.task.packer.specs(optional=True)
+
+    def require_lite(self):
+        raise ValueError(
+            "GraphChoice takes packed graphs as strings, and LiteRT has no kernels to decode these "
+            "(DecodeBase64, DecodeRaw): export as a SavedModel instead."
+        )
+
+    def raw_specs(self):
+        graphs = tf.TensorSpec([None, None], tf.int32, "graphs")  # (C, L)
+        return super().raw_specs() | {graphs.name: graphs}
+
+
+def joined(graphs):
+    """Return one graph of all packed ones (R, L), in the form that `KagNet` takes."""
+    rows, length = tf.shape(graphs)[0], tf.reduce_max(graphs[:, 0])  # T, 0 of an empty graph
+    length = tf.maximum(length, 1)
+    counts = dict(zip(WIDTHS, (1, 2, 3, 3, 4, 4, 4), strict=True))  # where its number stands
+    column, start, found = tf.range(tf.shape(graphs)[1]), tf.fill([rows], GRAPH_SIZES), {}
+    for name, width in WIDTHS.items():
+        width = length if width is None else width
+        end = start + graphs[:, counts[name]] * width  # (R,)
+        own = (column >= start[:, tf.newaxis]) & (column < end[:, tf.newaxis])
+        found[name] = tf.reshape(tf.boolean_mask(graphs, own), [-1, width])
+        start = end
+    nodes, edges, pairs, paths = tf.unstack(graphs[:, 1:GRAPH_SIZES], 4, axis=1)
+    first_node, first_pair = (tf.cumsum(x, exclusive=True) for x in (nodes, pairs))
+
+    def moved(name, first, number):
+        """Return numbers that count from 0 in each graph as those of all; -1 stays."""
+        by = tf.repeat(first, number)[:, tf.newaxis]
+        return tf.where(found[name] < 0, -1, found[name] + by)
+
+    concepts = found["node_concepts"][:, 0]
+    path_nodes = moved("path_nodes", first_node, paths)
+    with_none = tf.concat([concepts, [0]], axis=0)
+    return {
+        "node_concepts": concepts,
+        "edges": moved("edges", first_node, edges),
+        "pair_texts": tf.repeat(tf.range(rows), pairs),
+        "pair_concepts": found["pair_concepts"],
+        "pair_nodes": moved("pair_nodes", first_node, pairs),
+        "path_pairs": moved("path_pairs", first_pair, paths)[:, 0],
+        "path_nodes": path_nodes,
+        "path_concepts": tf.gather(
+            with_none, tf.where(path_nodes < 0, tf.shape(concepts)[0], path_nodes)
+        ),
+        "path_relations": found["path_relations"],
+    }
