@@ -72,8 +72,10 @@ def _heads(checkpoint, names, backbone):
     tensors = names.resolve(checkpoint.weights)
 
     def has(path):
-        sources = (path,) if checkpoint.format == "keras_lm" else names.sources(path)
-        return bool(sources) and set(sources) <= set(tensors)
+        if checkpoint.format == "keras_lm":
+            return path in tensors
+        alternatives = names.alternatives(path).values()
+        return any(sources and set(sources) <= set(tensors) for sources in alternatives)
 
     found = [what for layer, what in HEADS.items() if has(f"{layer}/kernel")]
     if backbone.PRETRAINING_LAYERS and has("token_head/bias"):  # XLNet's has no other weight

@@ -25,6 +25,10 @@ class Converter:
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
         vocabulary: dict of arguments which these folders need in the `from_files` of the model's
             usual tokenizer.
+        architectures: dict of the kinds of heads, sorted and separated by spaces, such as
+            `"classification"` → the class that Hugging Face has for the model with them; `""` for
+            the bare model. With it, and a `ConfigTable` as `config`, the format is written, too.
+        tokenizer: str, Hugging Face's class of the model's tokenizer, for writing.
     """
 
     matches: Callable
@@ -32,6 +36,8 @@ class Converter:
     names: NameTable
     labels: Callable = lambda checkpoint: None
     vocabulary: dict = dataclasses.field(default_factory=dict)
+    architectures: dict = dataclasses.field(default_factory=dict)
+    tokenizer: str | None = None
 
 
 def signs(checkpoint, model_type, tensors=(), prefix="", own=None, refine=None):
@@ -83,6 +89,28 @@ ACTIVATIONS = {
 def own_activation(name, names=ACTIVATIONS):
     """Return our name for an activation; an unknown one stays as it is."""
     return names.get(name, name) if isinstance(name, str) else name
+
+
+# The kinds of heads of encoders → how Hugging Face's class for them ends.
+ENCODER_CLASSES = {
+    "": "Model",
+    "classification": "ForSequenceClassification",
+    "multiple_choice": "ForMultipleChoice",
+    "token_classification": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
+    "token": "ForMaskedLM",
+}
+
+
+def architectures(prefix, endings=ENCODER_CLASSES, **others):
+    """Return the `architectures` of a `Converter`: a dict of kinds of heads → class.
+
+    Args:
+        prefix: str, which the names of Hugging Face's classes begin with.
+        endings, **others: dicts of kinds → how the names end; of several kinds, `_and_` is between.
+    """
+    endings = endings | {kinds.replace("_and_", " "): ending for kinds, ending in others.items()}
+    return {kinds: f"{prefix}{ending}" for kinds, ending in endings.items()}
 
 
 # What Hugging Face's encoders could be, and ours are not: for `require_only`.

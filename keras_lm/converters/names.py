@@ -46,18 +46,26 @@ class NameTable:
     Args:
         names: dict of our layer's path → their layer's name, or a tuple of names whose tensors are
             joined. `{i}`, `{j}` and `{k}` stand for the first, second and third number in our path
-            on both sides. An entry for a whole variable path wins over its layer's.
+            on both sides. An entry for a whole variable path wins over its layer's. A name that
+            depends on the model is a dict of a variant, which is the kind of its heads or an
+            argument that is true → name; None for all others. An empty tuple is for a tensor that
+            there is not.
         leaves: dict of the last part of our variable paths (`kernel`, `gamma`, …) → what their
             tensor's name has after the layer's.
         layout: callable `(path, array) -> array` that brings kernels into Keras's (in, out) form.
+        stored_layout: callable `(path, array, arguments) -> array`, its inverse for a backbone of
+            these arguments; None if `layout` is its own inverse.
         join: callable `(path, arrays) -> array` of a variable's parts; by default on the last axis.
-        prefix: regular expression for what their names may begin with.
+        prefix: regular expression for what their names may begin with. In a table that is written,
+            one string, which the network's names have beside a head.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.
         ignored: regular expression for the names of their tensors without information.
         buffers: dict of the name of a tensor that only holds what the model computes →
             callable `(array) -> bool` that says whether it does. What it refuses is left over.
         copies: dict of the name of a tensor → the name, or names, of what it may be a tied copy of.
             Only one that is a copy is left out in silence.
+        constants: dict of the name of a tensor that they need, and our model may do without →
+            callable `(arguments)` that returns it, or None if our model has it.
 
     Example:
         names = NameTable({"block_{i}/norm": "layer.{i}.norm"}, leaves={"gamma": ".weight"})
@@ -67,15 +75,25 @@ class NameTable:
     names: dict
     leaves: dict
     layout: Callable = lambda path, array: array
+    stored_layout: Callable | None = None
     join: Callable = lambda path, arrays: np.concatenate(arrays, axis=-1)
     prefix: str = ""
     spellings: dict = dataclasses.field(default_factory=dict)
     ignored: str = r"(?!)"
     buffers: dict = dataclasses.field(default_factory=dict)
     copies: dict = dataclasses.field(default_factory=dict)
+    constants: dict = dataclasses.field(default_factory=dict)
 
-    def sources(self, path):
-        """Return their names for our `path` as a tuple, empty if the table has none."""
+    def sources(self, path, variants=()):
+        """Return their names for our `path` as a tuple, empty if the table has none.
+
+        Of names that depend on the model, it has those of the first of `variants` that has one.
+        """
+        found = self.alternatives(path)
+        return next((found[name] for name in (*variants, None) if name in found), ())
+
+    def alternatives(self, path):
+        """Return a dict of variant → their names for our `path`, a tuple; empty without any."""
         numbers = dict(zip(LETTERS, INDEX.findall(path)))
         letters = iter(numbers)
         pattern = INDEX.sub(lambda found: f"_{next(letters, found[1])}/", path)
@@ -85,9 +103,14 @@ class NameTable:
         elif leaf in self.leaves:
             names, ending = self.names.get(layer, ()), self.leaves[leaf]
         else:
-            return ()
-        names = (names,) if isinstance(names, str) else names
-        return tuple(_fill(name, numbers) + ending for name in names)
+            return {}
+        names = names if isinstance(names, dict) else {None: names}
+
+        def filled(names):
+            names = (names,) if isinstance(names, str) else names
+            return tuple(_fill(name, numbers) + ending for name in names)
+
+        return {variant: filled(each) for variant, each in names.items()}
 
     def resolve(self, tensors):
         """Return a dict of the name in `names` → the name in `tensors`."""
@@ -114,8 +137,9 @@ class NameTable:
         resolved = self.resolve(tensors)
         missing, used = [], set()
         for path, variable in variables.items():
-            stored = [resolved.get(name) for name in self.sources(path)]
-            if not stored or None in stored:
+            found = (list(map(resolved.get, names)) for names in self.alternatives(path).values())
+            stored = next((names for names in found if names and None not in names), None)
+            if stored is None:
                 missing.append(path)
                 continue
             parts = [self.layout(path, np.asarray(tensors[name])) for name in stored]
@@ -127,6 +151,43 @@ class NameTable:
         unused = [name for name in unused if not self._says_nothing(name, tensors)]
         unused = [name for name in unused if not self._is_copy(name, tensors, resolved)]
         return sorted(missing), sorted(unused)
+
+    def write(self, arrays, heads, kinds, arguments):
+        """Return a dict of their names → arrays, what `load` reads, and the paths without a name.
+
+        Args:
+            arrays: dict of our path → array.
+            heads: names of the model's layers that may be heads.
+            kinds: str, the heads that it has, see `Converter.architectures`.
+            arguments: dict, those of the backbone.
+        """
+        begin = self.prefix.replace("\\", "") if kinds else ""
+        variants = (kinds, *(name for name, value in arguments.items() if value))
+        network = {
+            path: names for path, names in self.names.items() if not _in_heads([path], heads)
+        }
+        network = {name for names in network.values() for name in _flat(names)}
+        tensors, nameless = {}, []
+        for path, array in arrays.items():
+            names = self.sources(path, variants)
+            if not names:
+                is_left_out = () in self.alternatives(path).values()
+                nameless += [] if is_left_out else [path]
+                continue
+            for name, part in zip(names, np.split(array, len(names), axis=-1), strict=True):
+                part = (
+                    self.layout(path, part)
+                    if self.stored_layout is None
+                    else self.stored_layout(path, part, arguments)
+                )
+                # (A classifier may have the network's pooler, if that has none.)
+                is_of_network = not _in_heads([path], heads) or name.rpartition(".")[0] in network
+                tensors[begin + name if is_of_network else name] = part
+        for name, constant in self.constants.items():
+            array = constant(arguments)
+            if array is not None:
+                tensors[begin + name] = array.astype("float32")
+        return tensors, nameless
 
     def _says_nothing(self, stored, tensors):
         """Whether a tensor is without information: of a name that is ignored, or a buffer."""
@@ -168,6 +229,22 @@ def _check(array, path, variable, stored):
             f"{stored} holds numbers that are not finite (NaN or infinity), so that every answer "
             "would be NaN: the checkpoint is damaged, or its training failed."
         )
+
+
+def _in_heads(paths, heads):
+    """Whether a path is of one of the layers that are heads."""
+    return any(path.partition("/")[0] in heads for path in paths)
+
+
+def _flat(names):
+    """Return all names in an entry of a table, a list."""
+    if isinstance(names, str):
+        return [names]
+    return [
+        name
+        for part in (names.values() if isinstance(names, dict) else names)
+        for name in _flat(part)
+    ]
 
 
 def _fill(name, numbers):

@@ -92,6 +92,19 @@ def huggingface_labels(checkpoint, *weights):
     return Labels(num_classes, class_names, problem_type, activation, is_stated)
 
 
+def labels_config(labels):
+    """Return the entries of a `config.json` from which `huggingface_labels` reads `Labels`."""
+    config = {}
+    if labels.problem_type in (*ONE_TEXT, "token_classification"):
+        numbers = range(labels.num_classes)
+        names = labels.class_names or [f"LABEL_{index}" for index in numbers]
+        config["id2label"] = {str(index): name for index, name in enumerate(names)}
+        config["label2id"] = {name: index for index, name in enumerate(names)}
+    if labels.problem_type in ONE_TEXT:
+        config["problem_type"] = labels.problem_type
+    return config
+
+
 def _told_apart(names):
     """Return names, with the class's number after one that stands there before."""
     found = []

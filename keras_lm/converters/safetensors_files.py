@@ -40,10 +40,13 @@ def _read_tensor(path: pathlib.Path, name: str) -> np.ndarray:
         raise _damaged(path, error, f" at {name!r}") from error
 
 
-def write_safetensors(folder: pathlib.Path, arrays: dict, max_shard_bytes: int) -> None:
+def write_safetensors(
+    folder: pathlib.Path, arrays: dict, max_shard_bytes: int, metadata: dict | None = None
+) -> None:
     """Write `model.safetensors`, or shards of it and their index, into an existing folder.
 
     `arrays` is a dict of NumPy arrays; one larger than `max_shard_bytes` has a file of its own.
+    `metadata` is a dict of str, for the header of each file.
     """
     shards, size = [{}], 0
     for name, array in arrays.items():
@@ -53,14 +56,16 @@ def write_safetensors(folder: pathlib.Path, arrays: dict, max_shard_bytes: int) 
         shards[-1][name] = np.array(array, order="C")
         size += array.nbytes
     if len(shards) == 1:
-        save_file(shards[0], folder / "model.safetensors")
+        save_file(shards[0], folder / "model.safetensors", metadata)
         return
     weight_map = {}
     for number, shard in enumerate(shards, start=1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, folder / file)
+        save_file(shard, folder / file, metadata)
         weight_map |= dict.fromkeys(shard, file)
-    text = json.dumps({"metadata": {}, "weight_map": weight_map}, indent=2)
+    total = sum(array.nbytes for array in arrays.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    text = json.dumps(index, indent=2)
     (folder / "model.safetensors.index.json").write_text(f"{text}\n")
 
 

@@ -10,12 +10,22 @@ Shapes: B batch, S sequence, D hidden.
 import functools
 
 import keras
+import numpy as np
 
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    Only,
+    dropout_rules,
+    has_pooler,
+)
 from keras_lm.converters.converter import (
     ACTIVATIONS,
     PLAIN_ENCODER,
     Converter,
-    require_only,
+    architectures,
     signs,
 )
 from keras_lm.converters.names import (
@@ -40,7 +50,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import encoder_config
+from keras_lm.models.bert import ENCODER_RULES, WITHOUT_POOLER
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
@@ -307,7 +317,8 @@ _HUGGINGFACE = {
     f"{_BLOCK}/feedforward/intermediate": f"{_HUGGINGFACE_BLOCK}.ffn",
     f"{_BLOCK}/feedforward/output": f"{_HUGGINGFACE_BLOCK}.ffn_output",
     f"{_BLOCK}/feedforward_norm": f"{_HUGGINGFACE_BLOCK}.full_layer_layer_norm",
-    "pooler": "pooler",
+    "pooler": WITHOUT_POOLER | {None: "pooler"},
+    "classifier/pooler": "pooler",
     "classifier/logits": "classifier",
     "span_head/logits": "qa_outputs",
     "token_head/dense": "predictions.dense",
@@ -341,6 +352,13 @@ _GOOGLE = {
     "sentence_order_head/logits/kernel": "cls/seq_relationship/output_weights",
     "sentence_order_head/logits/bias": "cls/seq_relationship/output_bias",
 }
+
+
+def _no_projection(make, arguments):
+    is_there = arguments["always_project"] or arguments["embedding_dim"] != arguments["hidden_dim"]
+    return None if is_there else make(arguments["hidden_dim"])
+
+
 HUGGINGFACE_NAMES = NameTable(
     _HUGGINGFACE,
     leaves=PYTORCH_LEAVES,
@@ -350,6 +368,10 @@ HUGGINGFACE_NAMES = NameTable(
     copies={
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
+    },
+    constants={
+        f"encoder.embedding_hidden_mapping_in.{part}": functools.partial(_no_projection, make)
+        for part, make in (("weight", np.eye), ("bias", np.zeros))
     },
 )
 GOOGLE_NAMES = NameTable(
@@ -361,34 +383,34 @@ GOOGLE_NAMES = NameTable(
 
 
 # What is missing is as in the authors' code.
-_DEFAULTS = {
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "hidden_act": "gelu_new",
-}
-
-
-def _config(checkpoint, activations, **more):
-    """Translate the keys of both formats."""
-    config = checkpoint.config
-    return encoder_config(_DEFAULTS | config, activations) | {
-        "embedding_dim": config.get("embedding_size", 128),
-        "num_groups": config.get("num_hidden_groups", 1),
-        "num_inner_repetitions": config.get("inner_group_num", 1),
-        "sharing": "all",
-        "classifier_dropout": config.get("classifier_dropout_prob", 0.1),
-        "use_pooler": any("pooler" in name for name in checkpoint.tensors),
-        **more,
-    }
-
-
-def _huggingface_config(checkpoint):
-    require_only(checkpoint, AlbertBackbone, PLAIN_ENCODER)
-    return _config(checkpoint, ACTIVATIONS, always_project=True)
-
-
-def _google_config(checkpoint):
-    return _config(checkpoint, ACTIVATIONS | {"gelu": "gelu_tanh"})
+HUGGINGFACE_CONFIG = ConfigTable(
+    AlbertBackbone,
+    "albert",
+    ENCODER_RULES
+    | dropout_rules("hidden_dropout_prob", "attention_probs_dropout_prob", 0.0, 0.0)
+    | {
+        "activation": Activation("hidden_act", "gelu_new"),
+        "embedding_dim": Key("embedding_size", 128),
+        "num_groups": Key("num_hidden_groups", 1),
+        "num_inner_repetitions": Key("inner_group_num", 1),
+        "sharing": Only("all"),
+        "classifier_dropout": Key("classifier_dropout_prob", 0.1),
+        "use_pooler": By(has_pooler),
+        # Without one, the identity is written.
+        "always_project": By(lambda config, tensors: True),
+    },
+    PLAIN_ENCODER,
+)
+_GOOGLE_CONFIG = ConfigTable(
+    AlbertBackbone,
+    "albert",
+    HUGGINGFACE_CONFIG.rules
+    | {
+        "activation": Activation("hidden_act", "gelu_new", ACTIVATIONS | {"gelu": "gelu_tanh"}),
+        "use_pooler": By(lambda config, tensors: any("pooler" in name for name in tensors)),
+        "always_project": Only(False),
+    },
+)
 
 
 AlbertBackbone.CONVERTERS = {
@@ -399,16 +421,18 @@ AlbertBackbone.CONVERTERS = {
             tensors=["encoder.embedding_hidden_mapping_in.weight"],
             prefix="albert.",
         ),
-        _huggingface_config,
+        HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
         vocabulary={"usual_family": "albert"},
+        architectures=architectures("Albert", sentence_order_and_token="ForPreTraining"),
+        tokenizer="AlbertTokenizer",
     ),
     "google": Converter(
         lambda checkpoint: (
             "bert/encoder/transformer/group_0/inner_group_0/LayerNorm/gamma" in checkpoint.tensors
         ),
-        _google_config,
+        _GOOGLE_CONFIG,
         GOOGLE_NAMES,
         google_labels,
         vocabulary={"usual_family": "albert"},

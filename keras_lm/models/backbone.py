@@ -261,6 +261,29 @@ class Backbone(keras.Model):
         """
         presets.save(folder, backbone=self, overwrite=overwrite)
 
+    def save_to_huggingface(self, folder, tokenizer=None, max_shard_bytes=5_000_000_000):
+        """Write the bare model as a folder that Hugging Face's transformers loads.
+
+        Args:
+            folder: path of a new or empty folder.
+            tokenizer: `Tokenizer` to write beside it, or None.
+            max_shard_bytes: int. Larger weights are divided into several files.
+
+        Raises:
+            FileExistsError: if `folder` is not empty.
+            ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
+            ValueError: if transformers has no counterpart for the model, or lacks an option of it.
+
+        Example:
+
+            backbone = keras_lm.models.BertBackbone(
+                vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+            )
+            backbone.save_to_huggingface("my-bert")
+            # transformers.AutoModel.from_pretrained("my-bert")
+        """
+        presets.save_to_huggingface(folder, self, None, tokenizer, max_shard_bytes)
+
     def get_config(self):
         config = dict(self._arguments) | {"name": self.name, "dtype": self.dtype_policy.name}
         return config | ({"adapter_dim": self.adapter_dim} if self.adapter_dim else {})

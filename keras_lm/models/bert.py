@@ -7,12 +7,19 @@ import functools
 
 import keras
 
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    dropout_rules,
+    has_pooler,
+    read,
+)
 from keras_lm.converters.converter import (
-    ACTIVATIONS,
     PLAIN_ENCODER,
     Converter,
-    dropouts,
-    own_activation,
+    architectures,
     require_only,
     signs,
 )
@@ -228,8 +235,11 @@ HUGGINGFACE_ENCODER = {
     "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
     "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
 }
+# Hugging Face's classes for these heads have no pooler.
+WITHOUT_POOLER = dict.fromkeys(("token_classification", "question_answering", "token"), ())
 _HUGGINGFACE = HUGGINGFACE_ENCODER | {
-    "pooler": "pooler.dense",
+    "pooler": WITHOUT_POOLER | {None: "pooler.dense"},
+    "classifier/pooler": "pooler.dense",
     "classifier/logits": "classifier",
     "span_head/logits": "qa_outputs",
     "token_head/dense": "cls.predictions.transform.dense",
@@ -280,6 +290,8 @@ def google_names(names):
     """Return a table of google-research's names: Hugging Face kept them, with dots for slashes."""
 
     def spell(name):
+        if isinstance(name, dict):
+            return {variant: spell(each) for variant, each in name.items()}
         if isinstance(name, tuple):
             return tuple(map(spell, name))
         return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
@@ -329,38 +341,31 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
-def encoder_config(config, activations=ACTIVATIONS):
-    """Return the arguments that BERT and its descendants share, for a configuration in its words.
-
-    Args:
-        config: dict, such as `config.json` and `bert_config.json` hold.
-        activations: dict of a name there → Keras's.
-    """
-    dropout = config.get("hidden_dropout_prob", 0.1)
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "hidden_dim": config["hidden_size"],
-        "intermediate_dim": config["intermediate_size"],
-        **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
-        "activation": own_activation(config.get("hidden_act", "gelu"), activations),
-        "max_sequence_length": config.get("max_position_embeddings", 512),
-        "num_segments": config.get("type_vocab_size", 2),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-    }
-
-
-def _huggingface_config(checkpoint):
-    require_only(checkpoint, BertBackbone, PLAIN_ENCODER)
-    use_pooler = any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors)
-    return encoder_config(checkpoint.config) | {"use_pooler": use_pooler}
+# The arguments that BERT and its descendants share, in the words of `config.json`.
+ENCODER_RULES = {
+    "vocabulary_size": Key("vocab_size"),
+    "num_layers": Key("num_hidden_layers"),
+    "num_heads": Key("num_attention_heads"),
+    "hidden_dim": Key("hidden_size"),
+    "intermediate_dim": Key("intermediate_size"),
+    **dropout_rules("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "activation": Activation("hidden_act"),
+    "max_sequence_length": Key("max_position_embeddings", 512),
+    "num_segments": Key("type_vocab_size", 2),
+    "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
+}
+HUGGINGFACE_CONFIG = ConfigTable(
+    BertBackbone, "bert", ENCODER_RULES | {"use_pooler": By(has_pooler)}, PLAIN_ENCODER
+)
+# "gelu" is the tanh form in google-research's code and in Model Garden's.
+_GOOGLE_RULES = ENCODER_RULES | {
+    "activation": Activation("hidden_act", names={"gelu": "gelu_tanh"})
+}
 
 
 def _google_config(checkpoint):
     require_only(checkpoint, BertBackbone, {"trigram_input": False})  # MobileBERT has the names
-    # "gelu" is the tanh form in google-research's code and in Model Garden's.
-    arguments = encoder_config(checkpoint.config, {"gelu": "gelu_tanh"})
+    arguments = read(_GOOGLE_RULES, checkpoint.config)
     return arguments | {"use_pooler": any("pooler" in name for name in checkpoint.weights)}
 
 
@@ -403,9 +408,11 @@ BertBackbone.CONVERTERS = {
             tensors=["encoder.layer.0.attention.self.query.weight"],
             prefix="bert.",
         ),
-        _huggingface_config,
+        HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+        architectures=architectures("Bert", next_sentence_and_token="ForPreTraining"),
+        tokenizer="BertTokenizer",
     ),
     "google": Converter(
         lambda checkpoint: "bert/encoder/layer_0/output/dense/kernel" in checkpoint.tensors,

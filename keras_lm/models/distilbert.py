@@ -11,7 +11,8 @@ import functools
 import keras
 import numpy as np
 
-from keras_lm.converters.converter import Converter, dropouts, own_activation, signs
+from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, dropout_rules
+from keras_lm.converters.converter import Converter, architectures, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
@@ -306,22 +307,30 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
-def _huggingface_config(checkpoint):
-    config = checkpoint.config
-    activation = config.get("activation", "gelu")
-    dropout = config.get("dropout", 0.1)
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["n_layers"],
-        "num_heads": config["n_heads"],
-        "hidden_dim": config["dim"],
-        "intermediate_dim": config["hidden_dim"],
-        **dropouts(dropout, config.get("attention_dropout", dropout)),
-        "classifier_dropout": config.get("seq_classif_dropout", 0.2),
-        "activation": own_activation(activation),
-        "max_sequence_length": config.get("max_position_embeddings", 512),
-        "sinusoidal": config.get("sinusoidal_pos_embds", False),
-    }
+def _classifier_dropout(arguments):
+    own = arguments["classifier_dropout"]
+    return {"seq_classif_dropout": arguments["dropout"] if own is None else own}
+
+
+HUGGINGFACE_CONFIG = ConfigTable(
+    DistilBertBackbone,
+    "distilbert",
+    {
+        "vocabulary_size": Key("vocab_size"),
+        "num_layers": Key("n_layers"),
+        "num_heads": Key("n_heads"),
+        "hidden_dim": Key("dim"),
+        "intermediate_dim": Key("hidden_dim"),
+        **dropout_rules("dropout", "attention_dropout"),
+        "classifier_dropout": By(
+            Key("seq_classif_dropout", 0.2).read,
+            _classifier_dropout,
+        ),
+        "activation": Activation("activation"),
+        "max_sequence_length": Key("max_position_embeddings", 512),
+        "sinusoidal": Key("sinusoidal_pos_embds", False),
+    },
+)
 
 
 def _keras_hub_config(checkpoint):
@@ -351,9 +360,11 @@ DistilBertBackbone.CONVERTERS = {
             tensors=["transformer.layer.0.attention.q_lin.weight"],
             prefix="distilbert.",
         ),
-        _huggingface_config,
+        HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+        architectures=architectures("DistilBert"),
+        tokenizer="DistilBertTokenizer",
     ),
     "keras_hub": Converter(
         lambda checkpoint: checkpoint.config.get("class_name") == "DistilBertBackbone",

@@ -14,9 +14,11 @@ import re
 
 import keras
 
+from keras_lm.converters.config_table import ConfigTable, Key
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     Converter,
+    architectures,
     dropouts,
     own_activation,
     require_only,
@@ -44,7 +46,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import HUGGINGFACE_ENCODER, encoder_config, google_names
+from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_ENCODER, google_names
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -325,8 +327,9 @@ ElectraGeneratorBackbone.PUBLISHED = {
 
 _ENCODER = HUGGINGFACE_ENCODER | {"projection": "embeddings_project"}
 _HUGGINGFACE = _ENCODER | {
-    "classifier/pooler": "classifier.dense",
-    "classifier/logits": "classifier",
+    # The heads of a classifier of texts and of choices; that of tokens is one layer.
+    "classifier/pooler": {"multiple_choice": "sequence_summary.summary", None: "classifier.dense"},
+    "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
     "span_head/logits": "qa_outputs",
     "replaced_head/dense": "discriminator_predictions.dense",
     "replaced_head/logits": "discriminator_predictions.dense_prediction",
@@ -353,9 +356,6 @@ HUGGINGFACE_NAMES = NameTable(
     spellings={
         "LayerNorm.gamma": "LayerNorm.weight",
         "LayerNorm.beta": "LayerNorm.bias",
-        # The heads of a classifier of texts and of choices; that of tokens is one layer.
-        "classifier.out_proj": "classifier",
-        "sequence_summary.summary": "classifier.dense",
     },
     buffers={"embeddings.position_ids": counts},
     copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
@@ -381,13 +381,19 @@ GOOGLE_GENERATOR_NAMES = _GeneratorNames(
 )
 
 
-def _huggingface_config(checkpoint):
-    known = dict(PLAIN_ENCODER)
+def _check_summary(checkpoint):
     if "sequence_summary.summary.weight" in checkpoint.tensors:
-        known |= {"summary_type": "first", "summary_activation": "gelu"}
-    require_only(checkpoint, ElectraBackbone, known)
-    config = checkpoint.config
-    return encoder_config(config) | {"embedding_dim": config.get("embedding_size", 128)}
+        known = {"summary_type": "first", "summary_activation": "gelu"}
+        require_only(checkpoint, ElectraBackbone, known)
+
+
+HUGGINGFACE_CONFIG = ConfigTable(
+    ElectraBackbone,
+    "electra",
+    ENCODER_RULES | {"embedding_dim": Key("embedding_size", 128)},
+    PLAIN_ENCODER,
+    _check_summary,
+)
 
 
 def _google_config(names, stated):
@@ -442,11 +448,13 @@ def _holds(network):
 ElectraBackbone.CONVERTERS = {
     "huggingface": Converter(
         _is_huggingface,
-        _huggingface_config,
+        HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(
             checkpoint, "classifier.out_proj.weight", "classifier.weight"
         ),
+        architectures=architectures("Electra", replaced="ForPreTraining"),
+        tokenizer="ElectraTokenizer",
     ),
     "google": Converter(
         _holds("electra"), _google_config(GOOGLE_NAMES, lambda config: config), GOOGLE_NAMES
@@ -455,8 +463,10 @@ ElectraBackbone.CONVERTERS = {
 ElectraGeneratorBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(_is_huggingface, refine=_or_generator),
-        _huggingface_config,
+        HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
+        architectures=architectures("Electra"),
+        tokenizer="ElectraTokenizer",
     ),
     "google": Converter(
         _holds("generator"),

@@ -7,7 +7,15 @@ import functools
 
 import keras
 
-from keras_lm.converters.converter import Converter, dropouts, own_activation, signs
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    Refused,
+    dropout_rules,
+)
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
@@ -189,19 +197,26 @@ OPENAI_NAMES = NameTable(
 )
 
 
-def gpt_config(checkpoint, cls):
-    """Return the arguments that Hugging Face's GPT and GPT-2 share, except the activation."""
-    config = checkpoint.config
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["n_layer"],
-        "num_heads": config["n_head"],
-        "hidden_dim": config["n_embd"],
-        "intermediate_dim": config.get("n_inner") or 4 * config["n_embd"],
-        **dropouts(config.get("resid_pdrop", 0.1), config.get("attn_pdrop", 0.1)),
-        "max_sequence_length": config["n_positions"],
-        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
-    }
+def inner_width(arguments):
+    """Return the width inside feed-forward networks as Hugging Face says it: None for the usual."""
+    width = arguments["intermediate_dim"]
+    return None if width == 4 * arguments["hidden_dim"] else width
+
+
+# The arguments that Hugging Face's GPT and GPT-2 share, except the activation.
+GPT_RULES = {
+    "vocabulary_size": Key("vocab_size"),
+    "num_layers": Key("n_layer"),
+    "num_heads": Key("n_head"),
+    "hidden_dim": Key("n_embd"),
+    "intermediate_dim": By(
+        lambda config, tensors: config.get("n_inner") or 4 * config["n_embd"],
+        lambda arguments: {"n_inner": inner_width(arguments)},
+    ),
+    **dropout_rules("resid_pdrop", "attn_pdrop", attention_default=0.1),
+    "max_sequence_length": Key("n_positions"),
+    "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-5),
+}
 
 
 def openai_config(hparams):
@@ -223,20 +238,38 @@ def huggingface_head(checkpoint):
     return huggingface_labels(checkpoint, "score.weight")
 
 
-def _huggingface_config(checkpoint):
-    activation = checkpoint.config.get("afn", "gelu")
-    activations = {"gelu": "gelu_tanh", "swish": "silu"}
-    return gpt_config(checkpoint, GPTBackbone) | {
-        "activation": own_activation(activation, activations)
-    }
+def _as_wide(arguments):
+    """Write nothing: Hugging Face's GPT has no other width there, and does not say so."""
+    if inner_width(arguments) is not None:
+        known = f"four times hidden_dim, {4 * arguments['hidden_dim']}"
+        raise Refused("intermediate_dim", arguments["intermediate_dim"], known)
+    return {}
+
+
+_CONFIG = ConfigTable(
+    GPTBackbone,
+    "openai-gpt",
+    GPT_RULES
+    | {
+        "intermediate_dim": By(GPT_RULES["intermediate_dim"].read, _as_wide),
+        "activation": Activation("afn", names={"gelu": "gelu_tanh", "swish": "silu"}),
+    },
+)
 
 
 GPTBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type="openai-gpt"),
-        _huggingface_config,
+        _CONFIG,
         NAMES,
         huggingface_head,
+        architectures={
+            "": "OpenAIGPTModel",
+            "causal_lm": "OpenAIGPTLMHeadModel",
+            "classification": "OpenAIGPTForSequenceClassification",
+            "multiple_choice": "OpenAIGPTDoubleHeadsModel",
+        },
+        tokenizer="OpenAIGPTTokenizer",
     ),
     "openai": Converter(
         lambda checkpoint: True,

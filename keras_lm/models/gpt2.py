@@ -7,7 +7,8 @@ import functools
 
 import keras
 
-from keras_lm.converters.converter import Converter, own_activation, require_only, signs
+from keras_lm.converters.config_table import Activation, ConfigTable
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
     CausalBias,
@@ -19,13 +20,13 @@ from keras_lm.layers import (
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
+    GPT_RULES,
     HUGGINGFACE_BLOCK,
     HUGGINGFACE_HEADS,
     HUGGINGFACE_IGNORED,
     OPENAI_BLOCK,
     OPENAI_LEAVES,
     convolution_to_matrix,
-    gpt_config,
     huggingface_head,
     openai_config,
     transpose_heads,
@@ -211,12 +212,22 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
-def huggingface_config(checkpoint, cls):
-    """Return the arguments in GPT-2's `config.json`, if it asks for nothing that GPT-2 lacks."""
-    known = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
-    require_only(checkpoint, cls, known | {"add_cross_attention": False})
-    activation = checkpoint.config.get("activation_function", "gelu_new")
-    return gpt_config(checkpoint, cls) | {"activation": own_activation(activation)}
+HUGGINGFACE_CONFIG = ConfigTable(
+    GPT2Backbone,
+    "gpt2",
+    GPT_RULES | {"activation": Activation("activation_function", "gelu_new")},
+    {
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+    },
+)
+HUGGINGFACE_CLASSES = {
+    "": "GPT2Model",
+    "causal_lm": "GPT2LMHeadModel",
+    "classification": "GPT2ForSequenceClassification",
+    "multiple_choice": "GPT2DoubleHeadsModel",
+}
 
 
 def _keras_hub_config(checkpoint):
@@ -228,9 +239,11 @@ def _keras_hub_config(checkpoint):
 GPT2Backbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type="gpt2"),
-        lambda checkpoint: huggingface_config(checkpoint, GPT2Backbone),
+        HUGGINGFACE_CONFIG,
         NAMES,
         huggingface_head,
+        architectures=HUGGINGFACE_CLASSES,
+        tokenizer="GPT2Tokenizer",
     ),
     "google": Converter(
         lambda checkpoint: "model/wte" in checkpoint.tensors,

@@ -4,13 +4,20 @@ Differs from GPT-2: blocks alternate between dense and locally banded attention.
 neither code nor weights, and the paper states neither the band's width nor which kind is first.
 """
 
+import dataclasses
 import functools
 
 import keras
 
+from keras_lm.converters.config_table import By, Refused
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.models.gpt import huggingface_head
-from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
+from keras_lm.models.gpt2 import (
+    HUGGINGFACE_CLASSES,
+    HUGGINGFACE_CONFIG,
+    NAMES,
+    GPT2Backbone,
+)
 from keras_lm.models.sizes import transformer_size
 
 
@@ -85,9 +92,22 @@ GPT3Backbone.SIZES = {
 # === Checkpoints ===
 
 
-def _config(checkpoint):
-    stated = {"attention_windows": checkpoint.config["attention_windows"]}
-    return huggingface_config(checkpoint, GPT3Backbone) | stated
+def _without_windows(arguments):
+    """Write nothing: what has a window in some block is no GPT-2."""
+    windows = arguments["attention_windows"]
+    if set(windows) != {None}:
+        raise Refused("attention_windows", windows, "only blocks without one, [None]")
+    return {}
+
+
+_CONFIG = dataclasses.replace(
+    HUGGINGFACE_CONFIG,
+    model=GPT3Backbone,
+    rules=HUGGINGFACE_CONFIG.rules
+    | {
+        "attention_windows": By(lambda config, _: config["attention_windows"], _without_windows),
+    },
+)
 
 
 def _with_windows(checkpoint, found):
@@ -97,8 +117,10 @@ def _with_windows(checkpoint, found):
 GPT3Backbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type="gpt2", refine=_with_windows),
-        _config,
+        _CONFIG,
         NAMES,
         huggingface_head,
+        architectures=HUGGINGFACE_CLASSES,
+        tokenizer="GPT2Tokenizer",
     ),
 }

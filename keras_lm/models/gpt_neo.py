@@ -8,14 +8,22 @@ import functools
 
 import keras
 
-from keras_lm.converters.converter import Converter, dropouts, own_activation, require_only, signs
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    Refused,
+    dropout_rules,
+)
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     PreNormBlock,
     SelfAttention,
 )
-from keras_lm.models.gpt import HUGGINGFACE_IGNORED
+from keras_lm.models.gpt import HUGGINGFACE_IGNORED, inner_width
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.sizes import transformer_size
 
@@ -121,34 +129,59 @@ NAMES = NameTable(
 )
 
 
-def _config(checkpoint):
-    require_only(checkpoint, GPTNeoBackbone, {"tie_word_embeddings": True})
-    config = checkpoint.config
+def _read_windows(config, tensors):
     kinds = config.get("attention_layers")
     if kinds is None:  # run-length encoded: [[["global", "local"], 12]]
-        most = len(checkpoint.tensors)  # or a few bytes could ask for a list without end
+        most = len(tensors)  # or a few bytes could ask for a list without end
         turns = config["attention_types"]
         kinds = [kind for turn, times in turns for kind in turn * min(times, most)]
-    activation = config.get("activation_function", "gelu_new")
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_layers"],
-        "num_heads": config["num_heads"],
-        "hidden_dim": config["hidden_size"],
-        "intermediate_dim": config.get("intermediate_size") or 4 * config["hidden_size"],
-        "attention_windows": [config["window_size"] if k == "local" else None for k in kinds],
-        **dropouts(config.get("resid_dropout", 0.0), config.get("attention_dropout", 0.0)),
-        "activation": own_activation(activation),
-        "max_sequence_length": config["max_position_embeddings"],
-        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
-    }
+    return [config["window_size"] if kind == "local" else None for kind in kinds]
+
+
+def _write_windows(arguments):
+    windows, number = arguments["attention_windows"], arguments["num_layers"]
+    windows = [windows[i % len(windows)] for i in range(number)]
+    widths = sorted({width for width in windows if width is not None})
+    if len(widths) > 1:
+        raise Refused("attention_windows", windows, "one width in all blocks that have a window")
+    kinds = ["global" if width is None else "local" for width in windows]
+    stated = {"attention_layers": kinds, "attention_types": [[kinds, 1]]}
+    return stated | ({"window_size": widths[0]} if widths else {})
+
+
+_CONFIG = ConfigTable(
+    GPTNeoBackbone,
+    "gpt_neo",
+    {
+        "vocabulary_size": Key("vocab_size"),
+        "num_layers": Key("num_layers"),
+        "num_heads": Key("num_heads"),
+        "hidden_dim": Key("hidden_size"),
+        "intermediate_dim": By(
+            lambda config, _: config.get("intermediate_size") or 4 * config["hidden_size"],
+            lambda arguments: {"intermediate_size": inner_width(arguments)},
+        ),
+        "attention_windows": By(_read_windows, _write_windows),
+        **dropout_rules("resid_dropout", "attention_dropout", 0.0, 0.0),
+        "activation": Activation("activation_function", "gelu_new"),
+        "max_sequence_length": Key("max_position_embeddings"),
+        "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-5),
+    },
+    {"tie_word_embeddings": True},
+)
 
 
 GPTNeoBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type="gpt_neo"),
-        _config,
+        _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),
+        architectures={
+            "": "GPTNeoModel",
+            "causal_lm": "GPTNeoForCausalLM",
+            "classification": "GPTNeoForSequenceClassification",
+        },
+        tokenizer="GPT2Tokenizer",
     ),
 }

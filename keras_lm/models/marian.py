@@ -14,7 +14,8 @@ import keras
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter, own_activation, require_only, signs
+from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Only
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
     AttentionContext,
@@ -230,7 +231,7 @@ MarianBackbone.PUBLISHED = {
 # === Checkpoints ===
 
 _NAMES = {
-    "token_embedding": "shared",
+    "token_embedding": {"decoder_vocabulary_size": "encoder.embed_tokens", None: "shared"},
     "decoder_token_embedding": "decoder.embed_tokens",
     "token_head/bias": "final_logits_bias",
 }
@@ -259,22 +260,37 @@ def _layout(path, array):
     return array.reshape(-1) if path == "token_head/bias" else transpose_kernels(path, array)
 
 
-def _holds_sines(array):
-    if array.ndim != 2:
-        return False
-    layer = SinusoidalPositionEmbedding(*array.shape, interleaved=False)
+def _stored_layout(path, array, arguments):
+    return array[np.newaxis] if path == "token_head/bias" else transpose_kernels(path, array)
+
+
+def _sines(positions, hidden_dim):
+    layer = SinusoidalPositionEmbedding(positions, hidden_dim, interleaved=False)
     layer.build(None)
-    return np.allclose(array.astype("float32"), layer.embeddings, atol=1e-3)  # in half precision
+    return keras.ops.convert_to_numpy(layer.embeddings)
+
+
+def _holds_sines(array):
+    # (In half precision, perhaps.)
+    return array.ndim == 2 and np.allclose(array.astype("float32"), _sines(*array.shape), atol=1e-3)
+
+
+_POSITIONS = [f"{half}.embed_positions.weight" for half in ("encoder", "decoder")]
 
 
 NAMES = NameTable(
     _NAMES,
     leaves=PYTORCH_LEAVES,
     layout=_layout,
+    stored_layout=_stored_layout,
     prefix=r"model\.",
     # Where there is one embedding, its copies may have these names; else two tables do.
     spellings={"encoder.embed_tokens.": "shared."},
-    buffers={f"{half}.embed_positions.weight": _holds_sines for half in ("encoder", "decoder")},
+    buffers=dict.fromkeys(_POSITIONS, _holds_sines),
+    constants=dict.fromkeys(
+        _POSITIONS,
+        lambda arguments: _sines(arguments["max_sequence_length"], arguments["hidden_dim"]),
+    ),
     copies={
         "decoder.embed_tokens.weight": "shared.weight",
         "lm_head.weight": ("shared.weight", "decoder.embed_tokens.weight"),
@@ -282,20 +298,8 @@ NAMES = NameTable(
 )
 
 
-def _huggingface_config(checkpoint):
+def _check_halves(checkpoint):
     config = checkpoint.config
-    require_only(
-        checkpoint,
-        MarianBackbone,
-        {
-            "is_encoder_decoder": True,
-            "tie_word_embeddings": True,
-            # What the first files say of the network, which was BART's then.
-            "normalize_before": False,
-            "normalize_embedding": False,
-            "add_final_layer_norm": False,
-        },
-    )
     for what in ("attention_heads", "ffn_dim"):
         halves = [config[f"{half}_{what}"] for half in ("encoder", "decoder")]
         if halves[0] != halves[1]:
@@ -311,30 +315,76 @@ def _huggingface_config(checkpoint):
             "does without in training.",
             stacklevel=2,
         )
-    is_shared = config.get("share_encoder_decoder_embeddings", True)
+
+
+def _of_halves(what, name):
+    """Return the rule of an argument that is an entry for each half."""
+    keys = [f"{half}_{what}" for half in ("encoder", "decoder")]
+    return By(
+        lambda config, _: config[keys[0]], lambda arguments: dict.fromkeys(keys, arguments[name])
+    )
+
+
+def _decoder_layers(arguments):
+    number = arguments["num_decoder_layers"]
+    return {"decoder_layers": arguments["num_layers"] if number is None else number}
+
+
+def _read_decoder_rows(config, tensors=None):
+    if config.get("share_encoder_decoder_embeddings", True):
+        return None
+    return config.get("decoder_vocab_size") or config["vocab_size"]
+
+
+def _write_decoder_rows(arguments):
+    rows = arguments["decoder_vocabulary_size"]
     return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["encoder_layers"],
-        "num_heads": config["encoder_attention_heads"],
-        "hidden_dim": config["d_model"],
-        "intermediate_dim": config["encoder_ffn_dim"],
-        "num_decoder_layers": config["decoder_layers"],
-        "decoder_vocabulary_size": (
-            None if is_shared else config.get("decoder_vocab_size") or config["vocab_size"]
-        ),
-        "scale_embedding": config.get("scale_embedding", False),
-        "dropout": config.get("dropout", 0.1),
-        "attention_dropout": config.get("attention_dropout", 0.0),
-        "activation": own_activation(config.get("activation_function", "gelu")),
-        "max_sequence_length": config["max_position_embeddings"],
+        "share_encoder_decoder_embeddings": rows is None,
+        "decoder_vocab_size": arguments["vocabulary_size"] if rows is None else rows,
     }
+
+
+_CONFIG = ConfigTable(
+    MarianBackbone,
+    "marian",
+    {
+        # Without a tokenizer, no token is padding.
+        "vocabulary_size": By(
+            lambda config, _: config["vocab_size"],
+            lambda arguments: {"vocab_size": arguments["vocabulary_size"], "pad_token_id": None},
+        ),
+        "num_layers": Key("encoder_layers"),
+        "num_heads": _of_halves("attention_heads", "num_heads"),
+        "hidden_dim": Key("d_model"),
+        "intermediate_dim": _of_halves("ffn_dim", "intermediate_dim"),
+        "num_decoder_layers": By(lambda config, _: config["decoder_layers"], _decoder_layers),
+        "decoder_vocabulary_size": By(_read_decoder_rows, _write_decoder_rows),
+        "scale_embedding": Key("scale_embedding", False),
+        "dropout": Key("dropout", 0.1),
+        "attention_dropout": Key("attention_dropout", 0.0),
+        "activation": Activation("activation_function"),
+        "max_sequence_length": Key("max_position_embeddings"),
+        "layer_norm_epsilon": Only(1e-5),
+    },
+    {
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": True,
+        # What the first files say of the network, which was BART's then.
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+    },
+    _check_halves,
+)
 
 
 MarianBackbone.CONVERTERS = {
     "huggingface": Converter(
         # (By its tensors alone, it could be a BART.)
         functools.partial(signs, model_type="marian"),
-        _huggingface_config,
+        _CONFIG,
         NAMES,
+        architectures={"": "MarianModel", "seq2seq_lm": "MarianMTModel"},
+        tokenizer="MarianTokenizer",
     ),
 }

@@ -14,9 +14,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.converters.config_table import By, ConfigTable, has_pooler
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     Converter,
+    architectures,
     dropouts,
     require_only,
     signs,
@@ -44,7 +46,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import HUGGINGFACE_ENCODER, encoder_config
+from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
@@ -238,9 +240,10 @@ RobertaBackbone.PUBLISHED = {
 # === Checkpoints ===
 
 _HUGGINGFACE = HUGGINGFACE_ENCODER | {
-    "pooler": "pooler.dense",
-    "classifier/pooler": "classifier.dense",
-    "classifier/logits": "classifier",
+    "pooler": WITHOUT_POOLER | {"classification": (), None: "pooler.dense"},
+    "classifier/pooler": {"multiple_choice": "pooler.dense", None: "classifier.dense"},
+    # The head of a classifier of texts; those of tokens and of choices are one layer.
+    "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
     "span_head/logits": "qa_outputs",
     "token_head/dense": "lm_head.dense",
     "token_head/norm": "lm_head.layer_norm",
@@ -291,6 +294,10 @@ def _keras_hub_layout(path, array):
     return join_heads(path, array)
 
 
+def _no_segments(arguments):
+    return None if arguments["num_segments"] else np.zeros((1, arguments["hidden_dim"]))
+
+
 HUGGINGFACE_NAMES = NameTable(
     _HUGGINGFACE,
     leaves=PYTORCH_LEAVES,
@@ -299,12 +306,11 @@ HUGGINGFACE_NAMES = NameTable(
     spellings={
         "LayerNorm.gamma": "LayerNorm.weight",
         "LayerNorm.beta": "LayerNorm.bias",
-        # The head of a classifier of texts; those of tokens and of choices are one layer.
-        "classifier.out_proj": "classifier",
         "lm_head.decoder.bias": "lm_head.bias",
     },
     buffers={"embeddings.position_ids": counts},
     copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
+    constants={"embeddings.token_type_embeddings.weight": _no_segments},
 )
 FAIRSEQ_NAMES = NameTable(
     _FAIRSEQ,
@@ -325,15 +331,37 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
-def _huggingface_config(checkpoint):
-    require_only(checkpoint, RobertaBackbone, PLAIN_ENCODER)
-    arguments = encoder_config(checkpoint.config)
-    first_position = checkpoint.config.get("pad_token_id", 1) + 1
-    return arguments | {
-        "max_sequence_length": arguments["max_sequence_length"] - first_position,
-        "first_position": first_position,
-        "use_pooler": any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors),
-    }
+def _first_position(config, tensors=None):
+    return config.get("pad_token_id", 1) + 1
+
+
+HUGGINGFACE_CONFIG = ConfigTable(
+    RobertaBackbone,
+    "roberta",
+    ENCODER_RULES
+    | {
+        # The table's rows: those before the first position, too.
+        "max_sequence_length": By(
+            lambda config, tensors: (
+                config.get("max_position_embeddings", 512) - _first_position(config)
+            ),
+            lambda arguments: {
+                "max_position_embeddings": arguments["max_sequence_length"]
+                + arguments["first_position"]
+            },
+        ),
+        "first_position": By(
+            _first_position, lambda arguments: {"pad_token_id": arguments["first_position"] - 1}
+        ),
+        # Without any, a row of zeros is written.
+        "num_segments": By(
+            ENCODER_RULES["num_segments"].read,
+            lambda arguments: {"type_vocab_size": max(arguments["num_segments"], 1)},
+        ),
+        "use_pooler": By(has_pooler),
+    },
+    PLAIN_ENCODER,
+)
 
 
 def _fairseq_config(checkpoint):
@@ -400,11 +428,13 @@ RobertaBackbone.CONVERTERS = {
             model_type=("roberta", "xlm-roberta"),
             tensors=["roberta.encoder.layer.0.attention.self.query.weight"],
         ),
-        _huggingface_config,
+        HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(
             checkpoint, "classifier.out_proj.weight", "classifier.weight"
         ),
+        architectures=architectures("Roberta"),
+        tokenizer="RobertaTokenizer",
     ),
     "fairseq": Converter(
         _is_fairseq,

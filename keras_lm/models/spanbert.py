@@ -13,6 +13,7 @@ import re
 import keras
 from keras import ops
 
+from keras_lm.converters.config_table import By
 from keras_lm.layers import (
     Dense,
     LayerNormalization,
@@ -209,12 +210,14 @@ HUGGINGFACE_NAMES = dataclasses.replace(
 )
 
 
-def _config(checkpoint):
+def _longest_span(config, tensors):
     table = HUGGINGFACE_NAMES.names["span_boundary_head/positions"]
-    arguments = _BERT.config(checkpoint)
-    if table in checkpoint.tensors:
-        arguments["max_span_length"] = checkpoint.tensors.shape(table)[0]
-    return arguments
+    return tensors.shape(table)[0] if table in tensors else 20
+
+
+_CONFIG = dataclasses.replace(
+    _BERT.config, rules=_BERT.config.rules | {"max_span_length": By(_longest_span)}
+)
 
 
 SpanBertBackbone.CONVERTERS = {
@@ -222,7 +225,7 @@ SpanBertBackbone.CONVERTERS = {
         _BERT,
         # With its own head it is recognised; without, it is a BERT that must be asked for as this.
         matches=functools.partial(_BERT.matches, own=re.escape(f"{_HEAD}.bias")),
-        config=_config,
+        config=_CONFIG,
         names=HUGGINGFACE_NAMES,
     )
 }

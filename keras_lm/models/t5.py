@@ -15,7 +15,8 @@ import re
 import keras
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter, own_activation, require_only, signs
+from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused
+from keras_lm.converters.converter import Converter, own_activation, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
@@ -251,7 +252,10 @@ for _half, _last in _HALVES.items():
         ),
         f"{_ours}/attention/output": f"{_theirs}.0.SelfAttention.o",
         f"{_ours}/attention_norm": f"{_theirs}.0.layer_norm",
-        f"{_ours}/feedforward/intermediate": f"{_theirs}.{_last}.DenseReluDense.wi",
+        f"{_ours}/feedforward/intermediate": {
+            "gated": f"{_theirs}.{_last}.DenseReluDense.wi_0",
+            None: f"{_theirs}.{_last}.DenseReluDense.wi",
+        },
         f"{_ours}/feedforward/gate": f"{_theirs}.{_last}.DenseReluDense.wi_1",
         f"{_ours}/feedforward/output": f"{_theirs}.{_last}.DenseReluDense.wo",
         f"{_ours}/feedforward_norm": f"{_theirs}.{_last}.layer_norm",
@@ -270,7 +274,6 @@ NAMES = NameTable(
     _NAMES,
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
-    spellings={".wi_0.": ".wi."},
     # A table that the first release has and nobody reads.
     ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     copies={
@@ -359,43 +362,71 @@ MESH_NAMES = _MeshNames(
     _NAMES,
     leaves=PYTORCH_LEAVES,
     layout=_mesh_layout,
-    spellings=NAMES.spellings,
     ignored=r"decoder/block_\d+/layer_\d+/EncDecAttention/relative_attention_bias",
 )
 
 
-def _huggingface_config(checkpoint):
-    require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
-    return _encoder_config(checkpoint)
-
-
-def _encoder_config(checkpoint):
-    config = checkpoint.config
+def _read_activation(config, tensors=None):
     stated = config.get("feed_forward_proj", "relu")
-    gate, _, activation = stated.rpartition("-") if isinstance(stated, str) else ("?", "", "")
+    # The gated form that is called "gelu" has always been the tanh form.
+    return "gelu_tanh" if stated == "gated-gelu" else own_activation(stated.rpartition("-")[2])
+
+
+def _write_feedforward(arguments):
+    name = Activation("name").write("activation", arguments)["name"]
+    if not arguments["gated"]:
+        return {"feed_forward_proj": name}
+    if name == "gelu":
+        raise Refused("activation", "gelu", "'gelu_tanh' with gated=True")
+    return {"feed_forward_proj": "gated-" + ("gelu" if name == "gelu_new" else name)}
+
+
+def _check_feedforward(checkpoint):
+    stated = checkpoint.config.get("feed_forward_proj", "relu")
+    gate = stated.rpartition("-")[0] if isinstance(stated, str) else "?"
     if gate not in ("", "gated"):
         raise CheckpointError(
             f"{checkpoint.source}: config.json has feed_forward_proj={stated!r}, and T5Backbone "
             "knows 'relu', 'gated-gelu' and the like."
         )
-    # The gated form that is called "gelu" has always been the tanh form.
-    activation = "gelu_tanh" if stated == "gated-gelu" else own_activation(activation)
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_layers"],
-        "num_heads": config["num_heads"],
-        "hidden_dim": config["d_model"],
-        "intermediate_dim": config["d_ff"],
-        "head_dim": config["d_kv"],
-        "num_decoder_layers": config.get("num_decoder_layers"),
-        "dropout": config.get("dropout_rate", 0.1),
-        "activation": activation,
-        "gated": bool(gate),
-        "tie_embeddings": config.get("tie_word_embeddings", True),
-        "num_buckets": config.get("relative_attention_num_buckets", 32),
-        "max_distance": config.get("relative_attention_max_distance", 128),
-        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-6),
-    }
+
+
+def _head_dim(arguments):
+    return {"d_kv": arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]}
+
+
+def _decoder_layers(arguments):
+    number = arguments["num_decoder_layers"]
+    return {"num_decoder_layers": arguments["num_layers"] if number is None else number}
+
+
+_CONFIG = ConfigTable(
+    T5Backbone,
+    "t5",
+    {
+        "vocabulary_size": Key("vocab_size"),
+        "num_layers": Key("num_layers"),
+        "num_heads": Key("num_heads"),
+        "hidden_dim": Key("d_model"),
+        "intermediate_dim": Key("d_ff"),
+        "head_dim": By(lambda config, _: config["d_kv"], _head_dim),
+        "num_decoder_layers": By(
+            lambda config, _: config.get("num_decoder_layers"), _decoder_layers
+        ),
+        "dropout": Key("dropout_rate", 0.1),
+        "activation": By(_read_activation),
+        "gated": By(
+            lambda config, _: "-" in config.get("feed_forward_proj", "relu"), _write_feedforward
+        ),
+        "tie_embeddings": Key("tie_word_embeddings", True),
+        "num_buckets": Key("relative_attention_num_buckets", 32),
+        "max_distance": Key("relative_attention_max_distance", 128),
+        "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-6),
+    },
+    {"is_encoder_decoder": True},
+    _check_feedforward,
+)
+_ENCODER_CONFIG = dataclasses.replace(_CONFIG, model=T5EncoderBackbone, only={})
 
 
 def _keras_hub_config(checkpoint):
@@ -485,8 +516,10 @@ def _without_decoder(checkpoint, found):
 T5Backbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type=_TYPES, tensors=[*_SIGNS, _SIGN_OF_DECODER]),
-        _huggingface_config,
+        _CONFIG,
         NAMES,
+        architectures={"": "T5Model", "seq2seq_lm": "T5ForConditionalGeneration"},
+        tokenizer="T5Tokenizer",
     ),
     "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
@@ -494,8 +527,10 @@ T5Backbone.CONVERTERS = {
 T5EncoderBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type=_TYPES, tensors=_SIGNS, refine=_without_decoder),
-        _encoder_config,
+        _ENCODER_CONFIG,
         NAMES,
+        architectures={"": "T5EncoderModel"},
+        tokenizer="T5Tokenizer",
     ),
     "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(

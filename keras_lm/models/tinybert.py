@@ -66,5 +66,7 @@ TinyBertBackbone.CONVERTERS = {
         # With its own layer it is recognised; without, it is a BERT that must be asked for as this.
         matches=functools.partial(_BERT.matches, own=_FIT_DENSE),
         names=dataclasses.replace(_BERT.names, ignored=f"{_BERT.names.ignored}|{_FIT_DENSE}"),
+        # Hugging Face's code has no head with ReLU.
+        architectures={k: v for k, v in _BERT.architectures.items() if k != "classification"},
     )
 }

@@ -18,8 +18,8 @@ FORMAT_VERSION = 1
 class SameNames(NameTable):
     """A preset's tensors have the names of our variables."""
 
-    def sources(self, path):
-        return (path,)
+    def alternatives(self, path):
+        return {None: (path,)}
 
 
 OF_PRESETS = Converter(None, None, SameNames({}, {}))

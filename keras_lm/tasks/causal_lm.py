@@ -81,6 +81,9 @@ class CausalLM(PretrainingTask):
         self.head = self.add_head("causal_lm")
         self._finish()
 
+    def published_labels(self):
+        return None
+
     def generate(
         self,
         prompts,

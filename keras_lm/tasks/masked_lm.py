@@ -50,6 +50,9 @@ class MaskedLM(PretrainingTask):
         found = super().tokens_in_text(tokenizer)
         return found if found is True else [*(found or []), tokenizer.special_tokens["mask"]]
 
+    def published_labels(self):
+        return None
+
     def get_arguments(self):
         return super().get_arguments() | {"top_k": self.top_k}
 

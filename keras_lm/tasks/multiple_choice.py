@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.converters.published_labels import Labels
 from keras_lm.packers import Choices
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.recipe import GPTRecipe
@@ -56,6 +57,9 @@ class MultipleChoice(Task):
     @classmethod
     def arguments_from_checkpoint(cls, labels):
         return {} if labels.problem_type == "multiple_choice" else None
+
+    def published_labels(self):
+        return Labels(1, problem_type="multiple_choice")
 
     def get_arguments(self):
         return super().get_arguments() | self.recipe.get_arguments()

@@ -84,6 +84,9 @@ class Pretrainer(PretrainingTask):
         # Also before an objective makes an encoder-decoder's inputs of them.
         return super().is_packed(x) or (isinstance(x, dict) and "token_ids" in x)
 
+    def published_labels(self):
+        return None
+
     def call(self, inputs, training=None, with_terms=False):
         outputs, terms = self._encode(inputs, training), []
         found = {

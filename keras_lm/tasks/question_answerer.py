@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import metrics
+from keras_lm.converters.published_labels import Labels
 from keras_lm.elements import elements
 from keras_lm.feeding import datasets, replicas
 from keras_lm.feeding.collect import batches_of
@@ -119,6 +120,9 @@ class QuestionAnswerer(ScoredAnswers):
         if labels.problem_type != "question_answering":
             return None
         return {"conditional_ends": False} | (labels.arguments or {})
+
+    def published_labels(self):
+        return Labels(2, problem_type="question_answering")
 
     def get_arguments(self):
         return super().get_arguments() | {

@@ -98,6 +98,9 @@ class Seq2SeqLM(Task):
                 f"decoder's embedding has {rows} rows: they belong to different checkpoints."
             )
 
+    def published_labels(self):
+        return None
+
     def get_arguments(self):
         return super().get_arguments() | {
             "target_length": self._target_length,

@@ -261,6 +261,28 @@ class Task(KerasFile, TextModel):
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 
+    def published_labels(self):
+        """Return the `Labels` of a published checkpoint with the task's head, None for none.
+
+        Raises:
+            ValueError: if the task is not one of transformers'.
+        """
+        raise ValueError(
+            f"{type(self).__name__} is no task of transformers', so it cannot be saved for it; "
+            "its backbone can."
+        )
+
+    def save_to_huggingface(self, folder, max_shard_bytes=5_000_000_000):
+        """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
+
+        Args:
+            folder, max_shard_bytes: see `keras_lm.models.Backbone.save_to_huggingface`.
+
+        Raises:
+            FileExistsError, ImportError, ValueError: see there.
+        """
+        presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes)
+
     def export(self, path, format="saved_model", **options):
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
         require_tensorflow("An export")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.converters.published_labels import Labels
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.classes import (
@@ -91,6 +92,10 @@ class TextClassifier(Task):
             "class_names": labels.class_names,
             "multi_label": labels.problem_type == "multi_label_classification",
         }
+
+    def published_labels(self):
+        kind = "multi" if self.multi_label else "single"
+        return Labels(self.num_classes, self.class_names, f"{kind}_label_classification")
 
     def get_arguments(self):
         return (

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.converters.published_labels import ONE_TEXT
+from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
@@ -60,6 +60,14 @@ class TextRegressor(Task):
             return None
         is_linear = labels.activation in (None, "linear")
         return {} if is_linear else {"activation": labels.activation}
+
+    def published_labels(self):
+        if self.activation is not None:
+            raise ValueError(
+                f"TextRegressor has activation={self.activation!r}, and transformers' regressors "
+                "have none: only activation=None can be saved for it."
+            )
+        return Labels(1, problem_type="regression")
 
     def get_arguments(self):
         own = self.recipe.get_arguments() | {"activation": self.activation}

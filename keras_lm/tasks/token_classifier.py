@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
 from keras_lm.metrics.one_hot import of_classes
@@ -125,6 +126,9 @@ class TokenClassifier(Task):
         if labels.is_stated and labels.problem_type != "token_classification":
             return None
         return {"num_classes": labels.num_classes, "class_names": labels.class_names}
+
+    def published_labels(self):
+        return Labels(self.num_classes, self.class_names, "token_classification")
 
     def get_arguments(self):
         return super().get_arguments() | {

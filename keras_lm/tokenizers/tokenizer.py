@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_lm import presets
 from keras_lm.registry import TOKENIZERS, register
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import huggingface_files, strings
 from keras_lm.tokenizers.published_files import kind_of
 
 
@@ -209,6 +209,10 @@ class Tokenizer(tf.Module):
     def save_assets(self, folder):
         """Write the vocabulary files, in their published form, into an existing folder."""
         raise NotImplementedError(f"{type(self).__name__} cannot write assets.")
+
+    def save_huggingface(self, folder, template, name, max_sequence_length=None):
+        """Write Hugging Face's files of the tokenizer; see `huggingface_files.write`."""
+        huggingface_files.write(folder, self, template, name, max_sequence_length)
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""

@@ -1,0 +1,316 @@
+"""What `save_to_huggingface` writes, beside what transformers makes of it.
+
+    python benchmarks/huggingface_out.py write FOLDER --tokenizers TOKENIZERS [--only bert]
+    PYTHON_WITH_TRANSFORMERS benchmarks/huggingface_out.py compare FOLDER
+
+`write` makes small random models of every kind with each of their heads, saves each in a folder of
+its own, with its answers and the ids of lines of text, and loads it again here, where all answers
+must be the same bits. `compare` needs torch and transformers, and not keras_lm: it loads each
+folder, counts the weights that are missing or left over, and prints the largest difference of an
+answer (of its largest number, where that is above 1), and the number of lines with other ids.
+TOKENIZERS has a folder of published vocabulary files for each kind (`wordpiece-uncased`, …), and
+`lines.json`, a list of texts.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+SIZE = {"num_layers": 2, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 48}
+ENCODER_TASKS = {
+    "backbone": {},
+    "TextClassifier": {"class_names": ["bad", "fair", "good"]},
+    "TextClassifier multi": {"num_classes": 3, "multi_label": True},
+    "TextRegressor": {},
+    "MultipleChoice": {},
+    "TokenClassifier": {"class_names": ["O", "B-X", "I-X"]},
+    "QuestionAnswerer": {},
+    "MaskedLM": {},
+    "Pretrainer": {},
+}
+FEW = {name: ENCODER_TASKS[name] for name in ("backbone", "TextClassifier", "MaskedLM")}
+WRITERS = {"backbone": {}, "CausalLM": {}, "TextClassifier": {"num_classes": 3}}
+WITH_CHOICES = WRITERS | {"MultipleChoice": {}}
+TRANSLATORS = {"backbone": {}, "Seq2SeqLM": {}}
+# A case → its class of backbone, tokenizer, arguments, and tasks with theirs.
+CASES = {
+    "bert": ("Bert", "wordpiece-uncased", {}, ENCODER_TASKS),
+    "bert-cased": ("Bert", "wordpiece-cased", {"activation": "gelu_tanh"}, FEW),
+    "bert-no-pooler": ("Bert", "wordpiece-uncased", {"use_pooler": False}, FEW),
+    "spanbert": ("SpanBert", "wordpiece-cased", {}, FEW),
+    "tinybert": (
+        "TinyBert",
+        "wordpiece-uncased",
+        {},
+        {"backbone": {}, "TokenClassifier": {"num_classes": 3}},
+    ),
+    "distilbert": ("DistilBert", "wordpiece-uncased", {}, ENCODER_TASKS),
+    "distilbert-sines": ("DistilBert", "wordpiece-uncased", {"sinusoidal": True}, FEW),
+    "roberta": ("Roberta", "bytebpe-roberta", {}, ENCODER_TASKS),
+    "roberta-pooler": ("Roberta", "bytebpe-roberta", {"use_pooler": True}, ENCODER_TASKS),
+    "roberta-no-segments": ("Roberta", "bytebpe-roberta", {"num_segments": 0}, FEW),
+    "electra": ("Electra", "wordpiece-uncased", {"embedding_dim": 16}, ENCODER_TASKS),
+    "electra-generator": ("ElectraGenerator", "wordpiece-uncased", {}, FEW),
+    "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS),
+    "albert-groups": (
+        "Albert",
+        "sentencepiece-albert",
+        {"embedding_dim": 32, "num_groups": 2, "num_inner_repetitions": 2},
+        FEW,
+    ),
+    "gpt": ("GPT", "bpe-gpt1", {"intermediate_dim": 128}, WITH_CHOICES),
+    "gpt2": ("GPT2", "bytebpe-gpt2", {}, WITH_CHOICES),
+    "gpt3-dense": ("GPT3", "bytebpe-gpt2", {"attention_windows": [None]}, WRITERS),
+    "gpt-neo": ("GPTNeo", "bytebpe-gpt2", {"attention_windows": [None, 3]}, WRITERS),
+    "t5": ("T5", "sentencepiece-t5", {"head_dim": 12, "num_decoder_layers": 3}, TRANSLATORS),
+    "t5-1.1": (
+        "T5",
+        "sentencepiece-t5",
+        {"gated": True, "activation": "gelu_tanh", "tie_embeddings": False},
+        TRANSLATORS,
+    ),
+    "t5-encoder": ("T5Encoder", "sentencepiece-t5", {}, {"backbone": {}}),
+    "marian": ("Marian", "marian", {}, TRANSLATORS),
+    "marian-two": (
+        "Marian",
+        None,
+        {"vocabulary_size": 90, "decoder_vocabulary_size": 70},
+        TRANSLATORS,
+    ),
+}
+TEXTS = ["the film was good", "a very nice cast, and a story"]
+# Our output → transformers'.
+OUTPUTS = {
+    "sequence_output": "last_hidden_state",
+    "pooled_output": "pooler_output",
+    "start_logits": "start_logits",
+    "end_logits": "end_logits",
+    "next_sentence_logits": "seq_relationship_logits",
+    "sentence_order_logits": "sop_logits",
+    "token_logits": "prediction_logits",
+    "replaced_logits": "logits",
+}
+
+
+def write(folder, tokenizers, only):
+    import keras_lm
+
+    lines = json.loads((tokenizers / "lines.json").read_text()) if tokenizers else []
+    for case, (model, kind, arguments, tasks) in CASES.items():
+        if only and not case.startswith(only):
+            continue
+        tokenizer = _tokenizer(keras_lm, tokenizers, kind)
+        if kind and tokenizer is None:
+            print(f"{case}: no tokenizer {kind}, left out")
+            continue
+        sizes = SIZE | arguments
+        if tokenizer is not None:
+            sizes = {"vocabulary_size": tokenizer.vocabulary_size} | sizes
+        for name, options in tasks.items():
+            backbone = getattr(keras_lm.models, f"{model}Backbone")(**sizes)
+            made = _with_head(keras_lm, backbone, tokenizer, name, options)
+            if made is not None:
+                _write_one(folder / f"{case} {name}", made, backbone, tokenizer, lines)
+
+
+def _tokenizer(keras_lm, tokenizers, kind):
+    if kind == "marian":  # two models of another kind, with ids of its own
+        model = (tokenizers / "sentencepiece-t5" / "spiece.model").read_bytes()
+        pieces = keras_lm.tokenizers.SentencePieceTokenizer(model).vocabulary
+        special = ["</s>", "<unk>"]
+        entries = [*special, *(p for p in pieces if p not in (*special, "<pad>")), "<pad>"]
+        return keras_lm.tokenizers.MarianTokenizer(model, model, entries)
+    if kind is None or not (tokenizers / kind).is_dir():
+        return None
+    return keras_lm.tokenizers.Tokenizer.from_preset(tokenizers / kind)
+
+
+def _with_head(keras_lm, backbone, tokenizer, name, options):
+    if name == "backbone":
+        return backbone
+    try:
+        return getattr(keras_lm.tasks, name.split()[0])(backbone, tokenizer=tokenizer, **options)
+    except ValueError as error:
+        print(f"{type(backbone).__name__} has no {name}: {str(error)[:100]}")
+        return None
+
+
+def _write_one(folder, made, backbone, tokenizer, lines):
+    import keras
+
+    import keras_lm
+
+    generator = np.random.default_rng(0)
+    for variable in made.weights:
+        if variable.trainable or variable.path.endswith("/bias"):  # Marian's is not trained
+            variable.assign_add(generator.normal(0, 0.1, variable.shape).astype("float32"))
+    is_bare = made is backbone
+    if is_bare:
+        made.save_to_huggingface(folder, tokenizer=tokenizer)
+    else:
+        made.save_to_huggingface(folder)
+    inputs = _inputs(made, backbone, tokenizer, generator)
+    again = (keras_lm.models.Backbone if is_bare else type(made)).from_preset(folder)
+    first, second = (_answers(model, inputs) for model in (made, again))
+    for name, value in first.items():
+        if not np.array_equal(value, second[name]):
+            largest = np.abs(value - second[name]).max()
+            print(f"{folder.name}: {name} is another after loading, by {largest}")
+    np.savez(
+        folder / "answers.npz",
+        **{f"in.{n}": v for n, v in inputs.items()},
+        **{f"out.{n}": v for n, v in first.items()},
+    )
+    if tokenizer is not None and is_bare:
+        ids = tokenizer(lines, parse_special=True).to_list()
+        (folder / "ids.json").write_text(json.dumps({"lines": lines, "ids": ids}))
+    print(f"{folder.name}: written")
+    keras.backend.clear_session()
+
+
+def _inputs(made, backbone, tokenizer, generator):
+    """Return packed inputs of two rows, the second padded on the right."""
+    shape = (2, 3, 9) if type(made).__name__ == "MultipleChoice" else (2, 9)
+    inputs = {}
+    for name in backbone.input_names:
+        if name.endswith("token_ids"):
+            rows = backbone.vocabulary_size
+            if name.startswith("decoder"):
+                rows = backbone.config.get("decoder_vocabulary_size") or rows
+            inputs[name] = generator.integers(6, rows - 2, shape).astype("int32")
+        elif name.endswith("padding_mask"):
+            inputs[name] = np.ones(shape, "int32")
+        elif name == "segment_ids":
+            number = backbone.config.get("num_segments") or 1
+            inputs[name] = (
+                (np.arange(9) > 4).astype("int32") * (number > 1) * np.ones(shape, "int32")
+            )
+    pad = 0 if tokenizer is None else getattr(getattr(made, "packer", None), "pad_id", 0)
+    if tokenizer is not None and "pad" in tokenizer.special_tokens:
+        pad = tokenizer.special_id("pad")
+    for name in inputs:
+        if name.endswith("padding_mask") and not name.startswith("decoder"):
+            inputs[name][1, ..., 6:] = 0
+            inputs[name.replace("padding_mask", "token_ids")][1, ..., 6:] = pad
+    return inputs
+
+
+def _answers(model, inputs):
+    found = model(inputs)
+    found = found if isinstance(found, dict) else {"logits": found}
+    return {name: np.asarray(value) for name, value in found.items() if hasattr(value, "shape")}
+
+
+def compare(folder):
+    import warnings
+
+    import torch
+    import transformers
+
+    worst, wrong = 0.0, 0
+    transformers.utils.logging.set_verbosity_warning()
+    for path in sorted(folder.iterdir()):
+        stored = np.load(path / "answers.npz")
+        config = json.loads((path / "config.json").read_text())
+        cls = getattr(transformers, config["architectures"][0])
+        lacks_pooler = cls.__name__.endswith("Model") and "no-pooler" in path.name
+        lacks_pooler |= cls.__name__ in ("RobertaModel",) and path.name.startswith(
+            ("roberta ", "roberta-no")
+        )
+        lacks_pooler |= path.name.startswith("spanbert") and cls.__name__ == "BertModel"
+        options = {"add_pooling_layer": False} if lacks_pooler else {}
+        transformers.utils.logging.disable_progress_bar()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model, info = cls.from_pretrained(path, output_loading_info=True, **options)
+        problems = {name: sorted(value) for name, value in info.items() if value}
+        with torch.no_grad():
+            theirs = model.eval()(**_renamed(stored, path.name, model))
+        differences = {}
+        for name in stored.files:
+            if name.startswith("out."):
+                difference = _difference(stored, name.removeprefix("out."), theirs, path.name)
+                if difference is not None:
+                    differences[name.removeprefix("out.")] = difference
+        largest = max(differences.values(), default=float("nan"))
+        worst = max(worst, largest)
+        tokens = _other_ids(path, transformers) if (path / "ids.json").is_file() else ""
+        is_wrong = bool(problems) or not largest < 1e-5
+        wrong += is_wrong
+        print(
+            f"{'WRONG ' if is_wrong else ''}{path.name}: {cls.__name__} {largest:.1e}"
+            f" {problems or ''} {tokens}"
+        )
+    print(f"largest difference {worst:.1e}; wrong: {wrong}")
+    return wrong
+
+
+def _renamed(stored, name, model):
+    import inspect
+
+    import torch
+
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "token_type_ids",
+        "padding_mask": "attention_mask",
+        "encoder_token_ids": "input_ids",
+        "encoder_padding_mask": "attention_mask",
+        "decoder_token_ids": "decoder_input_ids",
+        "decoder_padding_mask": "decoder_attention_mask",
+    }
+    found = {}
+    for ours, theirs in names.items():
+        if f"in.{ours}" in stored.files:
+            found[theirs] = torch.tensor(stored[f"in.{ours}"]).long()
+    parameters = inspect.signature(model.forward).parameters
+    found = {name: value for name, value in found.items() if name in parameters}
+    if "DoubleHeads" in type(model).__name__:
+        # It takes masks of single texts only, and needs none for padding on the right.
+        found["mc_token_ids"] = found.pop("attention_mask").sum(-1) - 1
+    return found
+
+
+def _difference(stored, ours, theirs, case):
+    value = stored[f"out.{ours}"]
+    name = OUTPUTS.get(ours, ours)
+    if case.endswith("MultipleChoice") and hasattr(theirs, "mc_logits"):
+        name = "mc_logits"
+    if name == "prediction_logits" and not hasattr(theirs, name):
+        name = "logits"
+    if not hasattr(theirs, name) or getattr(theirs, name) is None:
+        return None
+    other = getattr(theirs, name).numpy()
+    if value.ndim > 1 and value.shape[1] == 9:  # by token: padding may hold anything
+        mask = stored[
+            "in.padding_mask" if "in.padding_mask" in stored.files else "in.decoder_padding_mask"
+        ]
+        value, other = value[mask > 0], other[mask > 0]
+    return float(np.abs(value - other).max() / max(1, np.abs(value).max()))
+
+
+def _other_ids(path, transformers):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    known = json.loads((path / "ids.json").read_text())
+    found = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in known["lines"]]
+    others = [i for i, (one, two) in enumerate(zip(found, known["ids"], strict=True)) if one != two]
+    return f"{type(tokenizer).__name__}: {len(others)} of {len(found)} lines differ {others[:8]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("step", choices=["write", "compare"])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--tokenizers", type=pathlib.Path)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    if options.step == "compare":
+        sys.exit(1 if compare(options.folder) else 0)
+    write(options.folder, options.tokenizers, options.only)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""From a backbone or a task to a folder that Hugging Face's transformers loads.
+
+The tables that read such folders are turned round: `ConfigTable` for config.json, `NameTable` for
+the weights. What transformers has no counterpart for is refused by name, before anything is
+written.
+"""
+
+import json
+import pathlib
+
+import keras
+
+from keras_lm import files
+from keras_lm.converters.config_table import ConfigTable, Refused
+from keras_lm.converters.published_labels import labels_config
+from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.presets.saving import MAX_SHARD_BYTES
+from keras_lm.presets.source import innermost_backbone, stored_weights
+
+FORMAT = "huggingface"
+
+
+def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_bytes=None):
+    """Write a folder in Hugging Face's format, whole or not at all.
+
+    Args:
+        folder: path of a new or empty folder.
+        backbone: `Backbone`.
+        task: `Task` over it, or None for the bare model.
+        tokenizer: `Tokenizer` to write beside a bare model; a task has its own.
+        max_shard_bytes: int, the size of a file of weights; None for 5 GB.
+
+    Raises:
+        FileExistsError: if `folder` is not empty.
+        ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
+        ValueError: if something has no counterpart in transformers.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    files.require_free(folder, "is not empty")
+    model = backbone if task is None else task
+    tokenizer = tokenizer if task is None else task.tokenizer
+    converter, kinds, labels = _counterpart(backbone, task)
+    config = _config(backbone, task, tokenizer, converter, kinds, labels)
+    tensors = _tensors(model, backbone, converter, kinds)
+    with files.replacing(folder) as new:
+        new.mkdir()
+        _write_json(new / "config.json", config)
+        write_safetensors(new, tensors, max_shard_bytes or MAX_SHARD_BYTES, {"format": "pt"})
+        if tokenizer is not None:
+            template = _template(backbone, task, tokenizer)
+            length = backbone.max_sequence_length
+            tokenizer.save_huggingface(new, template, converter.tokenizer, length)
+            _check_tokenizer(new, tokenizer, backbone, converter)
+        if kinds in ("causal_lm", "seq2seq_lm"):
+            _write_json(new / "generation_config.json", _generation(config, task))
+
+
+def _counterpart(backbone, task):
+    """Return the converter, the kinds of heads, and the labels, of what transformers has too."""
+    name = type(backbone).__name__
+    converter = type(backbone).CONVERTERS.get(FORMAT)
+    if converter is None or not isinstance(converter.config, ConfigTable):
+        raise ValueError(
+            f"{name} has no counterpart in transformers, so it cannot be saved for it: "
+            "save_to_preset writes it for keras_lm."
+        )
+    labels = None if task is None else task.published_labels()
+    kinds = [] if task is None else sorted(set(task.head_kinds))
+    # Beside another head, that of the language model only has a part in the loss.
+    kinds = [kind for kind in kinds if kind != "causal_lm" or len(kinds) == 1]
+    kinds = " ".join(kinds)
+    if kinds not in converter.architectures:
+        known = ", ".join(filter(None, converter.architectures))
+        raise ValueError(
+            f"{type(task).__name__} over {name} has the head {kinds!r}, which transformers has "
+            f"not; of this model it has {known or 'none'}. The backbone alone can be saved."
+        )
+    return converter, kinds, labels
+
+
+def _config(backbone, task, tokenizer, converter, kinds, labels):
+    if backbone.adapter_dim is not None:
+        raise ValueError(
+            f"The backbone has adapters of {backbone.adapter_dim} units, which transformers has "
+            "not: it cannot be saved for it."
+        )
+    try:
+        config = converter.config.write(backbone.config)
+    except Refused as error:
+        raise ValueError(f"{type(backbone).__name__} has {error}.") from error
+    config = {"architectures": [converter.architectures[kinds]]} | config
+    config |= {} if labels is None else labels_config(labels)
+    if tokenizer is not None:
+        config |= _token_ids(config, tokenizer, kinds, task)
+    return config | {"dtype": backbone.dtype_policy.variable_dtype}
+
+
+def _token_ids(config, tokenizer, kinds, task):
+    special = tokenizer.special_tokens
+    ids = {f"{r}_token_id": tokenizer.special_id(r) for r in ("pad", "bos", "eos") if r in special}
+    if kinds in ("classification", "multiple_choice") and task.backbone.is_causal:
+        ids.setdefault("pad_token_id", task.packer.pad_id)  # by which it finds a text's last token
+    if kinds == "seq2seq_lm":
+        ids["decoder_start_token_id"] = task.packer.start_id
+    padding = config.get("pad_token_id")
+    if padding is not None and ids.get("pad_token_id", padding) != padding:
+        raise ValueError(
+            f"The tokenizer's pad_token has the id {ids['pad_token_id']}, and transformers counts "
+            f"positions from the id {padding} on, as first_position of the backbone says."
+        )
+    return ids
+
+
+def _tensors(model, backbone, converter, kinds):
+    for layer in model._flatten_layers():
+        if getattr(layer, "lora_enabled", False):
+            raise ValueError(
+                "The task has LoRA, which transformers knows as a file beside the model: save a "
+                "preset, which has the sums, and save what from_preset loads from that."
+            )
+    network = innermost_backbone(backbone)
+    arrays = {
+        path: keras.ops.convert_to_numpy(variable)
+        for path, variable in stored_weights(model).items()
+    }
+    heads = {head.name for head in network.HEADS.values()}
+    tensors, nameless = converter.names.write(arrays, heads, kinds, network.config)
+    if nameless:
+        raise ValueError(
+            f"{type(model).__name__} has weights that transformers has no place for: "
+            f"{', '.join(nameless[:3])}{' and others' if len(nameless) > 3 else ''}."
+        )
+    return tensors
+
+
+def _template(backbone, task, tokenizer):
+    """Return the special tokens around texts; a language model reads texts as they are."""
+    is_bare = task is None or "causal_lm" in task.head_kinds
+    return backbone.template_for(tokenizer) if is_bare else task.template
+
+
+def _check_tokenizer(folder, tokenizer, backbone, converter):
+    """Raise a ValueError if the tokenizer that a folder has is not the one that was written."""
+    usual = type(backbone).tokenizer_class
+    cls = usual.class_for(folder)
+    found = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
+    ours, theirs = (
+        each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, found)
+    )
+    for name in ours.keys() - {"template"}:
+        one, other = (
+            sorted(value) if isinstance(value, list) and name != "vocabulary" else value
+            for value in (ours[name], theirs.get(name))
+        )
+        if one != other:
+            raise ValueError(
+                f"{type(tokenizer).__name__} has {name}={str(one)[:200]}, and Hugging Face's files "
+                f"would say {str(other)[:200]}."
+            )
+
+
+def _generation(config, task):
+    names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    stated = {name: config[name] for name in names if config.get(name) is not None}
+    if "decoder_start_token_id" in stated:
+        stated |= {"num_beams": task.num_beams, "max_length": task.target_length}
+        if not task.backbone.generates_start:
+            stated["bad_words_ids"] = [[stated["decoder_start_token_id"]]]
+            stated["forced_eos_token_id"] = stated["eos_token_id"]
+    return stated
+
+
+def _write_json(path, value):
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")

@@ -1,0 +1,247 @@
+"""Writing a tokenizer as Hugging Face's libraries read it: `tokenizer.json` and the older files.
+
+The tokenizer.json has every step, made by the package `tokenizers`. Beside it lie the vocabulary in
+its published form and the settings of Hugging Face's class, as older versions read them.
+"""
+
+import json
+import os
+
+from keras_lm.optional import require
+from keras_lm.tokenizers.published_files import CLASSES
+from keras_lm.tokenizers.sentence_piece_model import SPACE, UNIGRAM, UNKNOWN, parse_model
+
+# Hugging Face's class that takes all steps from the tokenizer.json. Others have some of their own.
+GENERIC = "PreTrainedTokenizerFast"
+# A class → the place of the unknown token in its vocabulary, where it is fixed.
+UNKNOWN_IDS = {"AlbertTokenizer": 1, "T5Tokenizer": 2, "XLMRobertaTokenizer": 3}
+
+
+def write(folder, tokenizer, template, name, max_sequence_length):
+    """Write a tokenizer into an existing folder.
+
+    Args:
+        folder: path.
+        tokenizer: `Tokenizer`.
+        template: `keras_lm.packers.Template`, the special tokens around texts.
+        name: str, Hugging Face's class for the model's usual tokenizer.
+        max_sequence_length: int or None, the most tokens that the model reads.
+
+    Raises:
+        ImportError: if the package `tokenizers` is not installed.
+        ValueError: if Hugging Face's libraries have no such tokenizer, or lack one of its settings.
+    """
+    kind = type(tokenizer).__name__
+    if kind not in _WRITERS:
+        raise ValueError(
+            f"{kind} has no counterpart in Hugging Face's libraries: those of "
+            f"{', '.join(sorted(_WRITERS))} are written. With tokenizer=None, the model is written "
+            "without one."
+        )
+    backend, settings = _WRITERS[kind](tokenizer)
+    if CLASSES.get(name, (None,))[0] != kind or not _fits(name, tokenizer):
+        name = GENERIC
+    config = {"tokenizer_class": name, **settings, **_named(tokenizer)}
+    config |= {"clean_up_tokenization_spaces": False, "padding_side": template.padding_side}
+    if max_sequence_length is not None:
+        config["model_max_length"] = max_sequence_length
+    if backend is not None:
+        _finish(backend, tokenizer, template)
+        backend.save(os.path.join(folder, "tokenizer.json"))
+    tokenizer.save_assets(folder)
+    config["added_tokens_decoder"] = {
+        str(tokenizer.token_to_id(token)): _described(token, tokenizer)
+        for token in _added(tokenizer)
+    }
+    _write_json(folder, "tokenizer_config.json", config)
+    _write_json(folder, "special_tokens_map.json", _named(tokenizer))
+
+
+def _fits(name, tokenizer):
+    """Whether Hugging Face's class does what a tokenizer of this kind does."""
+    unknown = UNKNOWN_IDS.get(name)
+    is_in_place = unknown is None or tokenizer.special_id("unknown") == unknown
+    return is_in_place and getattr(tokenizer, "max_word_length", 100) == 100
+
+
+# === Special tokens ===
+
+
+def _named(tokenizer):
+    """Return the special tokens by Hugging Face's names for their roles."""
+    names = {role: "unk" if role == "unknown" else role for role in tokenizer.ROLES}
+    names |= {"unknown": "unk"}
+    roles = tokenizer.special_tokens.items()
+    found = {f"{names[role]}_token": token for role, token in roles if role in names}
+    more = tokenizer.get_config()["additional_special_tokens"]
+    return found | ({"additional_special_tokens": list(more)} if more else {})
+
+
+def _added(tokenizer):
+    """Return the tokens that are found in text before it is split, in the order of their ids."""
+    tokens = [*tokenizer.all_special_tokens, *tokenizer.get_config().get("added_tokens", [])]
+    return sorted(dict.fromkeys(tokens), key=tokenizer.token_to_id)
+
+
+def _described(token, tokenizer):
+    config = tokenizer.get_config()
+    return {
+        "content": token,
+        "single_word": False,
+        "lstrip": token in config.get("lstrip_tokens", ()),
+        "rstrip": token in config.get("rstrip_tokens", ()),
+        # What is no special token is found in text that is cleaned.
+        "normalized": token not in tokenizer.all_special_tokens,
+        "special": token in tokenizer.all_special_tokens,
+    }
+
+
+def _finish(backend, tokenizer, template):
+    """Add to a `tokenizers.Tokenizer` its special tokens, and those around texts."""
+    tokenizers = _package()
+    for token in _added(tokenizer):
+        described = tokenizers.AddedToken(**_described(token, tokenizer))
+        (backend.add_special_tokens if described.special else backend.add_tokens)([described])
+    ids, texts = {}, {}
+    for which in ("single", "pair"):
+        pieces = template.ids(which, tokenizer)
+        ids |= {tokenizer.id_to_token(id): id for id, _ in pieces if isinstance(id, int)}
+        texts[which] = [
+            f"{piece if isinstance(piece, str) else tokenizer.id_to_token(piece)}:{segment}"
+            for piece, segment in pieces
+        ]
+    if ids:
+        backend.post_processor = tokenizers.processors.TemplateProcessing(
+            special_tokens=list(ids.items()), **texts
+        )
+
+
+# === The kinds of tokenizers ===
+
+
+def _package():
+    return require("tokenizers", "Writing a tokenizer.json")
+
+
+def _wordpiece(tokenizer):
+    tokenizers = _package()
+    model = tokenizers.models.WordPiece(
+        vocab=_ids(tokenizer),
+        unk_token=tokenizer.special_tokens["unknown"],
+        max_input_chars_per_word=tokenizer.max_word_length,
+    )
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=tokenizer.lowercase, strip_accents=tokenizer.strip_accents
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.decoder = tokenizers.decoders.WordPiece(prefix="##")
+    return backend, {
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": True,
+    }
+
+
+def _bytes(tokenizer):
+    tokenizers, config = _package(), tokenizer.get_config()
+    if config["whole_words"]:
+        raise ValueError(
+            f"whole_words={config['whole_words'][:3]} and the like, which with_words adds, have no "
+            "counterpart in Hugging Face's byte-level BPE."
+        )
+    model = tokenizers.models.BPE(
+        vocab=_ids(tokenizer),
+        merges=_merges(tokenizer),
+        unk_token=tokenizer.special_tokens.get("unknown"),
+    )
+    backend = tokenizers.Tokenizer(model)
+    splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=tokenizer.add_prefix_space)
+    backend.pre_tokenizer = splitter
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    return backend, {"add_prefix_space": tokenizer.add_prefix_space}
+
+
+def _letters(tokenizer):
+    tokenizers = _package()
+    model = tokenizers.models.BPE(
+        vocab=_ids(tokenizer),
+        merges=_merges(tokenizer),
+        unk_token=tokenizer.special_tokens["unknown"],
+        end_of_word_suffix=tokenizer.KIND,
+    )
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.decoder = tokenizers.decoders.BPEDecoder(suffix=tokenizer.KIND)
+    return backend, {}
+
+
+def _pieces(tokenizer):
+    tokenizers, config = _package(), tokenizer.get_config()
+    proto = parse_model(tokenizer._data)
+    spec = proto.normalizer_spec
+    if proto.trainer_spec.model_type != UNIGRAM:
+        raise ValueError("A SentencePiece model that is a BPE has no tokenizer.json here.")
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    model = tokenizers.models.Unigram(
+        [*pieces, *((token, 0.0) for token in config["added_tokens"])],
+        unk_id=next(i for i, piece in enumerate(proto.pieces) if piece.type == UNKNOWN),
+        byte_fallback=proto.trainer_spec.byte_fallback,
+    )
+    backend = tokenizers.Tokenizer(model)
+    kinds = tokenizers.normalizers
+    steps = []
+    if config["straighten_quotes"]:
+        steps += [kinds.Replace("``", '"'), kinds.Replace("''", '"')]
+    if config["strip_accents"]:
+        steps += [kinds.NFKD(), kinds.StripAccents()]
+    if config["lowercase"]:
+        steps.append(kinds.Lowercase())
+    if spec.precompiled_charsmap:
+        steps.append(kinds.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        steps += [kinds.Strip(), kinds.Replace(tokenizers.Regex(" {2,}"), " ")]
+    backend.normalizer = kinds.Sequence(steps)
+    splitters = tokenizers.pre_tokenizers
+    scheme = "first" if config["prefix_once"] else "always"
+    space = {"replacement": SPACE, "prepend_scheme": scheme if spec.add_dummy_prefix else "never"}
+    steps = [splitters.Metaspace(**space)]
+    if config["collapse_whitespace"]:
+        steps.insert(0, splitters.WhitespaceSplit())
+    backend.pre_tokenizer = splitters.Sequence(steps)
+    backend.decoder = tokenizers.decoders.Metaspace(**space)
+    settings = {
+        "do_lower_case": config["lowercase"],
+        "keep_accents": not config["strip_accents"],
+        "remove_space": config["collapse_whitespace"],
+        "legacy": not config["prefix_once"],
+    }
+    return backend, settings
+
+
+def _translation(tokenizer):
+    """Hugging Face's class has no tokenizer.json: it reads the SentencePiece models themselves."""
+    return None, {"separate_vocabs": tokenizer.target.vocabulary != tokenizer.vocabulary}
+
+
+_WRITERS = {
+    "WordPieceTokenizer": _wordpiece,
+    "BytePairTokenizer": _bytes,
+    "GPTTokenizer": _letters,
+    "SentencePieceTokenizer": _pieces,
+    "MarianTokenizer": _translation,
+}
+
+
+def _ids(tokenizer):
+    return {token: id for id, token in enumerate(tokenizer.vocabulary)}
+
+
+def _merges(tokenizer):
+    return [tuple(merge.split(" ")) for merge in tokenizer._rules.merges]
+
+
+def _write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,276 @@
+"""`save_to_huggingface`: what transformers wrote comes back as it was; what we made loads again.
+
+Folders in goldens/ were written by transformers: here are the names and values in its files.
+benchmarks/huggingface_out.py asks transformers itself.
+"""
+
+import inspect
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+import tiny
+
+from keras_lm import models, tasks, training
+from keras_lm.converters import open_checkpoint
+from keras_lm.converters.config_table import ConfigTable
+from keras_lm.registry import BACKBONES
+from keras_lm.tokenizers import MarianTokenizer, Tokenizer
+
+# A golden → the task whose head it has.
+GOLDENS = {
+    "bert": tasks.Pretrainer,
+    "bert-tokencls": tasks.TokenClassifier,
+    "roberta-seqcls": tasks.TextClassifier,
+    "albert": tasks.Pretrainer,
+    "openai-gpt-double-heads": tasks.MultipleChoice,
+    "gpt2": tasks.CausalLM,
+    "t5-v1_1": tasks.Seq2SeqLM,
+    "marian": tasks.Seq2SeqLM,
+}
+MORE_GOLDENS = {
+    "bert-qa": tasks.QuestionAnswerer,
+    "bert-seqcls": tasks.TextClassifier,
+    "bert-seqcls-multilabel": tasks.TextClassifier,
+    "bert-seqcls-regression": tasks.TextRegressor,
+    "bert-multiple-choice": tasks.MultipleChoice,
+    "roberta": tasks.MaskedLM,
+    "distilbert": tasks.MaskedLM,
+    "electra-discriminator": tasks.Pretrainer,
+    "electra-generator": tasks.MaskedLM,
+    "openai-gpt": tasks.CausalLM,
+    "gpt-neo": tasks.CausalLM,
+    "t5": tasks.Seq2SeqLM,
+}
+# Arguments that are no part of a configuration.
+OTHERS = {"self", "dtype", "name", "embeddings_of"}
+# Entries that may say the same in another way, and, without a tokenizer, ids of tokens.
+SPELLINGS = {"architectures", "attention_types", "dtype", "pad_token_id"}
+
+
+@pytest.mark.eager
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "name", [*GOLDENS, *(pytest.param(name, marks=pytest.mark.thorough) for name in MORE_GOLDENS)]
+)
+def test_what_transformers_wrote(name, goldens, tmp_path):
+    golden = goldens(name)
+    cls = (GOLDENS | MORE_GOLDENS)[name]
+    task = cls.from_preset(golden, tokenizer=None)
+    task.save_to_huggingface(tmp_path / "new")
+    before, after = (open_checkpoint(folder) for folder in (golden, tmp_path / "new"))
+    assert after.config["architectures"] == before.config["architectures"]
+    for key in after.config.keys() & before.config.keys() - SPELLINGS:
+        assert after.config[key] == before.config[key], key
+    # (Marian's sines, which it leaves out of files, and misses if the model has no head.)
+    common = [name for name in after.tensors if not name.endswith("embed_positions.weight")]
+    assert set(before.tensors) >= set(common)
+    for tensor in common:
+        np.testing.assert_array_equal(after.tensors[tensor], before.tensors[tensor], tensor)
+    # Nothing that is read is missing: there is no warning, nor an error.
+    again = cls.from_preset(tmp_path / "new", tokenizer=None)
+    assert {v.path for v in again.weights} == {v.path for v in task.weights}
+
+
+# A model → tasks over it, in each run and in thorough ones.
+MADE = {
+    "BertBackbone": ["TokenClassifier"],
+    "RobertaBackbone": ["TextClassifier"],
+    "GPT2Backbone": ["CausalLM"],
+    "T5EncoderBackbone": [],
+}
+ENCODER = ["TextClassifier", "TextRegressor", "MultipleChoice", "QuestionAnswerer", "MaskedLM"]
+CAUSAL = ["CausalLM", "TextClassifier", "TextRegressor"]
+MORE_MADE = {
+    "BertBackbone": ENCODER,
+    "SpanBertBackbone": ["TextClassifier", "MaskedLM"],
+    "TinyBertBackbone": ["TokenClassifier"],
+    "RobertaBackbone": [*ENCODER, "TokenClassifier"],
+    "DistilBertBackbone": [*ENCODER, "TokenClassifier"],
+    "AlbertBackbone": [*ENCODER, "TokenClassifier"],
+    "ElectraBackbone": [*ENCODER, "TokenClassifier"],
+    "GPT2Backbone": [*CAUSAL, "MultipleChoice"],
+    "GPTNeoBackbone": CAUSAL,
+}
+
+
+@pytest.mark.eager
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        *MADE.items(),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in MORE_MADE.items()),
+    ],
+)
+def test_loads_again(name, kinds, tokenizer_of, backbone_of, tmp_path):
+    tokenizer, backbone = tokenizer_of(tiny.MODELS[name][0]), backbone_of(name)
+    backbone.save_to_huggingface(tmp_path / "bare", tokenizer=tokenizer)
+    ids = {"token_ids": np.array([[5, 9, 7, 3], [8, 6, 4, 2]])}
+    again = models.Backbone.from_preset(tmp_path / "bare")
+    np.testing.assert_array_equal(again(ids)["sequence_output"], backbone(ids)["sequence_output"])
+    assert Tokenizer.from_preset(tmp_path / "bare").vocabulary == tokenizer.vocabulary
+    for kind in kinds:
+        arguments, asked = tiny.TASKS[kind]
+        task = getattr(tasks, kind)(backbone, tokenizer=tokenizer, **arguments)
+        task.save_to_huggingface(tmp_path / kind)
+        again = type(task).from_preset(tmp_path / kind)
+        packed = task.preprocess(asked if kind != "CausalLM" else {"text": asked["prompt"]})
+        first, second = task(packed), again(packed)
+        keras.tree.map_structure(np.testing.assert_array_equal, first, second)
+        assert getattr(again, "class_names", None) == getattr(task, "class_names", None)
+
+
+def spiece(goldens):
+    return (goldens("tokenizers/sentencepiece-t5") / "spiece.model").read_bytes()
+
+
+@pytest.mark.eager
+def test_translator_with_two_vocabularies(goldens, tmp_path):
+    model = spiece(goldens)
+    entries = ["</s>", "<unk>", *"▁abcdefgh", "<pad>"]
+    tokenizer = MarianTokenizer(model, model, entries, [*entries[:-1], "i", "<pad>"])
+    backbone = models.MarianBackbone(12, 1, **tiny.SIZE, decoder_vocabulary_size=13)
+    task = tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, num_beams=3, target_length=9)
+    task.save_to_huggingface(tmp_path / "new")
+    again = tasks.Seq2SeqLM.from_preset(tmp_path / "new")
+    assert again.tokenizer.target.vocabulary == tokenizer.target.vocabulary
+    for one, other in zip(task.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    stated = json.loads((tmp_path / "new/generation_config.json").read_text())
+    assert stated == {
+        "eos_token_id": 0,
+        "pad_token_id": 11,
+        "decoder_start_token_id": 12,
+        "num_beams": 3,
+        "max_length": 9,
+        "bad_words_ids": [[12]],
+        "forced_eos_token_id": 0,
+    }
+
+
+@pytest.mark.eager
+def test_what_our_model_does_without(backbone_of, tmp_path):
+    sizes = {"vocabulary_size": 20, **tiny.TRANSFORMER}
+    for backbone in (
+        models.RobertaBackbone(**sizes, num_segments=0),
+        models.AlbertBackbone(**sizes, embedding_dim=16),
+    ):
+        folder = tmp_path / backbone.name
+        backbone.save_to_huggingface(folder)
+        ids = {"token_ids": [[5, 9, 7, 3]]}
+        again = models.Backbone.from_preset(folder)
+        np.testing.assert_allclose(
+            again(ids)["sequence_output"], backbone(ids)["sequence_output"], atol=1e-6
+        )
+
+
+@pytest.mark.eager
+def test_shards(backbone_of, tmp_path):
+    backbone = backbone_of("BertBackbone")
+    backbone.save_to_huggingface(tmp_path / "new", max_shard_bytes=5_000)
+    index = json.loads((tmp_path / "new/model.safetensors.index.json").read_text())
+    shards = set(index["weight_map"].values())
+    assert len(shards) > 2
+    read = [safetensors.numpy.load_file(tmp_path / "new" / name) for name in shards]
+    assert index["metadata"]["total_size"] == sum(a.nbytes for each in read for a in each.values())
+    again = models.Backbone.from_preset(tmp_path / "new")
+    for one, other in zip(backbone.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def _bert(**arguments):
+    return models.BertBackbone(20, **tiny.TRANSFORMER | arguments)
+
+
+def _with_adapters():
+    backbone = _bert()
+    backbone.add_adapters(2)
+    return backbone
+
+
+def _with_lora():
+    task = tasks.TextClassifier(_bert(), num_classes=2)
+    training.enable_lora(task, rank=2)
+    return task
+
+
+SMALL = {"vocabulary_size": 20, **tiny.TRANSFORMER}
+REFUSED = {
+    "ElmoBackbone has no counterpart": tiny.elmo,
+    "activation='elu'": lambda: _bert(activation="elu"),
+    "sharing='none'": lambda: models.AlbertBackbone(**SMALL, embedding_dim=8, sharing="none"),
+    "attention_windows": lambda: models.GPT3Backbone(**SMALL),
+    "attention_windows=": lambda: models.GPTNeoBackbone(
+        **SMALL | {"num_layers": 2}, attention_windows=[2, 3]
+    ),
+    "intermediate_dim=24": lambda: models.GPTBackbone(**SMALL),
+    "activation='gelu'": lambda: models.T5Backbone(
+        20, 1, gated=True, activation="gelu", **tiny.SIZE
+    ),
+    "layer_norm_epsilon=0.1": lambda: models.MarianBackbone(
+        20, 1, layer_norm_epsilon=0.1, **tiny.SIZE
+    ),
+    "has adapters of 2 units": _with_adapters,
+    "has LoRA": _with_lora,
+    "TextClassifier over TinyBertBackbone has the head 'classification'": lambda: (
+        tasks.TextClassifier(models.TinyBertBackbone(**SMALL), num_classes=2)
+    ),
+    "ConstituencyParser is no task": lambda: tasks.ConstituencyParser(
+        _bert(), class_names=["NP"], hidden_dim=8
+    ),
+    "activation='sigmoid'": lambda: tasks.TextRegressor(_bert(), activation="sigmoid"),
+    "weights that transformers has no place for": lambda: tasks.TokenClassifier(
+        _bert(), class_names=["O", "B-X"], crf=True
+    ),
+}
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("words", REFUSED)
+def test_refused_by_name(words, tmp_path):
+    with pytest.raises(ValueError) as caught:
+        REFUSED[words]().save_to_huggingface(tmp_path / "new")
+    assert words in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.eager
+def test_tokenizers_without_a_counterpart(tokenizer_of, backbone_of, monkeypatch, tmp_path):
+    backbone, new = backbone_of("BertBackbone"), tmp_path / "new"
+    with pytest.raises(ValueError, match="CharacterTokenizer has no counterpart"):
+        backbone.save_to_huggingface(new, tokenizer=tokenizer_of("characters"))
+    grown = tokenizer_of("bytebpe-gpt2").with_words(["remdesivir"])
+    with pytest.raises(ValueError, match="whole_words="):
+        backbone_of("GPT2Backbone").save_to_huggingface(new, tokenizer=grown)
+    roberta = models.RobertaBackbone(
+        tokenizer_of("bytebpe-roberta").vocabulary_size, **tiny.TRANSFORMER, first_position=5
+    )
+    with pytest.raises(ValueError, match="first_position"):
+        roberta.save_to_huggingface(new, tokenizer=tokenizer_of("bytebpe-roberta"))
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ImportError, match=r"keras-lm\[vocab\]"):
+        backbone.save_to_huggingface(new, tokenizer=tokenizer_of("wordpiece"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.eager
+def test_a_folder_is_not_replaced(backbone_of, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        backbone_of("BertBackbone").save_to_huggingface(tmp_path)
+
+
+def test_tables_have_all_arguments():
+    """None is lost in silence: each argument of a model's constructor has a rule."""
+    written = 0
+    for backbone in BACKBONES.values():
+        converter = backbone.CONVERTERS.get("huggingface")
+        if converter is not None and isinstance(converter.config, ConfigTable):
+            arguments = set(inspect.signature(backbone.__init__).parameters)
+            assert set(converter.config.rules) == arguments - OTHERS, backbone
+            written += 1
+    assert written > 10
