@@ -88,9 +88,7 @@ class Backbone(keras.Model):
     `attention_contexts` have one for each.
     """
 
-    SIZES = {}
-    PUBLISHED = {}
-    PRETRAINED_WITH = {}
+    SIZES, PUBLISHED, PRETRAINED_WITH = {}, {}, {}
     CONVERTERS = {}
     HEADS = {}
     RANGES = {}

@@ -14,11 +14,8 @@ import keras
 import numpy as np
 from keras import ops
 
-<<<<<<< HEAD
 from keras_lm.converters.checked_files import CheckpointError
-=======
 from keras_lm.converters.config_table import read
->>>>>>> 12f9770 (save_to_huggingface: the tables that read Hugging Face's folders write them, too)
 from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only
 from keras_lm.converters.entity_files import ENTITY_VECTORS
 from keras_lm.converters.published_labels import huggingface_labels
@@ -31,17 +28,13 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-<<<<<<< HEAD
-from keras_lm.models.bert import HUGGINGFACE_NAMES, BertBackbone, encoder_config
+from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_NAMES, BertBackbone
 from keras_lm.models.ernie_layers import (
     NO_ENTITY,
     EntityHead,
     EntityTable,
     KnowledgeBlock,
 )
-=======
-from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_NAMES, BertBackbone
->>>>>>> 12f9770 (save_to_huggingface: the tables that read Hugging Face's folders write them, too)
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -384,8 +377,7 @@ def _matches(checkpoint):
 def _config(checkpoint):
     require_only(checkpoint, ErnieBackbone, PLAIN_ENCODER)
     fused, attended = (_blocks_with(pattern, checkpoint) for pattern in (_FUSION, _ATTENTION))
-<<<<<<< HEAD
-    arguments = encoder_config(checkpoint.config)
+    arguments = read(ENCODER_RULES, checkpoint.config)
     width = checkpoint.tensors.shape(next(iter(fused.values())))[1]
     entities = (0, width)
     if f"{ENTITY_VECTORS}.weight" in checkpoint.tensors:
@@ -395,9 +387,6 @@ def _config(checkpoint):
             f"{checkpoint.source}: the vectors of entities are {entities[1]} wide, but the model "
             f"reads {width}: put those beside it that it was trained with."
         )
-=======
-    arguments = read(ENCODER_RULES, checkpoint.config)
->>>>>>> 12f9770 (save_to_huggingface: the tables that read Hugging Face's folders write them, too)
     kinds = checkpoint.config.get("layer_types")
     if kinds is None:
         numbers = range(arguments["num_layers"])
