@@ -97,6 +97,8 @@ def pretrain_command(files, output, overwrite, **options):
         for name, paths in (("text", files), ("validation", options["validation"]))
         if paths
     }
+    if options["streams"]:
+        _check_streams(corpus, options)
     if not isinstance(corpus["text"], list):
         take_over(corpus["text"], options)
     elif options["own_shards"]:
@@ -133,6 +135,7 @@ def pretrain_command(files, output, overwrite, **options):
     decisive = {key: value for key, value in options.items() if key not in NOT_DECISIVE}
     run = Run(output, decisive | contents | {"add_words": words}, strategy, say=click.echo)
     documents = {name: _documents(paths, options) for name, paths in corpus.items()}
+    order = {"streams": True} if options["streams"] else {"seed": options["seed"]}
     how = options | {"epochs": options["epochs"] or 1}
     how |= {} if is_chief else {"tensorboard": None}
     speed = training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"])
@@ -140,11 +143,11 @@ def pretrain_command(files, output, overwrite, **options):
         task,
         documents["text"],
         documents.get("validation"),
-        rows=_rows(options),
+        rows=_rows(options, backbone),
         minutes=options["minutes"],
         own_shards=options["own_shards"],
         steps=options["steps"],
-        seed=options["seed"],
+        **order,
         **fit_options(how, speed),
     )
     if not is_chief:
@@ -210,6 +213,19 @@ def _check(options):
         return list(dict.fromkeys(line.strip() for line in file if line.strip()))
 
 
+def _check_streams(corpus, options):
+    if not all(isinstance(paths, list) for paths in corpus.values()):
+        raise click.UsageError(
+            "--streams reads text files in their order, and shards have another: name the files."
+        )
+    for name in ("form", "short_share", "single_share"):
+        if options[name]:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is not for --streams, whose rows have a form of their "
+                "own."
+            )
+
+
 def _choose_length(options):
     """Keep either --steps or --epochs: what the line says, otherwise the file of --config."""
     ctx = click.get_current_context()
@@ -236,10 +252,12 @@ def _documents(paths, options):
     return data.split_sentences(documents) if options["split_sentences"] else documents
 
 
-def _rows(options):
+def _rows(options, backbone):
     """Return the settings of the rows that the objectives read; None for windows."""
     if not options["form"]:
         return None
+    if options["streams"]:
+        return {"reuse_length": backbone.config.get("reuse_length"), "seed": options["seed"]}
     shares = {name: options[name] for name in ("short_share", "single_share")}
     return shares | {"form": options["form"].replace("-", "_"), "seed": options["seed"]}
 

@@ -52,6 +52,12 @@ objective_option = opt.option(
     help="What to train on; several times for several at once.  [default: what the model was "
     "pretrained with, but nothing on pairs of sentences if documents are single lines]",
 )
+streams_option = opt.option(
+    "--streams",
+    is_flag=True,
+    help="Read the corpus in order, in as many streams as --batch-size, with the model's state or "
+    "memory carried along: as recurrent models, Transformer-XL and XLNet were trained.",
+)
 document_options = opt.together(
     opt.option(
         "--document",
@@ -126,6 +132,7 @@ data_options = opt.together(
         "student begins with half of its layers, or the kind and number of --size.",
     ),
     document_options,
+    streams_option,
     opt.option(
         "--own-shards",
         is_flag=True,

@@ -37,6 +37,11 @@ def make_task(options, words):
         task = _going_on(options, words) if options["source"] else _from_scratch(options)
     if "replaced-tokens" in options["objectives"] and not options["generator"]:
         task = with_generator(task, options)
+    if options["streams"] and not task.backbone.carries_state:
+        raise click.UsageError(
+            f"--streams carries a state along, and {type(task.backbone).__name__} has none: leave "
+            "it out."
+        )
     task.compile(
         optimizer=_optimizer(task.backbone, options), micro_batch_size=options["micro_batch_size"]
     )
@@ -52,6 +57,10 @@ def _going_on(options, words):
         generator = load_task(generator, tasks.MaskedLM, **given)
         arguments["objectives"] = [replaced_by(generator, options)]
         arguments["embeddings_of"] = generator.backbone
+    if options["streams"]:
+        options["sequence_length"] = options["sequence_length"] or 512
+        given["sequence_length"] = options["sequence_length"]
+        given |= _stream_lengths(backbone_class, given["sequence_length"])
     arguments |= given
     task = load_task(source, cls, **arguments)
     if words:
@@ -149,23 +158,39 @@ def _from_scratch(options):
         given["max_sequence_length"] = options["sequence_length"]
     else:  # its texts may have any length
         arguments["sequence_length"] = options["sequence_length"]
-    if options["hidden_dim"]:
+    if options["streams"]:
+        arguments["sequence_length"] = (
+            options["sequence_length"] or size.get("memory_length") or 512
+        )
+        given |= _stream_lengths(backbone_class, arguments["sequence_length"])
+    if options["hidden_dim"] and "intermediate_dim" in size:
         given["intermediate_dim"] = (
             options["hidden_dim"] * size["intermediate_dim"] // size["hidden_dim"]
         )
     if backbone_class.is_causal and options["dropout"] is None:
         given["dropout"] = 0.0
     given = {name: value for name, value in given.items() if value is not None}
+    for name in given.keys() - inspect.signature(backbone_class).parameters:
+        raise click.UsageError(
+            f"--{name.replace('_', '-')} is not for --size {options['size']}: its model has none."
+        )
     given |= {"vocabulary_size": tokenizer.vocabulary_size, "dtype": options["dtype"]}
     return cls(backbone_class(**(size | given)), tokenizer=tokenizer, **arguments)
 
 
+def _stream_lengths(backbone_class, sequence_length):
+    return {n: int(share * sequence_length) for n, share in backbone_class.STREAM_LENGTHS.items()}
+
+
 def choose_objectives(backbone_class, options):
     """Return the names of the objectives for a class of backbone; sets them in the options."""
-    if not (issubclass(backbone_class, models.CausalBackbone) or backbone_class.PRETRAINING_HEADS):
+    reads_windows = issubclass(backbone_class, models.CausalBackbone)
+    reads_streams = options.get("streams") and backbone_class.is_causal
+    if not (reads_windows or reads_streams or backbone_class.PRETRAINING_HEADS):
         raise click.UsageError(
-            f"{backbone_class.__name__} has a training of its own, from Python: "
-            "keras_lm.training.fit_streams and fit_sentences."
+            f"{backbone_class.__name__} is not trained on windows in any order: if it carries a "
+            "state, add --streams to keras-lm pretrain; otherwise train it from Python, such as by "
+            "keras_lm.training.fit_sentences."
         )
     names = options["objectives"] or default_objectives(backbone_class, options)
     options["objectives"] = names

@@ -7,7 +7,7 @@ from keras_lm.data.augmentation import augment_texts
 from keras_lm.data.documents import read_documents, split_sentences
 from keras_lm.data.mixtures import TEXT_TO_TEXT, mix_tasks, mixing_rates, text_to_text
 from keras_lm.data.packed_windows import epoch_batches, token_windows, window_batches
-from keras_lm.data.pretraining_rows import pretraining_rows
+from keras_lm.data.pretraining_rows import pretraining_rows, stream_rows
 from keras_lm.data.shards import (
     read_token_index,
     read_token_shards,
@@ -42,6 +42,7 @@ __all__ = [
     "read_token_shards",
     "read_tree",
     "split_sentences",
+    "stream_rows",
     "text_to_text",
     "token_windows",
     "window_batches",

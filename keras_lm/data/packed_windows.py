@@ -64,21 +64,14 @@ def window_batches(windows, batch_size, drop_remainder=False):
         batch_size, drop_remainder: as in `tf.data.Dataset.batch`.
     """
     if isinstance(windows.element_spec, dict):
-        batches = windows.batch(batch_size, drop_remainder=drop_remainder).map(_split_labels)
+        batches = windows.batch(batch_size, drop_remainder=drop_remainder).map(inputs_and_labels)
         return batches.prefetch(tf.data.AUTOTUNE)
     batches = windows.padded_batch(
         batch_size,
         padding_values=tf.constant(IGNORED, tf.int32),
         drop_remainder=drop_remainder,
     )
-
-    def split(batch):
-        read = batch[:, :-1]
-        real = tf.not_equal(batch[:, 1:], IGNORED)  # padding predicts nothing
-        inputs = {"token_ids": tf.where(real, read, 0), "padding_mask": tf.cast(real, tf.int32)}
-        return inputs, batch[:, 1:]
-
-    return batches.map(split).prefetch(tf.data.AUTOTUNE)
+    return batches.map(inputs_and_labels).prefetch(tf.data.AUTOTUNE)
 
 
 def epoch_batches(windows, batch_size, seed=0, epoch=0):
@@ -122,7 +115,13 @@ def label_columns(windows):
     return [name for name in spec if name.endswith("_labels")] if isinstance(spec, dict) else []
 
 
-def _split_labels(batch):
+def inputs_and_labels(batch):
+    """Return a batch of windows (B, S + 1), or of rows, as `fit` takes it; see `window_batches`."""
+    if not isinstance(batch, dict):
+        read = batch[:, :-1]
+        real = tf.not_equal(batch[:, 1:], IGNORED)  # padding predicts nothing
+        inputs = {"token_ids": tf.where(real, read, 0), "padding_mask": tf.cast(real, tf.int32)}
+        return inputs, batch[:, 1:]
     labels = {name: batch[name] for name in batch if name.endswith("_labels")}
     inputs = {name: batch[name] for name in batch if name not in labels}
     return (inputs, labels) if labels else (inputs,)

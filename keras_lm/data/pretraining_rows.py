@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.data.documents import document_batches
-from keras_lm.data.segments import FORMS, Layout
+from keras_lm.data.segments import FORMS, Layout, stream_pairs
 from keras_lm.elements import elements
 from keras_lm.packers import Packer
 
@@ -97,6 +97,68 @@ def pretraining_rows(
         )
     separator = _separator(template, tokenizer) if form == "full_sentences" else None
 
+    def segments(documents):
+        layout = Layout(room, short_share, single_share, separator, random.Random(seed))
+        return FORMS[form](documents, layout)
+
+    label = "next_sentence_labels" if form == "next_sentence" else None
+    return _packed(documents, segments, packer, tokenizer, is_pair, label)
+
+
+def stream_rows(documents, tokenizer, template, sequence_length, reuse_length=None, seed=0):
+    """Return a `tf.data.Dataset` of rows of a corpus that is read as one stream, for `fit_streams`.
+
+    A row is a dict of int32 as of `pretraining_rows`, always full. Its first `reuse_length` tokens
+    go on with those of the row before, and a model's memory takes in these; after them are two
+    segments of whole sentences, of which the second follows the first, or comes from anywhere, in
+    half of the rows. First come all rows from the start of the corpus to its end, then all from its
+    end to its start, whose tokens are in reverse order: `is_reversed` is 0, then 1. Between
+    documents is `<eod>`, or the template's separator if the vocabulary lacks it.
+
+    The tokens of the corpus are held in memory, four bytes each.
+
+    Args:
+        documents, tokenizer, template, sequence_length: see `pretraining_rows`. Texts of the
+            template begin at its first token, as those of `XLNetBackbone.TEMPLATE`.
+        reuse_length: int. By default half of `sequence_length`.
+        seed: int. Seeds the borders of segments and the second ones.
+
+    Raises:
+        ValueError: if a length is out of range, or the template has a token before a text.
+
+    Example:
+
+        rows = keras_lm.data.stream_rows(documents, tokenizer, XLNetBackbone.TEMPLATE, 512)
+        keras_lm.training.fit_streams(task, rows, batch_size=32)
+
+    Source: XLNet, https://arxiv.org/abs/1906.08237, sections 2.4, 2.5 and 3.1; zihangdai/xlnet,
+    `data_utils.py`.
+    """
+    packer = Packer(template, tokenizer, sequence_length, padding="fixed")
+    room = sequence_length - packer.number_of_special_tokens("pair")
+    reuse_length = sequence_length // 2 if reuse_length is None else reuse_length
+    if not 1 <= reuse_length <= room - 2:
+        raise ValueError(
+            f"reuse_length={reuse_length}: pass 1 to {room - 2}, as two segments come after it in "
+            f"rows of sequence_length={sequence_length}."
+        )
+    if template.ids("pair", tokenizer)[0][0] != "$A":
+        raise ValueError(
+            f"template: pair={template.pair!r} begins with another token than the text, which goes "
+            "on from row to row: pass one such as XLNetBackbone.TEMPLATE."
+        )
+    known = "<eod>" in tokenizer.vocabulary
+    end = tokenizer.token_to_id("<eod>") if known else _separator(template, tokenizer)
+
+    def segments(documents):
+        return stream_pairs(documents, room, reuse_length, end, random.Random(seed))
+
+    return _packed(documents, segments, packer, tokenizer, True, "is_reversed")
+
+
+def _packed(documents, segments, packer, tokenizer, is_pair, label):
+    """Return rows of what `segments` yields of documents of tokens: first, second, label."""
+
     # This is plain graph code, which traces faster without AutoGraph.
     @tf.autograph.experimental.do_not_convert
     def tokenize(texts):
@@ -104,9 +166,8 @@ def pretraining_rows(
 
     tokens = document_batches(documents).map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def segments():
-        layout = Layout(room, short_share, single_share, separator, random.Random(seed))
-        found = FORMS[form](_documents(tokens), layout)
+    def batches():
+        found = segments(_documents(tokens))
         while batch := list(itertools.islice(found, ROWS_AT_ONCE)):
             first, second, labels = zip(*batch, strict=True)
             yield *_flat(first), *_flat(second), np.array(labels, "int32")
@@ -120,13 +181,11 @@ def pretraining_rows(
             pairs = packer.pack(**texts)
             has_pair = second_lengths[:, tf.newaxis] > 0
             rows = {name: tf.where(has_pair, pairs[name], rows[name]) for name in rows}
-        if form == "next_sentence":
-            rows["next_sentence_labels"] = labels
-        return rows
+        return rows | ({label: labels} if label else {})
 
     # Many rows at once, because each step of a generator takes a millisecond.
     batches = tf.data.Dataset.from_generator(
-        segments, output_signature=tuple(tf.TensorSpec([None], tf.int32) for _ in range(5))
+        batches, output_signature=tuple(tf.TensorSpec([None], tf.int32) for _ in range(5))
     )
     return batches.map(pack, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 

@@ -106,6 +106,55 @@ FORMS = {
 }
 
 
+def stream_pairs(documents, room, reuse_length, separator, draw):
+    """Yield rows of a corpus that is one stream, from its start, then from its end.
+
+    A row has `room` tokens: `reuse_length` of the stream, and what comes after these up to a
+    sentence's end, the first segment; the second is what comes then, or from anywhere (in half of
+    the rows). The next row begins `reuse_length` tokens later. From the end, all tokens are in
+    reverse order.
+
+    Yields:
+        (first, second, is_reversed).
+
+    Source: zihangdai/xlnet, `data_utils.py`.
+    """
+    sentences = []
+    for document in documents:
+        border = [np.array([separator], "int32")] if sentences else []
+        sentences += border + document
+    tokens = np.concatenate([NOTHING, *sentences])
+    borders = np.cumsum([0, *map(len, sentences)])  # with those of the corpus
+    for is_reversed in (0, 1):
+        for start in range(0, len(tokens) - room + 1, reuse_length):
+            begin = start + reuse_length
+            (a, b), (c, d) = _two_segments(borders, begin, room - reuse_length, draw)
+            yield tokens[start : begin + b - a], tokens[c:d], is_reversed
+        tokens, borders = tokens[::-1], len(tokens) - borders[::-1]
+
+
+def _two_segments(borders, begin, length, draw):
+    """Return where two segments begin and end, of `length` tokens together, the first at `begin`.
+
+    Both are whole sentences, but for the tokens that are too many.
+    """
+    after = np.searchsorted(borders, begin, "right")
+    last = np.searchsorted(borders, begin + length, "left")
+    cuts, end = borders[after:last], borders[last]
+    first = int(draw.choice(cuts)) if len(cuts) else int(end)
+    if not len(cuts) or draw.random() < 0.5:
+        number = max(1, length - (first - begin))
+        second = draw.randint(0, int(borders[-1]) - 1 - number)
+        end = borders[np.searchsorted(borders, second + number, "left")]
+        second = int(borders[np.searchsorted(borders, second, "right") - 1])
+    else:
+        second = first
+    both = first - begin, int(end) - second
+    # Of too many, the longer one loses its last tokens.
+    number = min(both[0], max(length - both[1], (length + 1) // 2))
+    return (begin, begin + number), (second, second + length - number)
+
+
 def _whole_sentences(documents, layout):
     """Yield rows, lists of as many whole sentences as fit, with a separator between documents.
 

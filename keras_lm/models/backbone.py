@@ -75,6 +75,7 @@ class Backbone(keras.Model):
     - `PRETRAINING_LAYERS`: names of layers of the backbone that only pretraining uses;
     - `PRETRAINING_OBJECTIVES`: dict of a kind of head → the class of the objective that trained it,
       if that is not the usual one;
+    - `STREAM_LENGTHS`: dict of an argument → its value in training on streams, as a share of a row;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
     - `tokenizer_class`: the class of the tokenizer its checkpoints were trained with.
 
@@ -93,6 +94,7 @@ class Backbone(keras.Model):
     HEADS = {}
     RANGES = {}
     PRETRAINING_HEADS, PRETRAINING_OBJECTIVES, PRETRAINING_LAYERS = {}, {}, ()
+    STREAM_LENGTHS = {}
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
     # The peak learning rate of random weights with 768 units, and the power of the width by which

@@ -104,6 +104,7 @@ class TransformerXLBackbone(Backbone):
         ),
     }
     RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
+    STREAM_LENGTHS = {"memory_length": 1}  # as in the authors' scripts
     is_causal = True
     tokenizer_class = TransformerXLTokenizer
 

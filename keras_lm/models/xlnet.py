@@ -113,6 +113,7 @@ class XLNetBackbone(Backbone):
     PRETRAINING_HEADS = {"token_logits": "token"}
     PRETRAINING_LAYERS = ("target_embedding",)
     PRETRAINING_OBJECTIVES = {"token": "PermutationLanguageModel"}
+    STREAM_LENGTHS = {"reuse_length": 0.5, "memory_length": 0.75}  # as in the authors' README
     RANGES = {
         "memory_length": Whole(0),
         "reuse_length": Whole(1, is_optional=True),

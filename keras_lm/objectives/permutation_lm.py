@@ -36,8 +36,8 @@ class PermutationLanguageModel(Objective):
             each other from left to right. By default a row is one block, and so is each of its
             parts if there is a `reuse_length`.
         reuse_length: int. Of each row, the first this many tokens are remembered for the next row:
-            they see nothing after them, and the others see all of them. By default there is one
-            order for all of a row.
+            they see nothing after them, and the others see all of them. By default the
+            backbone's `reuse_length`; without one there is one order for all of a row.
         seed: int, for training; evaluation always draws the same for the same batch shape.
 
     Raises:
@@ -91,6 +91,8 @@ class PermutationLanguageModel(Objective):
             self.special_ids = special_ids(tokenizer)
 
     def set_backbone(self, backbone):
+        if self.reuse_length is None:
+            self.reuse_length = backbone.config.get("reuse_length")
         if "target_mapping" not in backbone.fields_of({"target_mapping": None}):
             raise ValueError(
                 f"{type(backbone).__name__} has no second stream, which predicts tokens that do "
@@ -114,7 +116,8 @@ class PermutationLanguageModel(Objective):
         length = ops.shape(token_ids)[1]
         goal = ops.maximum(ops.sum(mask, axis=1, keepdims=True) // self.context, 1)  # (B, 1)
         parts = [(slice(None), goal)]
-        if self.reuse_length is not None:
+        is_static = isinstance(length, int)  # as always on JAX
+        if self.reuse_length is not None and not (is_static and length <= self.reuse_length):
             first, second = slice(0, self.reuse_length), slice(self.reuse_length, None)
             parts = [(first, goal - goal // 2), (second, goal // 2)]
         chosen, hidden = [], []
@@ -126,7 +129,6 @@ class PermutationLanguageModel(Objective):
             hidden.append(self._unseen(is_text, is_target, draws))
         is_target = ops.concatenate(chosen, axis=1)
         columns = ops.arange(length, dtype="int32")
-        is_static = isinstance(length, int)  # as always on JAX
         number = (
             max(length // self.context, 1) if is_static else ops.maximum(length // self.context, 1)
         )
@@ -229,7 +231,8 @@ def choose_spans(starts, mask, is_text, goal, lengths, chance, context):
             number + ops.sum(ops.cast(run, "int32"), axis=1, keepdims=True),
         )
 
-    place = ops.cast(ops.argmax(mask, axis=1), "int32")[:, None]  # the first real token
+    before = ops.equal(ops.cumsum(mask, axis=1), 0)
+    place = ops.sum(ops.cast(before, "int32"), axis=1, keepdims=True)  # the first real token
     state = (0, place, ops.zeros_like(is_text), ops.zeros_like(place))
     return ops.while_loop(goes_on, visit, state)[2]
 

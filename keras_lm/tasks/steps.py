@@ -84,7 +84,7 @@ def _train_in_parts(model, optimizer, whole):
         def divisor(term):
             return counts[term.name] if term.name in counts else term.count / share
 
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape, _rows_of_streams(model._carried, start, end):
             computed = model.compute_batch(part, training=True)
             terms = model.loss_terms(part, computed, training=True)
             own = _sum(model, terms, divisor, of_part, all_rows)
@@ -102,6 +102,19 @@ def _train_in_parts(model, optimizer, whole):
     gradients = [s if i in reached else None for i, s in enumerate(sums)]
     optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return loss, model.get_metrics_result()
+
+
+@contextlib.contextmanager
+def _rows_of_streams(carried, start, end):
+    """A context in which a part of a batch has its rows of the state that is carried, if any."""
+    if carried is None:
+        yield
+        return
+    carried.rows = start, end
+    try:
+        yield
+    finally:
+        carried.rows = None
 
 
 def _total(model, batch, terms):

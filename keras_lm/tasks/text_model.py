@@ -430,11 +430,6 @@ class TextModel(keras.Model):
     @contextlib.contextmanager
     def carrying(self, carried):
         """A context in which each batch starts from the previous one's state (`CarriedState`)."""
-        if self.micro_batch_size:
-            raise ValueError(
-                f"micro_batch_size={self.micro_batch_size}, but a state is carried along for all "
-                "rows together: compile without it."
-            )
         self._carried, self.train_function, self.test_function = carried, None, None
         try:
             yield

@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_lm import data
 from keras_lm.files import replacing
 from keras_lm.training.distribution import chief_first, workers_of
+from keras_lm.training.streams import fit_streams
 from keras_lm.training.windows import fit_windows
 
 
@@ -81,6 +82,7 @@ class Run:
         minutes=5.0,
         callbacks=(),
         own_shards=False,
+        streams=False,
         **options,
     ):
         """Train from where an earlier call was interrupted; return a dict of metric → values.
@@ -94,7 +96,9 @@ class Run:
             minutes: float, how often to save where the run is.
             callbacks: list of Keras's callbacks.
             own_shards: bool. Whether each worker reads a part of its own of the shards.
-            **options: arguments of `keras_lm.training.fit_windows`.
+            streams: bool. Whether the documents are read in order, with a state carried along; the
+                `rows` are settings of `keras_lm.data.stream_rows` then.
+            **options: arguments of `keras_lm.training.fit_windows`, or of `fit_streams`.
 
         Raises:
             KeyboardInterrupt: if it is interrupted; says that it can go on.
@@ -103,11 +107,13 @@ class Run:
         """
         state = self.folder / "state.safetensors"
         try:
+            read = self._stream_rows if streams and rows is not None else self._windows
             if validation is not None:
-                validation = self._windows(task, validation, "validation", rows)
-            history = fit_windows(
+                validation = read(task, validation, "validation", rows)
+            fit = fit_streams if streams else fit_windows
+            history = fit(
                 task,
-                self._windows(task, documents, "tokens", rows, own_shards),
+                read(task, documents, "tokens", rows, own_shards),
                 validation_windows=validation,
                 checkpoint=state,
                 minutes=minutes,
@@ -138,6 +144,11 @@ class Run:
             part = {"worker": workers.index, "num_workers": workers.number} if own_shards else {}
             return data.read_token_shards(documents, task.tokenizer, **part)
         return chief_first(self.strategy, lambda: self._written(task, documents, name, rows))
+
+    def _stream_rows(self, task, documents, name, rows, own_shards=False):
+        # Not written: tokens are in several rows, of which memory holds all in any case.
+        length = task.packing["sequence_length"]
+        return data.stream_rows(documents, task.tokenizer, task.packer.template, length, **rows)
 
     def _written(self, task, documents, name, rows):
         folder = self.folder / name

@@ -1,4 +1,4 @@
-"""Training and evaluating language models on streams of text, with the state carried along.
+"""Training and evaluating models on streams of text, with the state carried along.
 
 Shapes: B batch, S sequence.
 """
@@ -7,9 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.data.packed_windows import inputs_and_labels
 from keras_lm.elements import check_batch_size, elements
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.epochs import fit_epochs
+from keras_lm.training.windows import check_kind
+
+READ_AT_ONCE = 1024  # windows
 
 
 def fit_streams(
@@ -17,6 +21,7 @@ def fit_streams(
     windows,
     batch_size=32,
     epochs=1,
+    steps=None,
     validation_windows=None,
     checkpoint=None,
     minutes=5.0,
@@ -33,30 +38,39 @@ def fit_streams(
     the same weights as without an interruption; see `fit_windows`. It trains on one device.
 
     Args:
-        task: compiled `keras_lm.tasks.CausalLM` over a backbone that carries a state of one size
-            from text to text, such as a recurrent one.
-        windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
+        task: compiled `keras_lm.tasks.CausalLM` for windows, or a pretraining task for rows, such
+            as a `Pretrainer`. Its backbone carries a state of one size from text to text: it is
+            recurrent, or has a memory.
+        windows: `tf.data.Dataset` of (S + 1,) int32, or of rows, in the order of the corpus; see
+            `keras_lm.data.token_windows` and `keras_lm.data.stream_rows`. Of rows in both
+            directions (`is_reversed`), half of the streams are of each.
         batch_size: int, B. Windows at the end that do not fill all streams are dropped.
         Other arguments: as `fit_windows`.
 
     Raises:
-        ValueError: if the backbone has no states, or as `fit_windows` does.
+        ValueError: if the backbone has no states, `batch_size` is odd for rows in both directions,
+            or as `fit_windows` does.
 
     Example:
         windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=70)
         keras_lm.training.fit_streams(task, windows, batch_size=64, epochs=3)
 
-    Source: AWD-LSTM, https://arxiv.org/abs/1708.02182, section 5; Mikolov et al. 2010.
+    Source: AWD-LSTM, https://arxiv.org/abs/1708.02182, section 5; Mikolov et al. 2010; in both
+    directions XLNet, https://arxiv.org/abs/1906.08237, sections 2.4 and 3.1.
     """
-    _require_state(task)
+    _require_state(task, windows)
+    if steps is not None and (steps < 1 or epochs != 1):
+        raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
     streams = _streams(windows, batch_size)
+    each = len(tf.nest.flatten(streams)[0])  # steps of an epoch
+    settings = {"batch_size": batch_size, "epochs": epochs, "steps": each}
     validation = None
     if validation_windows is not None:
         validation = _batches(_streams(validation_windows, batch_size))
     return _fit(
         task,
-        lambda epoch, first: _batches(streams[first:]),
-        settings={"batch_size": batch_size, "epochs": epochs, "steps": len(streams)},
+        lambda epoch, first: _batches(tf.nest.map_structure(lambda x: x[first:], streams)),
+        settings=settings if steps is None else settings | {"total": steps},
         validation=validation,
         checkpoint=checkpoint,
         minutes=minutes,
@@ -72,10 +86,7 @@ def evaluate_streams(task, windows, batch_size=1, verbose="auto"):
     what the state keeps of all before it. With one stream, so is the whole corpus.
 
     Args:
-        task: compiled `keras_lm.tasks.CausalLM` over a backbone that carries a state of one size
-            from text to text, such as Transformer-XL's memory.
-        windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
-        batch_size: int, B. Windows at the end that do not fill all streams are dropped.
+        task, windows, batch_size: see `fit_streams`.
         verbose: see `keras.Model.evaluate`.
 
     Raises:
@@ -88,7 +99,7 @@ def evaluate_streams(task, windows, batch_size=1, verbose="auto"):
 
     Source: kimiyoung/transformer-xl, `pytorch/eval.py`.
     """
-    _require_state(task)
+    _require_state(task, windows)
     batches = _batches(_streams(windows, batch_size))
     carried = CarriedState(task.backbone, batch_size)
     with task.carrying(carried):
@@ -161,7 +172,8 @@ def fit_sentences(
     )
 
 
-def _require_state(task):
+def _require_state(task, windows):
+    check_kind(task, windows)
     if not task.backbone.carries_state:
         raise ValueError(
             f"{type(task.backbone).__name__} has no states to carry along: use fit_windows."
@@ -169,26 +181,41 @@ def _require_state(task):
 
 
 def _streams(windows, batch_size):
-    """Return windows as (steps, B, S + 1), so that a row continues in the next step."""
-    windows = np.stack([window.numpy() for window in elements(windows)] or [np.zeros(1, "int32")])
-    steps = len(windows) // check_batch_size(batch_size)
-    if not steps or windows.shape[1] < 2:
+    """Return windows, or columns of rows, as (steps, B, …): a row continues in the next step."""
+    check_batch_size(batch_size)
+    parts = [tf.nest.map_structure(np.asarray, part) for part in
+             elements(windows.batch(READ_AT_ONCE))]  # fmt: skip
+    number = sum(len(tf.nest.flatten(part)[0]) for part in parts)
+    columns = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts) if parts else {}
+    directions = [slice(None)]
+    if isinstance(columns, dict) and "is_reversed" in columns:
+        ways = columns["is_reversed"]
+        directions = [np.flatnonzero(ways == way) for way in np.unique(ways)]
+        number = len(directions) * min(map(len, directions))
+    share, rest = divmod(batch_size, len(directions))  # streams of a direction
+    if rest:
         raise ValueError(
-            f"windows has {len(windows)}, which do not fill batch_size={batch_size} streams: give "
+            f"batch_size={batch_size}, and half of the streams are of each direction: pass an even "
+            "number."
+        )
+    steps = number // batch_size
+    if not steps:
+        raise ValueError(
+            f"windows has {number}, which do not fill batch_size={batch_size} streams: give "
             "more text, or a lower batch_size or sequence length."
         )
-    windows = windows[: steps * batch_size].reshape(batch_size, steps, -1)
-    return np.swapaxes(windows, 0, 1)
+
+    def cut(column):
+        streams = [column[rows][: steps * share] for rows in directions]
+        streams = [each.reshape(share, steps, *column.shape[1:]) for each in streams]
+        return np.swapaxes(np.concatenate(streams), 0, 1)
+
+    return tf.nest.map_structure(cut, columns)
 
 
 def _batches(streams):
-    """Return a dataset of inputs and labels, (B, S) each, of (steps, B, S + 1) tokens."""
-
-    def split(batch):
-        inputs = {"token_ids": batch[:, :-1], "padding_mask": tf.ones_like(batch[:, 1:])}
-        return inputs, batch[:, 1:]
-
-    return tf.data.Dataset.from_tensor_slices(streams).map(split)
+    """Return a dataset of batches, as `fit` takes them, of what `_streams` returns."""
+    return tf.data.Dataset.from_tensor_slices(streams).map(inputs_and_labels)
 
 
 def _strings(sentences, batch_size, name):
@@ -220,8 +247,11 @@ class CarriedState(keras.callbacks.Callback):
     """The state carried from step to step, in variables: one for training, one for evaluation.
 
     Every epoch and every evaluation starts from the initial state, unless the epoch `goes_on` where
-    an interrupted one stopped. `variables` are the state of training.
+    an interrupted one stopped. `variables` are the state of training. `rows` are the start and the
+    end of those of the batch that are computed now, or None for all.
     """
+
+    rows = None
 
     def __init__(self, backbone, batch_size):
         super().__init__()
@@ -240,6 +270,8 @@ class CarriedState(keras.callbacks.Callback):
         """Return the state as an input of the backbone."""
         variables = self.variables if training else self._measured
         parts = [tf.convert_to_tensor(variable.value) for variable in variables]
+        if self.rows is not None:
+            parts = [part[slice(*self.rows)] for part in parts]
         return {self.name: tf.nest.pack_sequence_as(self.start, parts)}
 
     def keep(self, outputs, training):
@@ -254,9 +286,12 @@ class CarriedState(keras.callbacks.Callback):
     def on_test_begin(self, logs=None):
         self._write(self.start, self._measured)
 
-    @staticmethod
-    def _write(state, variables):
+    def _write(self, state, variables):
         for variable, part in zip(variables, tf.nest.flatten(state), strict=True):
+            if self.rows is not None:
+                part = keras.ops.cast(part, variable.dtype)
+                start = (self.rows[0], *[0] * (len(part.shape) - 1))
+                part = keras.ops.slice_update(variable.value, start, part)
             variable.assign(part)
 
 
@@ -274,5 +309,5 @@ def _fit(task, batches, settings, validation, checkpoint, minutes, callbacks, ve
         carried.goes_on = done % steps > 0
         callbacks.append(checkpoint)
     with task.carrying(carried):
-        total = epochs * steps
+        total = settings.get("total", epochs * steps)
         return fit_epochs(task, batches, steps, total, done, validation, callbacks, verbose)

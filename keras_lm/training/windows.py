@@ -62,7 +62,7 @@ def fit_windows(
         windows = keras_lm.data.read_token_shards("tokens", tokenizer)
         keras_lm.training.fit_windows(task, windows, epochs=3, checkpoint="run.safetensors")
     """
-    _check(task, windows)
+    check_kind(task, windows)
     check_batch_size(batch_size)
     if steps is not None and (steps < 1 or epochs != 1):
         raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
@@ -120,7 +120,7 @@ def fit_windows(
     )
 
 
-def _check(task, windows):
+def check_kind(task, windows):
     """Raise an error if a task would read windows or rows of another kind in a wrong way."""
     if not isinstance(windows.element_spec, dict):
         if not any(isinstance(objective, CausalLanguageModel) for objective in task.objectives):

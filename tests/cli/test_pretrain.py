@@ -307,6 +307,53 @@ def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, re
         assert type(tasks.Task.from_preset(preset / "generator")) is tasks.MaskedLM
 
 
+# === Streams ===
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "states", "both directions"])
+def test_streams_interrupted_and_not(run, pretrain, interrupt, fail, tiny, write, tmp_path, kind):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    length = ["--sequence-length", 16 if kind == "both directions" else 8]
+    if kind == "both directions":
+        texts, size = write("texts.txt", SENTENCES), ["--size", "xlnet_base_en", "--dropout", 0.1]
+        start = ["pretrain", texts, "--vocabulary", tiny, "--save-every", 0, "--batch-size", 4]
+        small = ["--num-layers", 1, "--hidden-dim", 8, "--num-heads", 2]
+        memory = {"memory_length": 12, "reuse_length": 8}
+        small += ["--document", "block"]
+    else:
+        start, memory = pretrain(whole)[: -len(TINY)], {}
+        start = [*start[:4], *start[6:]]  # without the output
+        small = ["--num-layers", 1, "--hidden-dim", 8]
+        size = ["--size", "awd_lstm_base_en"]
+        if kind == "memory":
+            size, memory = ["--size", "transformer_xl_12_layers_enwik8"], {"memory_length": 8}
+            small += ["--num-heads", 2]
+    line = [*start, *size, *small, *length, "--streams", "--steps", 5]
+    assert "loss" in run(*line, "--output", whole)
+    task = tasks.Task.from_preset(whole)
+    assert type(task) is (tasks.Pretrainer if len(memory) == 2 else tasks.CausalLM)
+    assert {name: task.backbone.config[name] for name in memory} == memory
+    interrupt(2)
+    assert "The same command goes on" in fail(*line, "--output", parts)
+    interrupt(None)
+    run(*line, "--output", parts)
+    assert weights(parts) == weights(whole)
+    again = ["--from", whole, "--output", tmp_path / "again", "--streams", *length]
+    assert "loss" in run("pretrain", start[1], *again, "--batch-size", 2)
+
+
+def test_what_has_no_streams(fail, pretrain, going_on, tmp_path):
+    new = tmp_path / "new"
+    assert "--streams carries a state along, and BertB" in fail(*going_on(new, "--streams"))
+    assert "--form is not for --streams" in fail(*going_on(new, "--streams", "--form", "single"))
+    size = ["--size", "transformer_xl_12_layers_enwik8"]
+    assert "add --streams to keras-lm pretrain" in fail(*pretrain(new, *size))
+    size = ["--size", "awd_lstm_base_en", "--streams"]
+    assert "--num-heads is not for --size awd_lstm_base_en" in fail(*pretrain(new, *size))
+    assert not new.exists()
+
+
 @pytest.fixture(scope="module")
 def of_t5(run, tmp_path_factory):
     """A vocabulary with T5's sentinels."""

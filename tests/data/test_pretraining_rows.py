@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from keras_lm import data
-from keras_lm.data.segments import FORMS, Layout
-from keras_lm.models import BertBackbone, RobertaBackbone
+from keras_lm.data.segments import FORMS, Layout, stream_pairs
+from keras_lm.models import BertBackbone, RobertaBackbone, XLNetBackbone
 from keras_lm.packers import Template
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
@@ -301,3 +301,76 @@ def test_shards_of_rows(tokenizer, tmp_path):
             assert str({name: row[name] for name in read.element_spec}) in again
     (inputs,) = next(iter(data.window_batches(make(tokenizer, 6), 8)))
     assert inputs["token_ids"].shape == (5, 6)
+
+
+# === Streams ===
+
+
+def halves_of_a_loop(borders, begin, length, draw):
+    """Where two segments begin and end by the authors' loops, with the same random numbers."""
+    inside, end = [], begin + 1
+    while end not in borders or end - begin < length:
+        inside += [end] if end in borders else []
+        end += 1
+    a_end = draw.choice(inside) if inside else end
+    if not inside or draw.random() < 0.5:
+        number = max(1, length - (a_end - begin))
+        b_begin = draw.randint(0, max(borders) - 1 - number)
+        b_end = b_begin + number
+        while b_begin not in borders:
+            b_begin -= 1
+        while b_end not in borders:
+            b_end += 1
+    else:
+        b_begin, b_end = a_end, end
+    while a_end - begin + b_end - b_begin > length:
+        if a_end - begin > b_end - b_begin:
+            a_end -= 1
+        else:
+            b_end -= 1
+    return a_end, b_begin, b_end
+
+
+@pytest.mark.parametrize("corpus", ["usual", "of long sentences", "of one document"])
+def test_rows_of_a_stream_are_those_of_plain_loops(corpus):
+    room, reuse = 57, 30
+    documents = CORPORA[corpus][:12]
+    found = list(stream_pairs(documents, room, reuse, 0, random.Random(1)))
+    sentences = [part for document in documents for part in ([0], *document)][1:]
+    tokens = np.concatenate(sentences)
+    borders = {0, *np.cumsum([*map(len, sentences)]).tolist()}
+    draw, expected = random.Random(1), []
+    for way in (0, 1):
+        start = 0
+        while start + room <= len(tokens):
+            a, b, c = halves_of_a_loop(borders, start + reuse, room - reuse, draw)
+            expected.append((tokens[start:a].tolist(), tokens[b:c].tolist(), way))
+            start += reuse
+        tokens, borders = tokens[::-1], {len(tokens) - place for place in borders}
+    assert [(first.tolist(), second.tolist(), way) for first, second, way in found] == expected
+    assert len(expected) > 10
+
+
+@pytest.mark.eager
+def test_stream_rows(tokenizer):
+    documents = ["a b c\nd e f", "g h i j\nk l m n o p", "q r s t"]
+    rows = data.stream_rows(documents, tokenizer, XLNetBackbone.TEMPLATE, 12, 4, seed=2)
+    rows = list(rows.as_numpy_iterator())
+    read = "".join(string.ascii_lowercase[:20]).replace("f", "f|").replace("p", "p|")  # two borders
+    for way, text in enumerate((read, read[::-1])):
+        of_way = [row for row in rows if row["is_reversed"] == way]
+        assert len(of_way) == (len(text) - 9) // 4 + 1
+        for number, row in enumerate(of_way):
+            assert row["padding_mask"].all()
+            words = [tokenizer.vocabulary[i] for i in row["token_ids"]]
+            shown = "".join(words).replace("[SEP]", "|").replace("[CLS]", "")
+            assert shown[:4] == text[4 * number :][:4]
+            assert words[-2:] == ["[SEP]", "[CLS]"]
+            segments = row["segment_ids"].tolist()
+            assert segments[:5] == [0] * 5
+            assert segments[-1] == 2
+            assert 1 in segments
+    with pytest.raises(ValueError, match="reuse_length=8: pass 1 to 7"):
+        data.stream_rows(documents, tokenizer, XLNetBackbone.TEMPLATE, 12, 8)
+    with pytest.raises(ValueError, match="begins with another token than the text"):
+        data.stream_rows(documents, tokenizer, BertBackbone.TEMPLATE, 12)
