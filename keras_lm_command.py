@@ -1,4 +1,4 @@
-"""The command `keras-lm`: where Python begins here, `keras_lm` does not import TensorFlow."""
+"""The command `keras-lm`."""
 
 from keras_lm.cli import main
 

@@ -1,4 +1,9 @@
-"""Classic pretrained language models for Keras 3: raw text in, one servable artefact out."""
+"""Classic pretrained language models for Keras 3: raw text in, one servable artefact out.
+
+Packages are imported when they are first used, so that a client of a server or a `.tflite` does not
+wait for TensorFlow. `keras_lm.tasks` registers all classes with Keras; if Keras is imported before
+`keras_lm`, they are registered at once, and `keras.models.load_model` knows them.
+"""
 
 import importlib
 import os
@@ -19,6 +24,7 @@ __all__ = [
     "export",
     "knowledge",
     "layers",
+    "litert",
     "metrics",
     "models",
     "objectives",
@@ -32,7 +38,6 @@ __all__ = [
 
 
 def __getattr__(name):
-    # The server and its client are imported on first use; in the command, all packages are.
     if name in __all__:
         return importlib.import_module(f"keras_lm.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -42,22 +47,5 @@ def __dir__():
     return __all__
 
 
-# Importing the packages registers their classes with Keras, so that `keras.models.load_model` knows
-# them. The command imports them only when needed, so that `keras-lm --help` does not wait for
-# TensorFlow.
-if "keras_lm_command" not in sys.modules:
-    from keras_lm import (
-        converters,
-        data,
-        export,
-        knowledge,
-        layers,
-        metrics,
-        models,
-        objectives,
-        packers,
-        prompting,
-        tasks,
-        tokenizers,
-        training,
-    )
+if "keras" in sys.modules:
+    importlib.import_module("keras_lm.tasks")

@@ -17,14 +17,43 @@ def test_dir_lists_what_is_public():
         keras_lm.nothing  # noqa: B018
 
 
-def test_the_server_is_there_without_an_import_and_not_before():
+def modules_after(program):
+    """Return the names of the modules that a program imports."""
+    program += "\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    return set(done.stdout.decode().split())
+
+
+@pytest.mark.parametrize(
+    "program, ours",
+    [
+        ("import keras_lm", {"keras_lm", "keras_lm.version"}),
+        ("import keras_lm; keras_lm.litert.InterpreterPool", None),
+        ("import keras_lm; keras_lm.serving.Client('http://localhost:1', 'm')", None),
+        ("import keras_lm; keras_lm.serving.open_predictor", None),
+    ],
+    ids=["package", "litert", "client", "predictors"],
+)
+def test_who_needs_no_tensorflow_does_not_wait_for_it(program, ours):
+    found = modules_after(program)
+    large = {"tensorflow", "tensorflow_text", "keras", "jax", "torch", "sklearn", "scipy"}
+    assert not found & large
+    if ours is not None:
+        assert {name for name in found if name.startswith("keras_lm")} == ours
+
+
+def test_keras_knows_the_classes():
+    """Imported after Keras, or with any task."""
+    assert "keras_lm.tasks.text_classifier" in modules_after("import keras, keras_lm")
     program = (
-        "import keras_lm_command, keras_lm, sys\n"  # the command imports nothing large
-        "assert 'tensorflow' not in sys.modules and 'keras_lm.serving' not in sys.modules\n"
-        "keras_lm.serving.Client\n"
-        "assert 'tensorflow' not in sys.modules\n"
+        "import keras_lm.tasks, keras\n"
+        "known = set(keras.saving.get_custom_objects())\n"
+        "for name in keras_lm.__all__:\n"
+        "    getattr(keras_lm, name)\n"
+        "assert known == set(keras.saving.get_custom_objects())\n"
+        "assert {'keras_lm>TextClassifier', 'keras_lm>AdamW', 'keras_lm>EntityF1'} <= known"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    modules_after(program)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +67,7 @@ def test_onednn_is_on_unless_the_environment_says_otherwise(monkeypatch, machine
     program = (
         "import os, platform, sys\n"
         f"platform.machine = lambda: {machine!r}\n"
-        "import keras_lm_command, keras_lm\n"
+        "import keras_lm\n"
         "assert 'tensorflow' not in sys.modules\n"  # which reads it when it is imported
         "print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))\n"
     )

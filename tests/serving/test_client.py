@@ -332,7 +332,7 @@ def test_a_value_of_another_type_is_named(grpc_url):
 
 def test_rest_does_without_tensorflow():
     check = (
-        "import sys; import keras_lm_command\n"
+        "import sys\n"
         "from keras_lm.serving.client import Client\n"
         "Client('http://127.0.0.1:9', 'critic').close()\n"
         "assert 'tensorflow' not in sys.modules\n"
