@@ -1,15 +1,26 @@
-"""LiteRT's interpreter, with TensorFlow Text's operations."""
+"""LiteRT's interpreter, with TensorFlow Text's operations; for several threads, a pool of them."""
 
+import contextlib
+import ctypes
+import importlib.util
 import os
+import queue
+import sys
+from pathlib import Path
+from typing import NamedTuple
 
 from keras_lm.optional import require
+from keras_lm.plain import first_line
+from keras_lm.standard_error import quiet
+
+REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
 
 def open_interpreter(model, num_threads=None):
     """Return an interpreter for a `.tflite`, given by its path or its content as bytes.
 
     Keep a reference to it as long as you use the runner of a signature. Its methods are not for
-    several threads at once: open one for each.
+    several threads at once: open one for each, or an `InterpreterPool`.
 
     Args:
         num_threads: int, the threads of an answer; None for one on each core that the process may
@@ -25,17 +36,203 @@ def open_interpreter(model, num_threads=None):
         classify = interpreter.get_signature_runner("serving_default")
         classify(text=np.array([b"I laughed, I cried."]))
     """
-    if num_threads is not None and num_threads < 1:
-        raise ValueError(f"num_threads={num_threads}: pass 1 or more, or None for all cores.")
+    _check_threads(num_threads)
     litert = require("ai_edge_litert.interpreter", "a .tflite")
-    from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
-
     source = {"model_content": model} if isinstance(model, bytes) else {"model_path": str(model)}
     return litert.InterpreterWithCustomOps(
-        custom_op_registerers=SELECT_TFTEXT_OPS,
+        custom_op_registerers=_text_operations(),
         num_threads=num_threads or _num_cores(),
         **source,
     )
+
+
+class Column(NamedTuple):
+    """An input or output of a signature; strings are `object`, unknown sizes -1."""
+
+    dtype: type
+    shape: tuple
+
+
+class Signature(NamedTuple):
+    """What a signature takes and returns, dicts of name → `Column`."""
+
+    inputs: dict
+    outputs: dict
+
+
+class InterpreterPool:
+    """Interpreters of one `.tflite`, whose signatures may be run from any number of threads.
+
+    A call waits until an interpreter is free. One interpreter on all cores answers a single client
+    the fastest; several share the cores, and each needs memory of its own.
+
+    Args:
+        model: path of a `.tflite`, or its content as bytes.
+        num_interpreters: int, how many calls run at a time.
+        num_threads: int, the threads of all interpreters together, at least one for each; None for
+            one on each core that the process may use.
+
+    Attributes:
+        signatures: dict of name → `Signature`.
+
+    Raises:
+        ImportError: if LiteRT's interpreter is not installed.
+        ValueError: if `model` is no `.tflite` that LiteRT can run, or a number is less than 1.
+
+    Example:
+
+        pool = InterpreterPool("film-critic.tflite", num_interpreters=2)
+        pool.run("serving_default", {"text": ["I laughed, I cried."]})["labels"]
+    """
+
+    def __init__(self, model, num_interpreters=1, num_threads=None):
+        _check_threads(num_threads)
+        if num_interpreters < 1:
+            raise ValueError(f"num_interpreters={num_interpreters}: pass 1 or more.")
+        threads, more = divmod(num_threads or _num_cores(), num_interpreters)
+        self._free = queue.LifoQueue()  # the last used has its memory at hand
+        try:
+            with quiet():  # which delegate it has
+                for index in range(num_interpreters):
+                    interpreter = _Interpreter(model, max(threads + (index < more), 1))
+                    interpreter.warm_up()
+                    self._free.put(interpreter)
+        except (RuntimeError, ValueError) as error:
+            what = "the bytes" if isinstance(model, bytes) else model
+            raise ValueError(f"{what} cannot be loaded: {first_line(error)}") from error
+        self.signatures = interpreter.signatures
+
+    def run(self, signature, inputs):
+        """Return the outputs of a signature, a dict of arrays; strings are arrays of `bytes`.
+
+        Args:
+            inputs: dict of name → array or list, all with the same number of rows, which may be 0.
+
+        Raises:
+            ValueError: if `signature` or `inputs` does not fit the model.
+        """
+        if signature not in self.signatures:
+            raise ValueError(f"signature={signature!r}: use one of {[*self.signatures]}.")
+        columns = self.signatures[signature].inputs
+        if inputs.keys() != columns.keys():
+            raise ValueError(
+                f"inputs has {sorted(inputs)}, but {signature!r} takes {sorted(columns)}."
+            )
+        arrays = {name: _array(inputs[name], column.dtype) for name, column in columns.items()}
+        rows = {name: len(array) for name, array in arrays.items() if array.ndim}
+        if len(set(rows.values())) > 1:  # LiteRT would repeat or drop rows, without an error
+            raise ValueError(f"the inputs have different numbers of rows, {rows}: pass as many.")
+        is_empty = 0 in rows.values()
+        if is_empty:  # some operations do not run without rows
+            arrays = {name: _blank_row(column) for name, column in columns.items()}
+        for name, array in arrays.items():
+            if not array.size:
+                raise ValueError(
+                    f"{name} has the shape {array.shape}: a .tflite needs one value or more in "
+                    "each row."
+                )
+        try:
+            with self._taken() as interpreter:
+                outputs = interpreter.run(signature, arrays)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"the .tflite refuses it: {first_line(error)}") from error
+        return {name: array[:0] for name, array in outputs.items()} if is_empty else outputs
+
+    @contextlib.contextmanager
+    def _taken(self):
+        interpreter = self._free.get()
+        try:
+            yield interpreter
+        finally:
+            self._free.put(interpreter)
+
+
+class _Interpreter:
+    """An interpreter with the runners of its signatures, which do not keep it alive."""
+
+    def __init__(self, model, num_threads):
+        self._interpreter = open_interpreter(model, num_threads)
+        names = self._interpreter.get_signature_list()
+        self._runners = {name: self._interpreter.get_signature_runner(name) for name in names}
+        self.signatures = {
+            name: Signature(
+                _columns(runner.get_input_details()), _columns(runner.get_output_details())
+            )
+            for name, runner in self._runners.items()
+        }
+
+    def warm_up(self):
+        """Answer an empty text: the first answer takes ten times as long as the next."""
+        for name, signature in self.signatures.items():
+            if all(column.dtype is object for column in signature.inputs.values()):
+                self.run(name, {n: _blank_row(column) for n, column in signature.inputs.items()})
+
+    def run(self, signature, arrays):
+        return self._runners[signature](**arrays)
+
+
+def _columns(details):
+    import numpy as np
+
+    def column(detail):
+        dtype = object if detail["dtype"] is np.bytes_ else detail["dtype"]
+        return Column(dtype, tuple(detail["shape_signature"].tolist()))
+
+    return {name: column(detail) for name, detail in details.items()}
+
+
+def _array(value, dtype):
+    """Return an array for an input; strings become bytes, which LiteRT takes."""
+    import numpy as np
+
+    if dtype is not object:
+        return np.asarray(value, dtype)
+    encode = np.frompyfunc(
+        lambda text: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, 1, 1
+    )
+    return np.asarray(encode(np.array(value, object)), object)
+
+
+def _blank_row(column):
+    import numpy as np
+
+    shape = (1, *(max(size, 1) for size in column.shape[1:]))
+    return np.full(shape, b"" if column.dtype is object else 0, column.dtype)
+
+
+def _text_operations():
+    """Return the functions that register TensorFlow Text's operations with an interpreter."""
+    if "tensorflow_text" not in sys.modules:
+        try:
+            with quiet():  # which devices there are
+                return _without_tensorflow()
+        except (AttributeError, ImportError, OSError):  # its wheel is built in another way
+            pass
+    from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+
+    return SELECT_TFTEXT_OPS
+
+
+def _without_tensorflow():
+    """Load the library of the operations alone; its package imports TensorFlow, for seconds.
+
+    The library needs TensorFlow's own one, and finds it only in memory.
+    """
+    tensorflow, text = (
+        Path(importlib.util.find_spec(name).origin).parent
+        for name in ("tensorflow", "tensorflow_text")
+    )
+    ctypes.CDLL(str(tensorflow / "libtensorflow_framework.so.2"))
+    path = text.joinpath(*REGISTRAR.split(".")[1:]).with_suffix(".so")
+    spec = importlib.util.spec_from_file_location(REGISTRAR, path)
+    registrar = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(registrar)
+    return [getattr(registrar, name) for name in dir(registrar) if name.startswith("Add")]
+
+
+def _check_threads(num_threads):
+    if num_threads is not None and num_threads < 1:
+        raise ValueError(f"num_threads={num_threads}: pass 1 or more, or None for all cores.")
 
 
 def _num_cores():

@@ -14,12 +14,12 @@ PORT = click.IntRange(0, 65535)
 
 
 @click.command("serve", cls=Command)
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.argument("folders", metavar="PATH...", nargs=-1, required=True)
 @opt.option(
     "--name",
     "names",
     multiple=True,
-    help="What a model is called, once for each DIR.  [default: as its folder]",
+    help="What a model is called, once for each PATH.  [default: as its folder or file]",
 )
 @opt.option("--host", default="127.0.0.1", help="Address to listen at.")
 @opt.option("--rest-port", type=PORT, default=8501, help="0 is a free one.")
@@ -54,19 +54,30 @@ PORT = click.IntRange(0, 65535)
     help="Of all requests that are being answered.  [twice the largest request]",
 )
 @opt.option("--max-rows", type=click.IntRange(1), help="Of a request.  [1024]")
+@opt.option(
+    "--num-interpreters",
+    type=click.IntRange(1),
+    help="Of a .tflite: how many requests it answers at a time.  [1]",
+)
+@opt.option(
+    "--num-threads",
+    type=click.IntRange(1),
+    help="Of a .tflite's interpreters together.  [all cores]",
+)
 def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     """Serve exported models over REST and gRPC.
 
-    A DIR is what `task.export` and `keras-lm export` write: a folder of numbered versions, of which
-    the latest is served, and a new one is taken up while the server runs. A .tflite is not served:
-    keras-lm predict asks it. Ctrl-C ends it.
+    A PATH is what `task.export` and `keras-lm export` write: a folder of numbered versions, of
+    which the latest is served, or a .tflite, which the embedded server serves. A new version or
+    file is taken up while the server runs. Ctrl-C ends it.
 
     \b
     keras-lm serve exported/film-critic
+    keras-lm serve film-critic.tflite
     keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
-    has a page to play with; TF Serving is what production wants. The last six options are for
+    has a page to play with; TF Serving is what production wants. The last eight options are for
     the embedded server alone.
     """
     from keras_lm.serving.engines import LaunchError

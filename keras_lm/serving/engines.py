@@ -96,6 +96,14 @@ class ChildServer:
         self.grpc_address = f"{reachable(plan.host)}:{self.plan.grpc_port}"
         self.last_lines = deque(maxlen=5)
 
+    @classmethod
+    def problem(cls, plan):
+        """Return why this engine cannot serve a plan, or None."""
+        files = [path.name for path in plan.models.values() if path.is_file()]
+        if files:
+            return f"TensorFlow Serving does not have the operations of {files[0]}"
+        return cls.missing()
+
     def start(self):
         """Start the process; return once it answers for every model."""
         self.folder = tempfile.TemporaryDirectory(prefix="keras-lm-serve-")
@@ -188,8 +196,8 @@ class BinaryServer(ChildServer):
     description = f"{BINARY}, which listens on all addresses of this machine"
 
     @staticmethod
-    def problem():
-        """Return why this engine cannot be used here, or None."""
+    def missing():
+        """Return what this engine lacks on this machine, or None."""
         return None if shutil.which(BINARY) else f"{BINARY} is not on PATH"
 
     def command(self, folder):
@@ -205,7 +213,7 @@ class DockerServer(ChildServer):
     description = f"{IMAGE} in docker"
 
     @staticmethod
-    def problem():
+    def missing():
         if not shutil.which("docker"):
             return "docker is not on PATH"
         try:
@@ -259,7 +267,7 @@ class EmbeddedServer:
         self.plan = plan
 
     @staticmethod
-    def problem():
+    def problem(plan):
         missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
         return optional.hint(missing, "the embedded server") if missing else None
 

@@ -1,6 +1,6 @@
 """One version of a model in memory: runs its signatures on named arrays, for every protocol.
 
-`SavedModel.run` is TF Serving's Predict; `classify` and `regress` run signatures that take
+`ServedModel.run` is TF Serving's Predict; `classify` and `regress` run signatures that take
 serialised tf.Examples, and check that the outputs have the form which these calls promise.
 """
 
@@ -27,32 +27,29 @@ def type_name(data_type):
     return types_pb2.DataType.Name(data_type).removeprefix("DT_").lower()
 
 
-class SavedModel:
-    """A SavedModel in memory; the name of its folder is the version number.
+class ServedModel:
+    """One version of a model; subclasses have its signatures and run them.
 
-    `max_rows` is the maximum number of rows in a request; None for no limit.
+    Args:
+        number: int, the version.
+        signature_defs: dict of name → `SignatureDef`, of all signatures.
+        parameters: dict of how requests are joined, from `batching`, or None.
+        max_rows: int, the maximum number of rows in a request; None for no limit.
     """
 
-    def __init__(self, folder, max_rows=None):
-        self.number = int(folder.name)
+    def __init__(self, number, signature_defs, parameters=None, max_rows=None):
+        self.number = number
+        self.signature_defs = signature_defs
         self._max_rows = max_rows
-        self.signature_defs = _read_signature_defs(folder)
-        try:
-            with tensorflow_errors():
-                self._loaded = tf.saved_model.load(str(folder), tags=["serve"])
-        except ServingError:
-            raise
-        except Exception as error:  # TensorFlow raises all kinds of errors for broken files
-            code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
-            raise ServingError(code, str(error)) from error
-        self._limits = writer.read_limits(folder, self.signature_defs)
-        self._writer, self._making_writer = None, threading.Lock()
-        parameters = batching.read_parameters(folder)
         self._batchers = {
             name: batching.Batcher(functools.partial(self._call, name), parameters)
-            for name, signature in self.signature_defs.items()
+            for name, signature in signature_defs.items()
             if parameters and batching.can_join(signature)
         }
+
+    def _call(self, name, inputs):
+        """Run a signature on a dict of checked arrays, and return a dict of arrays."""
+        raise NotImplementedError
 
     def run(self, name, inputs, output_names=()):
         """Run a signature on a dict of arrays; return the outputs in `output_names`, or all.
@@ -66,8 +63,6 @@ class SavedModel:
             _check_input(alias, inputs[alias], signature.inputs[alias])
             self._check_size(alias, inputs[alias])
         _check_output_names(output_names, signature)
-        if name not in self._loaded.signatures:  # for example the one that initialises tables
-            raise invalid(f'Signature "{name}" is not for requests.')
         batcher = self._batchers.get(name)
         outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
@@ -99,6 +94,31 @@ class SavedModel:
 
     def stream(self, request):
         """Return a generator of the parts of a text; see `writer.Writer.events`."""
+        raise ServingError(
+            StatusCode.UNIMPLEMENTED,
+            "This model cannot stream text: export a CausalLM as a SavedModel.",
+        )
+
+
+class SavedModel(ServedModel):
+    """A SavedModel in memory; the name of its folder is the version number."""
+
+    def __init__(self, folder, max_rows=None):
+        signature_defs = _read_signature_defs(folder)
+        try:
+            with tensorflow_errors():
+                self._loaded = tf.saved_model.load(str(folder), tags=["serve"])
+        except ServingError:
+            raise
+        except Exception as error:  # TensorFlow raises all kinds of errors for broken files
+            code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
+            raise ServingError(code, str(error)) from error
+        self._limits = writer.read_limits(folder, signature_defs)
+        self._writer, self._making_writer = None, threading.Lock()
+        parameters = batching.read_parameters(folder)
+        super().__init__(int(folder.name), signature_defs, parameters, max_rows)
+
+    def stream(self, request):
         if self._limits is None:
             raise ServingError(
                 StatusCode.UNIMPLEMENTED,
@@ -113,6 +133,8 @@ class SavedModel:
         return self._writer.events(request)
 
     def _call(self, name, inputs):
+        if name not in self._loaded.signatures:  # for example the one that initialises tables
+            raise invalid(f'Signature "{name}" is not for requests.')
         infos = self.signature_defs[name].inputs
         with tensorflow_errors():
             tensors = {

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from keras_lm.files import find_versions
 from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
-from keras_lm.serving.model_names import check_name
+from keras_lm.serving.model_names import check_name, default_name
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to serve, and where; port 0 takes a free one.
 
-    `models` is a dict of name → absolute `Path` of the folder of its versions; see `find_models`.
+    `models` is a dict of name → absolute `Path` of its versions or `.tflite`; see `find_models`.
     `limits` are further arguments of `Server`, for the embedded server only.
     """
 
@@ -29,7 +29,7 @@ class Plan:
 
 
 def find_models(folders, names=()):
-    """Check folders of numbered versions, and return a dict of name → absolute `Path`."""
+    """Check folders of versions and `.tflite`s, and return a dict of name → absolute `Path`."""
     if names and len(names) != len(folders):
         raise LaunchError(
             f"--name is given {len(names)} times for {len(folders)} folders: give it once for each "
@@ -38,30 +38,8 @@ def find_models(folders, names=()):
     models = {}
     for index, folder in enumerate(folders):
         path = Path(folder).resolve()
-        if path.is_file():
-            raise LaunchError(
-                f"{folder} is a file, but a server takes a folder of SavedModel versions: "
-                "task.export(folder) or keras-lm export writes one. A .tflite runs with "
-                "keras-lm predict, or with LiteRT's interpreter in an app."
-            )
-        if not path.is_dir():
-            raise LaunchError(f"There is no folder {folder}: task.export(...) writes one.")
-        if (path / "saved_model.pb").exists():
-            raise LaunchError(
-                f"{folder} is one version of a model: pass the folder of all versions, "
-                f"{path.parent}."
-            )
-        if not any(
-            (version / "saved_model.pb").exists() for version in find_versions(path).values()
-        ):
-            remedy = (
-                f"it is a preset: keras-lm export {folder} exported writes one."
-                if (path / "keras_lm.json").is_file()
-                else "a version is a folder with a number for a name and a SavedModel in it, as "
-                "task.export writes it."
-            )
-            raise LaunchError(f"{folder} has no version of a model: {remedy}")
-        name = names[index] if names else path.name
+        _check_exported(folder, path)
+        name = names[index] if names else default_name(path)
         try:
             check_name(name)
         except ValueError as error:
@@ -70,6 +48,30 @@ def find_models(folders, names=()):
             raise LaunchError(f"Two models are called {name!r}: name them with --name.")
         models[name] = path
     return models
+
+
+def _check_exported(folder, path):
+    if path.is_file():
+        if path.suffix == ".tflite":
+            return
+        raise LaunchError(
+            f"{folder} is a file, but a server takes a folder of SavedModel versions or a .tflite: "
+            "task.export(...) or keras-lm export writes them."
+        )
+    if not path.is_dir():
+        raise LaunchError(f"There is no folder {folder}: task.export(...) writes one.")
+    if (path / "saved_model.pb").exists():
+        raise LaunchError(
+            f"{folder} is one version of a model: pass the folder of all versions, {path.parent}."
+        )
+    if not any((version / "saved_model.pb").exists() for version in find_versions(path).values()):
+        remedy = (
+            f"it is a preset: keras-lm export {folder} exported writes one."
+            if (path / "keras_lm.json").is_file()
+            else "a version is a folder with a number for a name and a SavedModel in it, as "
+            "task.export writes it."
+        )
+        raise LaunchError(f"{folder} has no version of a model: {remedy}")
 
 
 def launch(plan, engine="auto", say=print):
@@ -87,7 +89,7 @@ def launch(plan, engine="auto", say=print):
     check_port("--grpc-port", plan.host, plan.grpc_port)
     missed = []
     for candidate in ENGINES.values() if engine == "auto" else [ENGINES[engine]]:
-        problem = candidate.problem()
+        problem = candidate.problem(plan)
         if problem is None:
             say(f"Starting {candidate.description} ...")
             server = candidate(plan)

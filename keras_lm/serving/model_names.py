@@ -1,4 +1,4 @@
-"""The rule for names of served models."""
+"""The names of served models."""
 
 import re
 
@@ -10,3 +10,8 @@ def check_name(name):
             f"name={name!r} cannot be a model's name: pass one without /, : and control "
             "characters, and not empty."
         )
+
+
+def default_name(path):
+    """Return the name of a model that is given none: its folder's, or its file's."""
+    return path.stem if path.is_file() else path.name

@@ -1,6 +1,7 @@
 """The versions of models in memory: found, loaded, leased, released.
 
-A model is a folder of numbered versions. `Models.poll` looks at the folders; it loads new versions
+A model is a folder of numbered versions, or a `.tflite`, whose version is the second in which it
+was written. `Models.poll` looks at the folders; it loads new versions
 first, and then releases old ones. A request holds its version with `Models.lease`; a released
 version leaves memory after its last request.
 """
@@ -14,10 +15,13 @@ from pathlib import Path
 
 from keras_lm.files import find_versions
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.inference import SavedModel
+from keras_lm.serving.inference import SavedModel, ServedModel
+from keras_lm.serving.litert_model import LiteRTModel
 from keras_lm.serving.warmup import warm_up
 
 logger = logging.getLogger("keras_lm.serving")
+
+TFLITE = ".tflite"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Version:
     folder: Path
     state: str = "START"
     error: ServingError | None = None
-    saved_model: SavedModel | None = None
+    saved_model: ServedModel | None = None
     users: int = 0
     files: frozenset = frozenset()
 
@@ -73,10 +77,12 @@ class Models:
 
     Args:
         max_rows: int, the maximum number of rows in a request; None for no limit.
+        num_interpreters, num_threads: int, of each `.tflite`; see `litert.InterpreterPool`.
     """
 
-    def __init__(self, max_rows=None):
+    def __init__(self, max_rows=None, num_interpreters=1, num_threads=None):
         self._max_rows = max_rows
+        self._pool = {"num_interpreters": num_interpreters, "num_threads": num_threads}
         self._models = {}
         self._lock = threading.Lock()  # held briefly, to read or change `_models`
         self._changing = threading.Lock()  # held while a thread loads and releases versions
@@ -204,7 +210,7 @@ class Models:
             gc.collect()
 
     def _poll_model(self, model):
-        folders = find_versions(model.config.folder)
+        folders = _find_versions(model.config.folder)
         if not folders:
             # Loaded versions stay: an empty folder is more likely a mistake than intended.
             if not model.is_empty:
@@ -236,8 +242,7 @@ class Models:
         try:
             saved_model = self._in_memory(folder, files)
             if saved_model is None:
-                saved_model = SavedModel(folder, self._max_rows)
-                warm_up(saved_model, folder)
+                saved_model = self._read(number, folder)
         except ServingError as error:
             logger.error("Version %d of %s cannot be served. %s", number, name, error)
             # Any client may read this error, so it must not reveal the path.
@@ -248,6 +253,13 @@ class Models:
         with self._lock:
             version.saved_model, version.state = saved_model, "AVAILABLE"
         logger.info("Version %d of %s is available.", number, name)
+
+    def _read(self, number, path):
+        if path.suffix == TFLITE:
+            return LiteRTModel(number, path, self._max_rows, **self._pool)
+        saved_model = SavedModel(path, self._max_rows)
+        warm_up(saved_model, path)
+        return saved_model
 
     def _in_memory(self, folder, files):
         """Return the SavedModel that another name has loaded from the same files, or None."""
@@ -267,10 +279,19 @@ class Models:
             self._has_garbage = True
 
 
+def _find_versions(path):
+    """Return a dict of the numbers of a model's versions → their paths."""
+    if path.suffix != TFLITE or path.is_dir():
+        return find_versions(path)
+    with contextlib.suppress(OSError):  # the file was removed meanwhile
+        return {int(path.stat().st_mtime): path}
+    return {}
+
+
 def _list_files(folder):
     # Name, size and time of each file, which change while a version is still being copied.
     files = set()
-    for path in folder.rglob("*"):
+    for path in (folder, *folder.rglob("*")):
         with contextlib.suppress(OSError):  # the file was removed meanwhile
             status = path.stat()
             files.add((str(path), status.st_size, status.st_mtime_ns))
@@ -288,7 +309,11 @@ def check_folder(folder):
     if not folder.exists():
         raise FileNotFoundError(f"folder={shown} does not exist.")
     if not folder.is_dir():
-        raise NotADirectoryError(f"folder={shown} is a file. Pass a folder of numbered versions.")
+        if folder.suffix == TFLITE:
+            return
+        raise NotADirectoryError(
+            f"folder={shown} is a file. Pass a folder of numbered versions, or a .tflite."
+        )
     if (folder / "saved_model.pb").exists():
         raise ValueError(
             f"folder={shown} is one version, not the folder of all: pass {str(folder.parent)!r}."

@@ -6,9 +6,8 @@ TensorFlow is imported only by those that need it.
 from pathlib import Path
 
 from keras_lm.files import find_saved_model
-from keras_lm.litert import open_interpreter
+from keras_lm.litert import InterpreterPool
 from keras_lm.plain import first_line
-from keras_lm.standard_error import quiet
 
 KNOWN_ORDER = ("text", "text_pair")
 
@@ -165,36 +164,25 @@ class LiteRTPredictor(Predictor):
     """A `.tflite` file under LiteRT's interpreter."""
 
     def __init__(self, path, signature):
-        import numpy as np
-
         try:
-            interpreter = open_interpreter(path)
-            names = interpreter.get_signature_list()
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{path} cannot be loaded: {first_line(error)} Export it again."
-            ) from error
-        if signature not in names:
-            raise no_signature(path, signature, names)
-        self.interpreter = interpreter  # the runner does not keep it alive
-        with quiet():  # which delegate it has
-            self.runner = interpreter.get_signature_runner(signature)
-        details = self.runner.get_input_details()
-        dtypes = {
-            n: "string" if d["dtype"] is np.bytes_ else str(d["dtype"]) for n, d in details.items()
-        }
-        self.inputs = string_inputs(signature, dtypes)
+            self.pool = InterpreterPool(path)
+        except ValueError as error:
+            raise ValueError(f"{error} Export it again.") from error
+        if signature not in self.pool.signatures:
+            raise no_signature(path, signature, self.pool.signatures)
+        self.signature = signature
+        columns = self.pool.signatures[signature].inputs
+        self.inputs = string_inputs(
+            signature,
+            {n: "string" if c.dtype is object else c.dtype.__name__ for n, c in columns.items()},
+        )
 
     def answer(self, columns):
-        import numpy as np
-
-        arrays = {name: np.array(encoded(column)) for name, column in columns.items()}
-        for name, array in arrays.items():
-            if not array.size:  # the interpreter would end the process
-                raise ValueError(f"the model cannot answer: {name} is empty.")
         try:
-            return self.runner(**arrays)
-        except (RuntimeError, ValueError) as error:
+            return self.pool.run(
+                self.signature, {name: encoded(column) for name, column in columns.items()}
+            )
+        except ValueError as error:
             raise refused(error) from error
 
 

@@ -16,7 +16,7 @@ from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
 from keras_lm.serving.hosts import Hosts
 from keras_lm.serving.http_server import HttpServer
-from keras_lm.serving.model_names import check_name
+from keras_lm.serving.model_names import check_name, default_name
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.rest import make_application
 
@@ -32,12 +32,13 @@ MOST_CONNECTIONS = 1000
 
 
 class Server:
-    """Serves SavedModels with TensorFlow Serving's REST and gRPC protocols, for development.
+    """Serves exports with TensorFlow Serving's REST and gRPC protocols, for development.
 
     It serves the newest version of each model. A version that appears in the folder is loaded and
     takes over; the old one leaves memory after its last request. If a version cannot be loaded, the
     model's status shows the error, and the old version is served on; the server tries again once
-    the files change.
+    the files change. A `.tflite` is served alike, and taken up again when it is replaced; its
+    version is the second in which it was written. TensorFlow Serving cannot serve it.
 
     There is no authentication and no encryption, so by default only this machine can reach the
     server; see `host`. Requests for another host name are refused, so that a web page cannot reach
@@ -45,8 +46,9 @@ class Server:
     served models (`HandleReloadConfigRequest`), but cannot add folders.
 
     Args:
-        folders: path of a folder of numbered versions, as `task.export` writes it; or a list of
-            such paths; or a dict of name → path. The default name is that of the folder.
+        folders: path of a folder of numbered versions or of a `.tflite`, as `task.export` writes
+            them; or a list of such paths; or a dict of name → path. The default name is that of the
+            folder, or of the file without its suffix.
         host: str, the address to listen on.
         rest_port, grpc_port: int. 0 takes a free one.
         poll_seconds: float, how often to look for new versions.
@@ -70,11 +72,15 @@ class Server:
         max_rows: int, the maximum number of rows in a request. An input with several strings a row,
             such as choices or words, may have 16 times as many strings. Larger requests are
             answered with 400, or `INVALID_ARGUMENT`.
+        num_interpreters: int, how many requests a `.tflite` answers at a time. Requests that can be
+            joined into a batch do not need more than one.
+        num_threads: int, the threads of all interpreters of a `.tflite`; None for one on each core
+            that the process may use.
 
     Raises:
         FileNotFoundError: if a folder does not exist, or has no version. TensorFlow Serving would
             wait for one to appear.
-        NotADirectoryError: if a folder is a file.
+        NotADirectoryError: if a folder is a file other than a `.tflite`.
         ValueError: if a path is a version instead of the folder of all, `folders` is empty, two
             models have the same name, a name cannot be part of a URL, a number is out of range, or
             `allowed_hosts` is a single string.
@@ -99,6 +105,8 @@ class Server:
         request_timeout=60.0,
         max_total_bytes=None,
         max_rows=1024,
+        num_interpreters=1,
+        num_threads=None,
     ):
         self._configs = _make_configs(folders)
         if max_connections is None:
@@ -112,8 +120,10 @@ class Server:
             "request_timeout": request_timeout,
             "max_total_bytes": max_total_bytes,
             "max_rows": max_rows,
+            "num_interpreters": num_interpreters,
+            "num_threads": num_threads,
         }.items():
-            if not value > 0:
+            if value is not None and not value > 0:
                 raise ValueError(f"{name}={value}: pass a number above 0.")
         if max_total_bytes < max_request_bytes:
             raise ValueError(
@@ -132,7 +142,7 @@ class Server:
         self._request_timeout = request_timeout
         self._body_memory = BodyMemory(max_total_bytes)
         self._arrivals = Arrivals(request_timeout)
-        self._models = Models(max_rows)
+        self._models = Models(max_rows, num_interpreters, num_threads)
         self._is_running = False
         self._stopping = threading.Event()
 
@@ -293,7 +303,7 @@ def _default_connections():
 def _make_configs(folders):
     if not isinstance(folders, dict):
         paths = [folders] if isinstance(folders, (str, Path)) else list(folders)
-        named = [(Path(path).resolve().name, path) for path in paths]
+        named = [(default_name(Path(path).resolve()), path) for path in paths]
     else:
         named = list(folders.items())
     if not named:

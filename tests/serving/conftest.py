@@ -1,7 +1,9 @@
 """Small SavedModels that cost no time to make, and one server of them for most tests."""
 
+import collections
 import gc
 import shutil
+from importlib.util import find_spec
 
 import grpc
 import pytest
@@ -12,7 +14,10 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from keras_lm import tasks
+from keras_lm.models import BertBackbone
 from keras_lm.serving import Server
+from keras_lm.tokenizers import WordPieceTokenizer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -197,6 +202,27 @@ def numbers(saved_models):
         return (folder / f".{number}").rename(folder / str(number))
 
     return publish
+
+
+Exported = collections.namedtuple("Exported", ["task", "folder", "tflite"])
+
+
+@pytest.fixture(scope="session")
+def critic(tmp_path_factory):
+    """A classifier of films, as a task, a folder of versions and a `.tflite`."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film"]
+    task = tasks.TextClassifier(
+        BertBackbone(7, 1, 2, 8, 8, max_sequence_length=8),
+        tokenizer=WordPieceTokenizer(vocabulary, True),
+        class_names=["bad", "good"],
+        text_pair=False,
+    )
+    root = tmp_path_factory.mktemp("critic")
+    task.export(root / "exported")
+    path = root / "critic.tflite"
+    if find_spec("ai_edge_litert"):
+        task.export(path, format="litert")
+    return Exported(task, root / "exported", path)
 
 
 @pytest.fixture(scope="session")

@@ -233,9 +233,9 @@ def test_folders_and_names(model, tmp_path):
         find_models([plain / "1"])
     with pytest.raises(LaunchError, match="has no version of a model: a version is"):
         find_models([tmp_path])
-    (tmp_path / "m.tflite").write_bytes(b"TFL3")
-    with pytest.raises(LaunchError, match=r"m\.tflite is a file.*task\.export.*keras-lm predict"):
-        find_models([tmp_path / "m.tflite"])
+    (tmp_path / "m.onnx").write_bytes(b"")
+    with pytest.raises(LaunchError, match=r"m\.onnx is a file.*or a \.tflite: task\.export"):
+        find_models([tmp_path / "m.onnx"])
     (tmp_path / "keras_lm.json").write_text("{}")
     with pytest.raises(LaunchError, match=r"it is a preset: keras-lm export .* exported writes"):
         find_models([tmp_path])

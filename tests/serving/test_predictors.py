@@ -3,26 +3,18 @@
 import numpy as np
 import pytest
 
-from keras_lm import serving, tasks
-from keras_lm.models import BertBackbone
-from keras_lm.tokenizers import WordPieceTokenizer
+from keras_lm import serving
 
 
-def test_all_answer_alike(tmp_path):
-    tokenizer = WordPieceTokenizer(
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film"], True
-    )
-    task = tasks.TextClassifier(
-        BertBackbone(7, 1, 2, 8, 8, max_sequence_length=8),
-        tokenizer=tokenizer,
-        class_names=["bad", "good"],
-        text_pair=False,
-    )
-    task.save_to_preset(tmp_path / "preset")
-    task.export(tmp_path / "exported")
-    texts, expected = ["a film", "", "film a a"], task.classify(["a film", "", "film a a"])
-    for source in ("preset", "exported"):
-        model = serving.open_predictor(tmp_path / source)
+def test_all_answer_alike(critic, tmp_path):
+    critic.task.save_to_preset(tmp_path / "preset")
+    texts = ["a film", "", "film a a"]
+    expected = critic.task.classify(texts)
+    sources = [tmp_path / "preset", critic.folder]
+    if critic.tflite.exists():
+        sources.append(critic.tflite)
+    for source in sources:
+        model = serving.open_predictor(source)
         assert model.inputs == ["text"]
         found = model.answers({"text": texts}, batch_size=2)
         scores = [answer["scores"] for answer in found]
@@ -30,4 +22,4 @@ def test_all_answer_alike(tmp_path):
     with pytest.raises(ValueError, match="is not exported: leave signature=x out"):
         serving.open_predictor(tmp_path / "preset", signature="x")
     with pytest.raises(ValueError, match="has no version 7; it has 1"):
-        serving.open_predictor(tmp_path / "exported", version=7)
+        serving.open_predictor(critic.folder, version=7)
