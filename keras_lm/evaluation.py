@@ -14,6 +14,7 @@ from keras_lm.prompting.zero_shot import first_word
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks.scored_answers import ScoredAnswers
 
+NO_RELATION = ("no_relation", "NA")  # TACRED's class of none, and as thunlp/ERNIE has it
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
@@ -52,9 +53,14 @@ def measure(task, examples, batch_size):
     results["loss"] = float(task.default_loss()(y, logits))
     results |= {metric.name: _value(metric, y, logits) for metric in task.default_metrics()}
     if task.multi_label:
+        loose = (metrics.LooseF1(), metrics.LooseF1("macro"))
+        results |= {metric.name: _value(metric, y, logits) for metric in loose}
         answers = (logits >= 0).astype("float32")
     else:
         of_classes = (metrics.MatthewsCorrelation(len(names)), metrics.ExpectedCalibrationError())
+        none = next((n for n, name in enumerate(names) if name in NO_RELATION), None)
+        if none is not None:
+            of_classes += (metrics.MicroF1(len(names), without=none),)
         results |= {metric.name: _value(metric, y, logits) for metric in of_classes}
         y, answers = (np.eye(len(names), dtype="float32")[x] for x in (y, logits.argmax(axis=-1)))
     return results | _by_class(names, y, answers, "texts")

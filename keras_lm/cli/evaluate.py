@@ -85,7 +85,8 @@ def evaluate_command(
       a classifier   loss, accuracy, Matthews' correlation, how far the probabilities are off
                      (expected calibration error), and for each class precision, recall, F1 and
                      how many texts have it; with several labels a text, accuracy is the share of
-                     yes-or-no answers that are right;
+                     yes-or-no answers that are right, and there are the loose micro and macro F1
+                     of entity typing; with a class no_relation the micro F1 of all others;
       a regressor    mean squared and mean absolute error, Pearson's and Spearman's correlation;
       a tagger       loss, accuracy over words; precision, recall and F1 of whole entities as
                      conlleval counts them, for each type too, or of each label if labels are

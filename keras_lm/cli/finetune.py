@@ -24,6 +24,8 @@ from keras_lm.published import PUBLISHED
 
 # The first is the default.
 FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretrainer")]
+# What is a text classifier over texts with marks → the format of its rows.
+MARKED = {"relation": "relations", "typing": "typing"}
 SEARCH = ("num_beams", "length_penalty", "coverage_penalty")
 # Options that are for some tasks only.
 ONLY_FOR = {
@@ -50,8 +52,9 @@ ONLY_FOR = {
 @opt.trained_preset
 @opt.option(
     "--task",
-    type=TaskChoice(FINETUNED),
-    help="[default: that of a published data set, otherwise what SOURCE has a head for, otherwise "
+    type=TaskChoice([*FINETUNED, *MARKED]),
+    help="relation and typing are text-classifier over --format relations and typing.  [default: "
+    "that of a published data set, otherwise what SOURCE has a head for, otherwise "
     "text-classifier]",
 )
 @held_out_options
@@ -147,6 +150,11 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     none. If all questions of TRAIN have answers, the preset always
     answers; otherwise held-out rows decide how sure it must be.
 
+    A relation or a type is a class of a text with marks around its entities: --task relation reads
+    JSONL, {"text": "…", "head": [0, 3], "tail": [13, 20], "label": "…"}, --task typing
+    {"text": "…", "mention": [0, 3], "labels": […]}, places in characters; or FewRel, TACRED, FIGER
+    and Open Entity with --format.
+
     constituency-parser reads trees in brackets, --format penn, and words with a tree in JSONL,
     {"words": […], "labels": "(S …)"}.
 
@@ -163,8 +171,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     """
     if options["lora"] and options["adapters"]:
         raise click.UsageError("--lora and --adapters are two ways to train few weights: drop one.")
-    if options["task"] is None and options["format"] in PUBLISHED:
-        options["task"] = PUBLISHED[options["format"]].task
+    _choose_task(options)
     if options["task"]:
         _check_options(options["task"], options)
     check_data(train, options)
@@ -253,11 +260,21 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         _tune(task, held_out)
     task.save_to_preset(output)
     rate = options["learning_rate"] or task.backbone.learning_rate
-    write_config(output, task=name, learning_rate=rate)
+    write_config(output, task=name, learning_rate=rate, format=options["format"])
     if run:
         run.remove()
     exported = export_too(task, export_path)
     say_results(history, options["early_stopping"], output, exported)
+
+
+def _choose_task(options):
+    """Set the task, format and form of labels that follow from the others."""
+    if options["task"] in MARKED:
+        options["format"] = options["format"] or MARKED[options["task"]]
+        options["task"] = FINETUNED[0]
+    if options["format"] in PUBLISHED:
+        options["task"] = options["task"] or PUBLISHED[options["format"]].task
+        options["multi_label"] |= PUBLISHED[options["format"]].multi_label
 
 
 def _check_options(name, options):

@@ -17,6 +17,7 @@ from keras_lm.data.shards import (
 from keras_lm.files import find_files
 from keras_lm.published import PublishedRows, read_published
 from keras_lm.published.examples import Examples, read_examples
+from keras_lm.published.marked_entities import mark_entity, mark_relation, read_mentions
 from keras_lm.published.squad_files import read_squad
 from keras_lm.published.tag_schemes import convert_tags
 from keras_lm.published.trees import Tree, labels_of_trees, read_tree
@@ -31,11 +32,14 @@ __all__ = [
     "epoch_batches",
     "find_files",
     "labels_of_trees",
+    "mark_entity",
+    "mark_relation",
     "mix_tasks",
     "mixing_rates",
     "pretraining_rows",
     "read_documents",
     "read_examples",
+    "read_mentions",
     "read_published",
     "read_squad",
     "read_token_index",

@@ -146,6 +146,100 @@ class BinaryF1(ConfusionMetric):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
+class MicroF1(ConfusionMetric):
+    """The F1 of all classes together but one that means none, from 0 to 1: TACRED's metric.
+
+    Args:
+        num_classes: int. The number of classes.
+        without: int. The class that is left out, such as TACRED's `no_relation`; None for none.
+
+    Call: see `ConfusionMetric`.
+
+    Example:
+
+        none = task.class_names.index("no_relation")
+        task.compile(metrics=[keras_lm.metrics.MicroF1(len(task.class_names), without=none)])
+
+    Source: Zhang et al. 2017, https://aclanthology.org/D17-1004, and its `score.py`.
+    """
+
+    def __init__(self, num_classes, without=None, name="micro_f1", **kwargs):
+        if without is not None and not 0 <= without < num_classes:
+            raise ValueError(f"without={without}: pass 0 to {num_classes - 1}, a class, or None.")
+        super().__init__(num_classes, name=name, **kwargs)
+        self.without = without
+
+    def result(self):
+        counted = np.ones(self.num_classes, "float32")
+        if self.without is not None:
+            counted[self.without] = 0.0
+        confusion = tf.convert_to_tensor(self.confusion)
+        marked, found = (tf.reduce_sum(confusion, n) for n in (1, 0))
+        right = tf.linalg.diag_part(confusion)
+        right, marked, found = (tf.reduce_sum(counted * x) for x in (right, marked, found))
+        return tf.math.divide_no_nan(2 * right, marked + found)
+
+    def get_config(self):
+        return super().get_config() | {"without": self.without}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class LooseF1(keras.metrics.Metric):
+    """The loose F1 of texts with any number of classes, from 0 to 1: the metric of entity typing.
+
+    `"micro"` counts the classes of all texts together; `"macro"` is the F1 of the mean precision
+    and the mean recall of texts. A class is found if its logit is above 0.
+
+    Args:
+        average: `"micro"` or `"macro"`.
+
+    Call: `update_state(labels, logits, sample_weight=None)`, (B, C) each, labels of 0 and 1.
+
+    Raises:
+        ValueError: if `average` is another.
+
+    Example:
+
+        task.compile(metrics=[keras_lm.metrics.LooseF1(), keras_lm.metrics.LooseF1("macro")])
+
+    Source: Ling and Weld 2012, "Fine-Grained Entity Recognition", section 4.2.
+    """
+
+    def __init__(self, average="micro", name=None, **kwargs):
+        if average not in ("micro", "macro"):
+            raise ValueError(f"average={average!r}: pass 'micro' or 'macro'.")
+        super().__init__(name=name or f"loose_{average}_f1", **kwargs)
+        self.average = average
+        # The sums of precision and recall, and what they are divided by.
+        self.sums = self.add_weight((2, 2), "zeros", name="sums")
+
+    def update_state(self, labels, logits, sample_weight=None):
+        labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
+        if labels.shape.rank != 2 or logits.shape.rank != 2:
+            raise ValueError(
+                f"LooseF1: labels have shape {labels.shape} and outputs {logits.shape}: pass (B, "
+                "classes) each, of a task with multi_label=True."
+            )
+        marked, found = (tf.cast(x > 0, tf.float32) for x in (labels, logits))
+        right = tf.reduce_sum(marked * found, axis=1)  # (B,)
+        numbers = tf.stack([tf.reduce_sum(x, axis=1) for x in (found, marked)])  # (2, B)
+        if self.average == "macro":
+            right, numbers = tf.math.divide_no_nan(right, numbers), tf.ones_like(numbers)
+        sums = tf.stack([tf.zeros_like(numbers) + right, numbers], axis=1)  # (2, 2, B)
+        if sample_weight is not None:
+            sums *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
+        self.sums.assign_add(tf.reduce_sum(sums, axis=-1))
+
+    def result(self):
+        sums = tf.convert_to_tensor(self.sums)
+        precision, recall = tf.unstack(tf.math.divide_no_nan(sums[:, 0], sums[:, 1]))
+        return tf.math.divide_no_nan(2 * precision * recall, precision + recall)
+
+    def get_config(self):
+        return super().get_config() | {"average": self.average}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
 class ExpectedCalibrationError(keras.metrics.Metric):
     """The expected calibration error (ECE) of probabilities, from 0 to 1; 0 is best.
 

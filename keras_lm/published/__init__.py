@@ -50,6 +50,9 @@ def read_published(path, name, targets=None):
             labels from other columns `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"`;
             `"penn"`: words with a tree, in the brackets of the Penn Treebank;
             `"squad"`, `"record"`, `"coqa"`: questions;
+            `"fewrel"`, `"tacred"`, `"relations"`: texts with a head and a tail between marks, see
+            `mark_relation`; `"figer"`, `"open-entity"`, `"typing"`: texts with a mention between
+            marks, see `mark_entity`, and a list of types each;
             `"ontonotes-coref"`: documents as words, and clusters of mentions;
             `"cnn-dailymail"`, `"wmt"`: texts with a target text each;
             `"lambada"`: passages, and the last word of each as its label, for
@@ -101,8 +104,10 @@ def read_published(path, name, targets=None):
     labels, ids = x.pop(target, None), x.pop("id", None)
     labels = None if labels and labels[0] is None else labels
     classes = list(found.class_names) or None
-    if labels and found.task == "token-classifier":
+    if labels and (found.task == "token-classifier" or found.multi_label):
         classes = sorted({tag for tags in labels for tag in tags})
+    if labels and isinstance(labels[0], str) and found.task == "text-classifier":
+        classes = classes or sorted(set(labels))
     if labels and found.task == "constituency-parser":
         classes = labels_of_trees(labels)
     return PublishedRows(x, labels, ids, classes, len(rows) - len(kept))

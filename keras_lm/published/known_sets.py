@@ -7,6 +7,7 @@ from collections.abc import Callable
 from keras_lm.published.aligned_texts import news_rows, wmt_rows
 from keras_lm.published.coreference_columns import coreference_rows
 from keras_lm.published.field_rows import FieldRows
+from keras_lm.published.marked_entities import relation_rows, typing_rows
 from keras_lm.published.passages import (
     coqa,
     json_data,
@@ -43,6 +44,7 @@ class PublishedSet:
         unit: str, what the number of a row counts.
         in_folder: bool. Whether the set is published as a folder of files.
         in_pairs: bool. Whether a second file has the labels, in the same order.
+        multi_label: bool. Whether the labels of a row are a list of class names.
     """
 
     task: str
@@ -51,6 +53,7 @@ class PublishedSet:
     unit: str = "line"
     in_folder: bool = False
     in_pairs: bool = False
+    multi_label: bool = False
 
 
 def _classes(**columns):
@@ -176,6 +179,9 @@ PREMISES = {
 SENTENCE = {"text": "sentence", "numbered": True}
 PAIR = ("index", "sentence1", "sentence2", "label")
 
+_RELATIONS = PublishedSet(CLASSIFIER, relation_rows, unit="example")
+_TYPING = PublishedSet(CLASSIFIER, typing_rows, unit="example", multi_label=True)
+
 PUBLISHED = {
     # GLUE, https://arxiv.org/abs/1804.07461
     "cola": _classes(
@@ -259,6 +265,11 @@ PUBLISHED = {
     "penn": PublishedSet(PARSER, tree_rows, in_folder=True),
     "squad": PublishedSet(QUESTIONS, _squad_rows, unit="question"),
     "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
+    # Texts with entities between marks: FewRel and TACRED, https://aclanthology.org/D18-1514 and
+    # D17-1004, FIGER and Open Entity, https://doi.org/10.1609/aaai.v26i1.8122 and
+    # https://aclanthology.org/P18-1009; and rows of one's own
+    **dict.fromkeys(("fewrel", "tacred", "relations"), _RELATIONS),
+    **dict.fromkeys(("figer", "open-entity", "typing"), _TYPING),
     # Documents with clusters of mentions
     "ontonotes-coref": PublishedSet("coreference-resolver", coreference_rows, unit="document"),
     # Texts to write, https://arxiv.org/abs/1704.04368 and https://www.statmt.org

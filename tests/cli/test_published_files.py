@@ -77,6 +77,35 @@ def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail):
     assert "line 1" in fail("evaluate", output, snli, "--format", "race")
 
 
+def test_relations_and_types(write, tiny, tmp_path, run, fail):
+    """Text classifiers over texts with marks: the names of their tasks choose format and labels."""
+    rows = [
+        {"text": "a film was good", "head": [2, 6], "tail": [11, 15], "label": "no_relation"},
+        {"text": "a bad song", "head": [6, 10], "tail": [2, 5], "label": "of"},
+    ]
+    path, output = write("r.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), tmp_path / "r"
+    run("finetune", tiny, path, "--task", "relation", "--output", output, "--epochs", 1)
+    assert tasks.Task.from_preset(output).class_names == ["no_relation", "of"]
+    measures = json.loads(run("evaluate", output, path, "--format", "relations", "--json"))
+    assert 0 <= measures["micro_f1"] <= 1
+    again = ("--config", output / "run.toml", "--output", tmp_path / "again")
+    run("finetune", tiny, path, *again)
+    assert "text-classifier" in (tmp_path / "again" / "run.toml").read_text()
+
+    rows = [
+        {"text": "a film", "mention": [2, 6], "labels": ["work", "film"]},
+        {"text": "a song", "mention": [2, 6], "labels": ["work"]},
+    ]
+    path, output = write("t.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), tmp_path / "t"
+    run("finetune", tiny, path, "--task", "typing", "--output", output, "--epochs", 1)
+    task = tasks.Task.from_preset(output)
+    assert (task.class_names, task.multi_label) == (["film", "work"], True)
+    measures = json.loads(run("evaluate", output, path, "--format", "typing", "--json"))
+    assert {"loose_micro_f1", "loose_macro_f1"} < set(measures)
+    message = fail("finetune", tiny, path, "--task", "relation", "--output", tmp_path / "x")
+    assert "t.jsonl, line 1: there is no 'head'" in message
+
+
 def test_documents_with_clusters(write):
     rows = [{"words": ["a", "film", "it"], "labels": [[[0, 2], [2, 3]]]}, {"words": ["a"]}]
     path = write("a.jsonl", "".join(json.dumps({"labels": []} | row) + "\n" for row in rows))

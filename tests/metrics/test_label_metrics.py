@@ -207,3 +207,42 @@ def test_two_replicas_measure_what_one_measures():
 
 if __name__ == "__main__":
     two_replicas()
+
+
+def test_loose_f1_counts_as_its_paper():
+    right = [{0, 1}, {2}, {0}, {1}]
+    found = [{0}, {2, 3}, set(), {1}]
+    labels, logits = (np.zeros((4, 4), "float32") for _ in range(2))
+    logits -= 1
+    for row, (marked, named) in enumerate(zip(right, found, strict=True)):
+        labels[row, [*marked]], logits[row, [*named]] = 1, 2
+    precision, recall = (1 + 1 / 2 + 0 + 1) / 4, (1 / 2 + 1 + 0 + 1) / 4
+    macro = 2 * precision * recall / (precision + recall)
+    micro = 2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5)
+    for average, expected in (("micro", micro), ("macro", macro)):
+        metric = metrics.LooseF1(average)
+        metric.update_state(labels[:3], logits[:3])
+        metric.update_state(labels[3:], logits[3:])
+        np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
+        again = metrics.LooseF1.from_config(metric.get_config())
+        again.update_state(labels, logits, sample_weight=[1, 1, 1, 0])
+        assert float(again.result()) < expected
+        assert float(metrics.LooseF1(average).result()) == 0
+    with pytest.raises(ValueError, match="average='mean': pass 'micro' or 'macro'"):
+        metrics.LooseF1("mean")
+    with pytest.raises(ValueError, match=r"pass \(B, classes\) each"):
+        metric.update_state([1], logits)
+
+
+def test_micro_f1_leaves_a_class_out():
+    labels = np.array([0, 0, 1, 2, 2, 1])
+    logits = np.eye(3, dtype="float32")[[0, 1, 1, 2, 0, 2]]
+    metric = metrics.MicroF1(3, without=0)
+    metric.update_state(labels, logits)
+    # Of 4 found, of which 2 are right, and 4 marked.
+    np.testing.assert_allclose(metric.result(), 2 * 2 / (4 + 4))
+    metric = metrics.MicroF1.from_config(metrics.MicroF1(3).get_config())
+    metric.update_state(labels, logits)
+    np.testing.assert_allclose(metric.result(), 3 / 6)
+    with pytest.raises(ValueError, match="without=3: pass 0 to 2"):
+        metrics.MicroF1(3, without=3)

@@ -427,6 +427,7 @@ def test_rows_as_fit_takes_them(write, name, content, x, labels, ids):
 
 def test_every_set_is_read():
     elsewhere = {"conll", "conll2003-pos", "squad", "wmt", "cnn-dailymail", "penn"}
+    elsewhere |= {"fewrel", "tacred", "relations", "figer", "open-entity", "typing"}
     assert {row[0] for row in FILES} | elsewhere == set(PUBLISHED)
 
 
