@@ -16,6 +16,7 @@ OBJECTIVES = {
     "span-boundary": ("SpanBoundary", {}),
     "next-sentence": ("NextSentence", {}),
     "sentence-order": ("SentenceOrder", {}),
+    "entity-alignment": ("EntityAlignment", {}),
     "replaced-tokens": ("ReplacedTokens", {}),
     "distillation": ("MaskedLMDistillation", MASKED_LM | {"teacher": "teacher"}),
     "causal-lm": ("CausalLanguageModel", {}),

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_lm.data.documents import document_batches
 from keras_lm.data.segments import FORMS, Layout, stream_pairs
 from keras_lm.elements import elements
-from keras_lm.packers import Packer
+from keras_lm.packers import EntityPacker
 
 ROWS_AT_ONCE = 256  # packed together
 
@@ -26,9 +26,9 @@ def pretraining_rows(
 ):
     """Return a deterministic `tf.data.Dataset` of rows for pretraining encoders.
 
-    A row is a dict of int32: `token_ids`, `segment_ids` and `padding_mask`, (S,) each, and for
-    `"next_sentence"` a scalar, `next_sentence_labels`. Nothing is masked: objectives do that in
-    each step.
+    A row is a dict of int32: `token_ids`, `segment_ids` and `padding_mask`, (S,) each, `entity_ids`
+    if the tokenizer finds entities, and for `"next_sentence"` a scalar, `next_sentence_labels`.
+    Nothing is masked: objectives do that in each step.
 
     The forms:
 
@@ -87,7 +87,7 @@ def pretraining_rows(
             f"single_share={single_share} needs form='segment_pairs', but form={form!r}: leave it "
             "out."
         )
-    packer = Packer(template, tokenizer, sequence_length, padding="fixed")
+    packer = EntityPacker(template, tokenizer, sequence_length, padding="fixed")
     is_pair = form in ("segment_pairs", "next_sentence")
     room = sequence_length - packer.number_of_special_tokens("pair" if is_pair else "single")
     if room < 2:

@@ -276,7 +276,7 @@ class ErnieBackbone(Backbone):
         }
 
     def is_new_head(self, kind):
-        # The published checkpoint has this one, too; there is no objective here that trains it.
+        # The published checkpoint has this one, too.
         return kind != "entity" and super().is_new_head(kind)
 
     def forward_flops(self):

@@ -14,6 +14,7 @@ from keras_lm.objectives.distillation import (
     SoftCrossentropy,
     TeacherMeanSquares,
 )
+from keras_lm.objectives.entity_alignment import EntityAlignment
 from keras_lm.objectives.losses import MarginRanking, MaskedCrossentropy, MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_n_grams import MaskedNGrams
@@ -46,6 +47,7 @@ __all__ = [
     "BitsPerToken",
     "CausalLanguageModel",
     "DirectionPerplexity",
+    "EntityAlignment",
     "LayerDistillation",
     "MarginRanking",
     "MaskedAccuracy",

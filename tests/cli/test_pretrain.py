@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from keras_lm import data, models, presets, tasks, training
 from keras_lm.cli.config_file import tomllib
 from keras_lm.cli.objective_options import default_objectives
-from keras_lm.tokenizers import BytePairTokenizer, Tokenizer
+from keras_lm.tokenizers import BytePairTokenizer, EntityTokenizer, Tokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
 
 END = "<|endoftext|>"
@@ -452,3 +452,25 @@ def test_going_on_then_the_rest_of_the_way(run, going_on, write, answers, tmp_pa
             assert one["answer"]["scores"] == pytest.approx(other["answer"]["scores"], abs=1e-5)
         # The word is one token in the graph, too: another score than that of its pieces.
         assert exported[0]["answer"]["scores"] != exported[1]["answer"]["scores"]
+
+
+@pytest.mark.slow
+def test_entities_are_learnt_from_files(run, fail, tiny, tmp_path):
+    """--objective entity-alignment goes on with a preset that has entities, and needs one."""
+    words = ["the", "film", "was", "good", "a", "great", "story", "."]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    tokenizer = EntityTokenizer(vocabulary, True, mentions={"film": "Q1", "story": "Q2"})
+    backbone = models.ErnieBackbone(len(vocabulary), 2, 2, 16, 24, 8, max_sequence_length=16)
+    task = tasks.MaskedLM(backbone.with_entities(np.eye(2, 8)), tokenizer=tokenizer)
+    task.save_to_preset(tmp_path / "ernie")
+    text = tmp_path / "corpus.txt"
+    text.write_text("the film was good .\na great story .\n\n" * 20)
+    objectives = [f for name in ("masked-lm", "entity-alignment") for f in ("--objective", name)]
+    common = (text, "--document", "block", *objectives, "--epochs", 1)
+    said = run("pretrain", "--from", tmp_path / "ernie", *common, "--output", tmp_path / "new")
+    assert "entity_logits" in said
+    again = tasks.MaskedLM.from_preset(tmp_path / "new")
+    assert again.tokenizer.mentions == {"film": "Q1", "story": "Q2"}
+    np.testing.assert_array_equal(again.backbone.entity_table.embeddings, np.eye(2, 8))
+    message = fail("pretrain", "--from", tiny, *common, "--output", tmp_path / "x")
+    assert "BertBackbone has no table of entities" in message
