@@ -134,7 +134,7 @@ def stream_rows(documents, tokenizer, template, sequence_length, reuse_length=No
     Source: XLNet, https://arxiv.org/abs/1906.08237, sections 2.4, 2.5 and 3.1; zihangdai/xlnet,
     `data_utils.py`.
     """
-    packer = Packer(template, tokenizer, sequence_length, padding="fixed")
+    packer = EntityPacker(template, tokenizer, sequence_length, padding="fixed")
     room = sequence_length - packer.number_of_special_tokens("pair")
     reuse_length = sequence_length // 2 if reuse_length is None else reuse_length
     if not 1 <= reuse_length <= room - 2:
