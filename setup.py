@@ -28,7 +28,7 @@ CORE = [
 
 # The embedded server. Exports carry TF Serving's files, and clients reach any server, without it.
 # It overrides methods of uvicorn's protocol, hence the caps: try a new version before raising one.
-SERVING = ["starlette>=0.40,<2", "uvicorn>=0.30,<1"]
+SERVING = ["prometheus-client>=0.20", "starlette>=0.40,<2", "uvicorn>=0.30,<1"]
 
 GARDEN = [
     "tf-models-official==2.20.*",  # for TensorFlow 2.20 only

@@ -6,6 +6,7 @@ EXTRAS = {
     "ai_edge_litert": "litert",
     "apache_beam": "beam",
     "matplotlib": "plot",
+    "prometheus_client": "serving",
     "rouge_score": "translation",
     "sacrebleu": "translation",
     "scipy": "coreference",
@@ -29,6 +30,11 @@ def require(name, purpose):
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"{hint([name.partition('.')[0]], purpose)} ({error})") from error
+
+
+def packages(extra):
+    """Return the names of the packages of an extra."""
+    return [package for package, name in EXTRAS.items() if name == extra]
 
 
 def hint(packages, purpose):

@@ -4,7 +4,7 @@
 go to TensorFlow Serving's `tensorflow_model_server`, and no client can tell the difference.
 """
 
-from keras_lm.optional import require
+from keras_lm.optional import packages, require
 
 __all__ = ["Client", "Server", "open_predictor"]
 
@@ -16,7 +16,7 @@ def __getattr__(name):
 
         return Client
     if name == "Server":
-        for package in ("starlette", "uvicorn"):
+        for package in packages("serving"):
             require(package, "the embedded server")
         from keras_lm.serving.server import Server
 

@@ -268,7 +268,7 @@ class EmbeddedServer:
 
     @staticmethod
     def problem(plan):
-        missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+        missing = [name for name in optional.packages("serving") if find_spec(name) is None]
         return optional.hint(missing, "the embedded server") if missing else None
 
     def start(self):

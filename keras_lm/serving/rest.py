@@ -5,6 +5,10 @@
     POST /v1/models/NAME[/versions/N|/labels/L]:predict    also :classify and :regress
     POST /v1/models/NAME[/versions/N|/labels/L]:stream     text as it is written; not in TF Serving
     GET  /                                                 a page to try the models
+    GET  /healthz, /readyz                                 200 if it lives; if all models answer
+    GET  /metrics                                          measures for Prometheus
+
+and OpenAI's for embeddings and completions, see `openai_api`.
 
 Models and large JSON are handled in worker threads, and everything else in the event loop, which
 thus can answer while they work.
@@ -18,6 +22,7 @@ import json
 import logging
 import re
 import threading
+import time
 import urllib.parse
 import zlib
 
@@ -28,7 +33,14 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
-from keras_lm.serving import inference, json_answers, json_requests, model_status
+from keras_lm.serving import (
+    inference,
+    json_answers,
+    json_requests,
+    model_status,
+    monitoring,
+    openai_api,
+)
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 
@@ -60,7 +72,7 @@ HTTP_STATUS = {
 
 
 def make_application(
-    models, workers, share, writers, grpc_address, hosts, max_request_bytes, body_memory
+    models, workers, share, writers, grpc_address, hosts, max_request_bytes, body_memory, monitor
 ):
     """Return the ASGI application.
 
@@ -74,14 +86,17 @@ def make_application(
         hosts: `Hosts` that requests may name.
         max_request_bytes: int, the largest body, both as sent and unzipped.
         body_memory: `BodyMemory` for all bodies.
+        monitor: `Monitor`.
     """
 
     shares = collections.defaultdict(lambda: asyncio.Semaphore(share))
 
     async def application(scope, receive, send):
-        request = Request(scope, receive)
+        request, begin = Request(scope, receive), time.perf_counter()
+        request.state.asked = {"method": "other", "model": ""}
         try:
-            response = await answer(request)
+            with monitor.running.track_inprogress():
+                response = await answer(request)
             if response.status_code >= 400 and "expect" not in request.headers:
                 await _read_to_the_end(request)
         except ClientDisconnect:  # there is nobody to answer
@@ -89,6 +104,8 @@ def make_application(
         except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
             response = _json_response(json_answers.write_error("The server is shutting down."), 503)
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
+        asked, seconds = request.state.asked, time.perf_counter() - begin
+        monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
         await response(scope, receive, send)
 
     async def answer(request):
@@ -105,19 +122,24 @@ def make_application(
             from keras_lm.serving import page
 
             return HTMLResponse(page.render(models.names, grpc_address))
+        if path in PROBES and request.method in ("GET", "HEAD"):
+            return PROBES[path](models, monitor)
         if not path.lower().startswith("/v1/"):
             return _json_response(json_answers.write_error(f"Not found: {path}"), 404)
         try:
             answered = await answer_api(request, path)
             return answered if isinstance(answered, Response) else _json_response(answered)
         except HTTPException as error:
-            return _json_response(json_answers.write_error(error.detail), error.status_code)
+            message, status = error.detail, error.status_code
         except ServingError as error:
-            return _json_response(
-                json_answers.write_error(error.message), HTTP_STATUS.get(error.code, 500)
-            )
+            message, status = error.message, HTTP_STATUS.get(error.code, 500)
+        if path in openai_api.ANSWERS:
+            return _json_response(openai_api.write_error(message, status), status)
+        return _json_response(json_answers.write_error(message), status)
 
     async def answer_api(request, path):
+        if request.method == "GET" and path == "/v1/models":
+            return openai_api.write_models(models.names)
         if request.method == "GET" and (match := GET_PATH.fullmatch(path)):
             spec = _read_spec(match)
             if not spec["name"]:
@@ -129,23 +151,43 @@ def make_application(
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
             spec, verb = _read_spec(match), match["verb"]
             if spec["name"] and verb in (*VERBS, "stream"):
-                with body_memory.share() as take:
-                    body = await _read_body(request, max_request_bytes, take)
-                    if request.headers.get("content-encoding", "").lower() == "gzip":
-                        unzip = functools.partial(_unzip, body, max_request_bytes, take)
-                        body = await asyncio.get_running_loop().run_in_executor(workers, unzip)
-                    arguments = (models, spec, body)
+                request.state.asked |= {"method": verb, "model": spec["name"]}
+                async with whole_body(request) as body:
+                    parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
-                        return await _event_stream(writers, arguments)
-                    # Nothing is kept for other names, since clients can invent any number of them.
-                    is_known = spec["name"] in models.names
-                    async with shares[spec["name"]] if is_known else contextlib.nullcontext():
-                        return await asyncio.get_running_loop().run_in_executor(
-                            workers, _run, VERBS[verb], *arguments
-                        )
+                        return await _event_stream(writers, models, spec, parse, _write_event)
+                    return await run_model(VERBS[verb], spec, parse)
+        if request.method == "POST" and path in openai_api.ANSWERS:
+            async with whole_body(request) as body:
+                document = await _in_a_thread(workers, json_requests.parse, body)
+                spec = {"name": openai_api.model_name(document, models.names)}
+                request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
+                if document.get("stream"):
+                    asked = openai_api.stream_request(document)
+                    write = openai_api.event_writer(document)
+                    return await _event_stream(writers, models, spec, lambda: asked, write)
+                return await run_model(openai_api.ANSWERS[path], spec, lambda: document)
         raise invalid(f"Malformed request: {request.method} {path}")
 
+    @contextlib.asynccontextmanager
+    async def whole_body(request):
+        with body_memory.share() as take:
+            body = await _read_body(request, max_request_bytes, take)
+            if request.headers.get("content-encoding", "").lower() == "gzip":
+                body = await _in_a_thread(workers, _unzip, body, max_request_bytes, take)
+            yield body
+
+    async def run_model(run, spec, parse):
+        # Nothing is kept for other names, since clients can invent any number of them.
+        is_known = spec["name"] in models.names
+        async with shares[spec["name"]] if is_known else contextlib.nullcontext():
+            return await _in_a_thread(workers, _run, run, models, spec, parse)
+
     return application
+
+
+def _in_a_thread(threads, function, *arguments):
+    return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
 
 
 async def _read_body(request, most, take):
@@ -216,10 +258,10 @@ def _dump_message(message):
     return json.dumps(_message_to_dict(message), indent=1).encode()
 
 
-def _run(run, models, spec, body):
-    """Answer a POST in a worker thread."""
+def _run(run, models, spec, parse):
+    """Answer a POST in a worker thread; `parse` returns the JSON object in its body."""
     try:
-        document = json_requests.parse(body)
+        document = parse()
         with models.lease(**spec) as saved_model:
             _check_rows(saved_model, document)
             return run(saved_model, document)
@@ -234,11 +276,18 @@ def _run(run, models, spec, body):
         raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
 
 
-async def _event_stream(writers, arguments):
+def _write_event(event):
+    """Return an event of `:stream`, or an error, as what is sent: JSON objects."""
+    if isinstance(event, ServingError):
+        return f"data: {json_answers.write_error(event.message).decode()}\n\n"
+    return f"data: {json.dumps(event)}\n\n"
+
+
+async def _event_stream(writers, models, spec, parse, write_event):
     """Return a response with the pieces of a text as server-sent events, once the first exists.
 
-    Each event is a JSON object: `{"text": piece}`, at the end `{"done": true, …}` with the numbers
-    of tokens, or `{"error": …}`.
+    The events are `{"text": piece}`, at the end `{"done": True, …}` with the numbers of tokens, or
+    a `ServingError`; `write_event` returns what is sent for one.
     """
     loop, queue, is_over = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
 
@@ -255,18 +304,18 @@ async def _event_stream(writers, arguments):
     def work():
         try:
             if not is_over.is_set():  # the client may have gone before a thread was free
-                _run(write, *arguments)
+                _run(write, models, spec, parse)
         except ServingError as error:
             put(error)
 
     async def events(event):
         try:
             while isinstance(event, dict):
-                yield f"data: {json.dumps(event)}\n\n"
+                yield write_event(event)
                 if "done" in event:
                     return
                 event = await queue.get()
-            yield f"data: {json_answers.write_error(event.message).decode()}\n\n"
+            yield write_event(event)
         finally:
             is_over.set()  # also if the client has gone
 
@@ -333,3 +382,25 @@ def _regress(saved_model, document):
 
 
 VERBS = {"predict": _predict, "classify": _classify, "regress": _regress}
+
+
+# === What operators ask ===
+
+
+def _live(models, monitor):
+    return Response("The server answers.\n", media_type="text/plain")
+
+
+def _ready(models, monitor):
+    missing = monitoring.not_ready(models)
+    if missing:
+        return Response(f"No version answers of {missing}.\n", 503, media_type="text/plain")
+    return Response("All models answer.\n", media_type="text/plain")
+
+
+def _metrics(models, monitor):
+    body, content_type = monitor.write()
+    return Response(body, headers={"Content-Type": content_type})
+
+
+PROBES = {"/healthz": _live, "/readyz": _ready, "/metrics": _metrics}

@@ -18,6 +18,7 @@ from keras_lm.serving.hosts import Hosts
 from keras_lm.serving.http_server import HttpServer
 from keras_lm.serving.model_names import check_name, default_name
 from keras_lm.serving.models import ModelConfig, Models, check_folder
+from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import make_application
 
 logger = logging.getLogger("keras_lm.serving")
@@ -143,6 +144,7 @@ class Server:
         self._body_memory = BodyMemory(max_total_bytes)
         self._arrivals = Arrivals(request_timeout)
         self._models = Models(max_rows, num_interpreters, num_threads)
+        self._monitor = Monitor(self._models)
         self._is_running = False
         self._stopping = threading.Event()
 
@@ -197,6 +199,7 @@ class Server:
             self._hosts,
             self._max_request_bytes,
             self._body_memory,
+            self._monitor,
         )
         self._rest = HttpServer(application, self._max_connections, self._request_timeout, GRACE)
         self._rest_thread = threading.Thread(
@@ -260,7 +263,7 @@ class Server:
     def _bind_grpc(self):
         server = grpc.server(
             ThreadPoolExecutor(GRPC_THREADS, "keras-lm-grpc"),
-            interceptors=[self._arrivals],
+            interceptors=[self._arrivals, self._monitor],
             maximum_concurrent_rpcs=self._max_connections,
             options=[
                 ("grpc.max_send_message_length", -1),  # no limit

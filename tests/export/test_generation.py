@@ -443,6 +443,29 @@ def test_client_reads_a_stream(server, task):
         client.stream("a")
 
 
+def complete(server, **fields):
+    body = json.dumps({"model": "writer", "max_tokens": 12, "temperature": 0} | fields).encode()
+    request = urllib.request.Request(f"{server.rest_url}/v1/completions", body)
+    return urllib.request.urlopen(request, timeout=60).read().decode()
+
+
+@pytest.mark.eager
+def test_openais_completions_are_what_the_task_generates(server, task):
+    asked = {"temperature": 4.0, "seed": 3}
+    expected = task.generate("Hello", max_new_tokens=12, **asked)[0]
+    answer = json.loads(complete(server, prompt=["Hello", ""], **asked))
+    assert answer["choices"][0]["text"] == expected
+    assert answer["usage"]["completion_tokens"] <= 24
+    events = complete(server, prompt="Hello", stream=True, **asked).split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+    assert len(chunks) > 2
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+    assert chunks[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+    with pytest.raises(urllib.error.HTTPError):
+        complete(server, prompt="a", stream=True, max_tokens=10**8)
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [

@@ -28,9 +28,9 @@ def test_status_of_what_is_not_there(rest, server):
     response = requests.get(f"{server.rest_url}/v1/models/nobody")
     assert response.status_code == 404
     assert response.json() == {"error": "Could not find any versions of model nobody"}
-    response = requests.get(f"{server.rest_url}/v1/models")
+    response = requests.post(f"{server.rest_url}/v1/models:predict")
     assert response.status_code == 400
-    assert response.json() == {"error": "Missing model name in request."}
+    assert response.json() == {"error": "Malformed request: POST /v1/models:predict"}
 
 
 def test_metadata(rest):

@@ -1,0 +1,96 @@
+"""What operators watch: whether the server lives and is ready, and its measures for Prometheus."""
+
+import time
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.metrics_core import GaugeMetricFamily
+
+from keras_lm.serving.errors import ServingError
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+def not_ready(models):
+    """Return the names of the models without a version that answers."""
+    return [name for name in models.names if not _available(models, name)]
+
+
+def _available(models, name):
+    try:
+        return [number for number, state, _ in models.status(name) if state == "AVAILABLE"]
+    except ServingError:  # the model, or its last version, has just gone
+        return []
+
+
+class Monitor(grpc.ServerInterceptor):
+    """Counts and times requests, of REST and, as an interceptor, of gRPC.
+
+    Args:
+        models: `Models`.
+    """
+
+    def __init__(self, models):
+        self._models = models
+        self._registry = CollectorRegistry()
+        names = ("protocol", "method", "model")
+        self._requests = Counter(
+            "keras_lm_requests", "Requests answered.", [*names, "code"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "keras_lm_request_seconds",
+            "From a request's arrival to its answer.",
+            names,
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self.running = Gauge(
+            "keras_lm_requests_running", "Requests being answered.", registry=self._registry
+        )
+        self._registry.register(self)
+
+    def collect(self):
+        """Yield what is measured when it is asked for, as Prometheus's registry calls it."""
+        versions = GaugeMetricFamily(
+            "keras_lm_model_available",
+            "1 for each version that answers.",
+            labels=["model", "version"],
+        )
+        for name in self._models.names:
+            for number in _available(self._models, name):
+                versions.add_metric([name, str(number)], 1)
+        yield versions
+
+    def write(self):
+        """Return the body in Prometheus's text format, and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE
+
+    def answered(self, protocol, method, model, code, seconds):
+        """Count a request; a model that is not served is counted as "", as clients invent names."""
+        model = model if model in self._models.names else ""
+        self._requests.labels(protocol, method, model, str(code)).inc()
+        self._seconds.labels(protocol, method, model).observe(seconds)
+
+    def intercept_service(self, continuation, handler_call_details):
+        handler = continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        method = handler_call_details.method.rpartition("/")[2]
+
+        def answer(request, context):
+            begin, code = time.perf_counter(), "OK"
+            model = getattr(getattr(request, "model_spec", None), "name", "")
+            try:
+                with self.running.track_inprogress():
+                    return handler.unary_unary(request, context)
+            except BaseException:
+                code = context.code()
+                code = "UNKNOWN" if code is None else code.name
+                raise
+            finally:
+                self.answered("grpc", method, model, code, time.perf_counter() - begin)
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer, handler.request_deserializer, handler.response_serializer
+        )
