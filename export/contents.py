@@ -41,6 +41,7 @@ def inspect_saved_model(folder, versions):
         "versions": versions or None,
         "tensorflow": graph.meta_info_def.tensorflow_version,
         "signatures": signatures,
+        "state_bytes": _state_bytes(signatures),
         "parameters": _number_of_weights(graph, [shapes[name] for name in weights]),
         "dtype": ", ".join(sorted({dtypes[name].name for name in weights})) or "float32, frozen",
         "bytes": files.size(folder),
@@ -98,9 +99,23 @@ def inspect_tflite(path):
         "path": str(path),
         "what": "LiteRT model",
         "signatures": signatures,
+        "state_bytes": _state_bytes(signatures),
         "parameters": sum(weights),
         "bytes": len(data),
     }
+
+
+def _state_bytes(signatures):
+    """Return the bytes per row of a state that goes in and out, None without or if it grows."""
+    inputs, outputs = (
+        signatures.get("next_token", {}).get(side, {}) for side in ("inputs", "outputs")
+    )
+    parts = [inputs[name] for name in inputs if name in outputs]
+    sizes = [part["shape"][1:] for part in parts]
+    if not parts or any(None in each for each in sizes):
+        return None
+    sizes = [np.prod(each, dtype=np.int64) for each in sizes]
+    return int(sum(n * tf.as_dtype(p["dtype"]).size for n, p in zip(sizes, parts, strict=True)))
 
 
 def _columns(infos, defaults=()):

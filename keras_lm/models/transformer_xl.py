@@ -342,8 +342,11 @@ def _size(vocabulary_size, num_layers, hidden_dim, num_heads, intermediate_dim, 
 
 
 _CLUSTERS = {"cutoffs": [20000, 40000, 200000], "div_val": 4}
-# The first two are those of the scripts for WikiText-103, of which the second was published; the
-# others those for the characters of enwik8, without line ends. Lengths are those of training.
+_LM1B = {"cutoffs": [60000, 100000, 640000], "div_val": 4, "tie_projections": [False] * 4}
+# Those of the authors' scripts for PyTorch: for the words of WikiText-103, of which the large one
+# was published, and of One Billion Word, whose vocabulary is that of Jozefowicz et al. 2016,
+# https://arxiv.org/abs/1602.02410; and for the characters of enwik8 and text8, without line ends.
+# Lengths are those of training.
 TransformerXLBackbone.SIZES = {
     "transformer_xl_base_wt103_en": _size(
         267735, 16, 410, 10, 2100, 150, cutoffs=_CLUSTERS["cutoffs"]
@@ -354,6 +357,14 @@ TransformerXLBackbone.SIZES = {
     "transformer_xl_12_layers_enwik8": _size(204, 12, 512, 8, 2048, 512),
     "transformer_xl_24_layers_enwik8": _size(
         204, 24, 1024, 8, 3072, 768, dropout=0.15, attention_dropout=0.15
+    ),
+    "transformer_xl_base_lm1b_en": _size(793471, 18, 1024, 8, 4096, 32, dropout=0.0, **_LM1B),
+    "transformer_xl_large_lm1b_en": _size(
+        793471, 24, 1280, 16, 8192, 32, dropout=0.05, attention_dropout=0.05, **_LM1B
+    ),
+    "transformer_xl_12_layers_text8_en": _size(27, 12, 512, 8, 2048, 512),
+    "transformer_xl_24_layers_text8_en": _size(
+        27, 24, 1024, 8, 3072, 768, dropout=0.15, attention_dropout=0.15
     ),
 }
 TransformerXLBackbone.PUBLISHED = {

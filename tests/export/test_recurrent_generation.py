@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import litert
+from keras_lm.export.contents import inspect_saved_model
 from keras_lm.layers.state import named_tensors
-from keras_lm.models import AWDLSTMBackbone, ElmoBackbone, LSTMBackbone
+from keras_lm.models import AWDLSTMBackbone, ElmoBackbone, LSTMBackbone, TransformerXLBackbone
 from keras_lm.serving.inference import SavedModel
 from keras_lm.tasks import BidirectionalLM, CausalLM
 from keras_lm.tokenizers import CharacterTokenizer, WordTokenizer, learn_words
@@ -140,6 +141,33 @@ def test_client_drives_decoding(model, task, request):
     ]
     assert sorted(state) == sorted(STATES[request.node.callspec.params["task"].__name__])
     assert {len(part) for part in state.values()} == {len(PROMPTS)}
+
+
+@pytest.mark.slow
+def test_a_memory_is_the_clients(tmp_path):
+    """Three segments, one of them of two lengths, with a memory from request to request."""
+    words = tokenizer()
+    sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
+    backbone = TransformerXLBackbone(words.vocabulary_size, **sizes, memory_length=5)
+    task = CausalLM(backbone, tokenizer=words)
+    random = np.random.default_rng(0)
+    for weight in task.trainable_weights:
+        weight.assign(random.normal(size=weight.shape))
+    folder = task.export(tmp_path / "writer")
+    model, memory, expected = SavedModel(folder), {}, {}
+    mask = np.ones((2, 4), "int32")
+    for padding_mask in (mask, np.array([[0, 0, 1, 1], [1, 1, 1, 1]], "int32"), mask[:, :3]):
+        ids = random.integers(0, words.vocabulary_size, padding_mask.shape).astype("int32")
+        packed = {"token_ids": ids, "padding_mask": padding_mask}
+        memory = model.run("next_token", packed | memory)
+        computed = backbone(packed | expected)
+        logits = memory.pop("logits")
+        np.testing.assert_allclose(logits, task.head(computed)[:, -1], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(memory["memory"], computed["memory"], rtol=1e-4, atol=1e-4)
+        expected = {"memory": computed["memory"]}
+    found = inspect_saved_model(folder, [1])
+    assert found["signatures"]["next_token"]["inputs"]["memory"]["shape"] == [None, 2, 5, 8]
+    assert found["state_bytes"] == 2 * 5 * 8 * 4 == memory["memory"][0].nbytes
 
 
 def test_eager_searches_and_scores(task):
