@@ -83,6 +83,8 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
     if len(columns) < len(names):
         raise ValueError(f"texts has one column, but the model takes {names}: pass all of them.")
     columns = dict(zip(names, columns, strict=True))
+    if format == "litert":
+        columns = task.signatures.lite_columns(columns)
     batches = [
         {name: column[start : start + batch_size] for name, column in columns.items()}
         for start in range(0, length, batch_size)
@@ -97,7 +99,7 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
     answer = tf.function(answer, reduce_retracing=True, autograph=False)
     comparisons = []
     for batch, served in zip(batches, answers):
-        tensors = {name: tf.constant(column, tf.string) for name, column in batch.items()}
+        tensors = {name: tf.constant(column) for name, column in batch.items()}
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
         comparisons.append(_compare(served, expected))
     differences = _within(tolerance, shares, comparisons)

@@ -13,6 +13,7 @@ from keras_lm.models import KagNet
 from keras_lm.objectives import MarginRanking
 from keras_lm.packers import ChoicesWithGraphs
 from keras_lm.packers.rows import GRAPH_SIZES
+from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.signatures import TextSignatures
 
@@ -38,8 +39,9 @@ class GraphChoice(MultipleChoice):
     `.keras` file names the folder of the graph of concepts, and does not hold it: where that folder
     is not, the task takes packed graphs.
 
-    An export takes `graphs` beside `text` and `choices`: strings, [None, None], in a SavedModel.
-    LiteRT has no operations to decode these (`DecodeBase64`).
+    An export takes `graphs` beside `text` and `choices`: strings, [None, None], in a SavedModel,
+    and their numbers in a `.tflite`, as `preprocess` returns them, since LiteRT has no kernels to
+    decode strings (`DecodeBase64`).
 
     Call: `task(inputs)` takes packed inputs (B, C, S) and `graphs` (B, C, L), int32, filled up with
     zeros, and returns logits (B, C), float32. All graphs of a batch become one, without padding.
@@ -78,6 +80,7 @@ class GraphChoice(MultipleChoice):
         graph_dropout=0.1,
         **arguments,
     ):
+        require_tensorflow("GraphChoice")
         super(MultipleChoice, self).__init__(backbone, **arguments)
         self.recipe = None
         # Of a preset: what described the graphs, which may not be on this machine.
@@ -127,6 +130,14 @@ class GraphChoice(MultipleChoice):
 
     def default_loss(self):
         return MarginRanking()
+
+    def compile(self, *args, jit_compile=False, **kwargs):
+        if jit_compile:
+            raise ValueError(
+                f"jit_compile={jit_compile!r}: XLA needs tensors of known sizes, and graphs have "
+                "any: leave it out."
+            )
+        super().compile(*args, jit_compile=False, **kwargs)
 
     def call(self, inputs, training=None):
         return self.packer.join(self.read_graphs(inputs, training)["logits"], inputs)
@@ -186,13 +197,13 @@ class GraphChoice(MultipleChoice):
             if isinstance(choices, tf.RaggedTensor):
                 choices = choices.to_tensor("")
             # On the host, by Python: the signatures of an export take graphs.
-            graphs = tf.numpy_function(self._find, [columns["text"], choices], tf.string)
+            graphs = tf.numpy_function(self.packed_graphs, [columns["text"], choices], tf.string)
             graphs.set_shape(choices.shape)
             columns = columns | {"choices": choices, "graphs": graphs}
         return super().preprocess(columns, tokenize)
 
-    def _find(self, texts, choices):
-        texts, choices = np.asarray(texts), np.asarray(choices)
+    def packed_graphs(self, texts, choices):
+        """Return what `find_graphs` does for arrays of bytes, (B,) and (B, C): (B, C)."""
         found = self.find_graphs(
             [text.decode("utf-8", "replace") for text in texts.tolist()],
             [[choice.decode("utf-8", "replace") for choice in row] for row in choices.tolist()],
@@ -258,11 +269,24 @@ class GraphSignatures(TextSignatures):
         super().texts()
         return self.task.packer.specs(optional=True)
 
-    def require_lite(self):
-        raise ValueError(
-            "GraphChoice takes packed graphs as strings, and LiteRT has no kernels to decode these "
-            "(DecodeBase64, DecodeRaw): export as a SavedModel instead."
-        )
+    def lite_texts(self):
+        # LiteRT has no kernels to decode strings (DecodeBase64, DecodeRaw): it takes numbers.
+        return self.texts() | {"graphs": tf.TensorSpec([None] * 3, tf.int32, "graphs")}
+
+    def lite_columns(self, columns):
+        tensors = {name: tf.constant(column, tf.string) for name, column in columns.items()}
+        return columns | {"graphs": self.task.preprocess(tensors)["graphs"].numpy()}
+
+    def answering(self, texts):
+        columns = self.task.columns(texts)
+        if "graphs" not in columns:
+            arrays = [columns[name].numpy() for name in ("text", "choices")]
+            columns = columns | {"graphs": self.task.packed_graphs(*arrays)}
+        yield "serving_default", self.task, columns
+
+    def lite_requests(self):
+        ((name, columns),) = super().lite_requests()
+        return [(name, columns | {"graphs": np.zeros((2, 2, GRAPH_SIZES), "int32")})]
 
     def raw_specs(self):
         graphs = tf.TensorSpec([None, None], tf.int32, "graphs")  # (C, L)

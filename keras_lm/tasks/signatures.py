@@ -221,12 +221,20 @@ class TextSignatures:
 
     # === LiteRT ===
 
+    def lite_texts(self):
+        """Return the inputs of a `.tflite`, those of `serving_default`."""
+        return self.texts()
+
+    def lite_columns(self, columns):
+        """Return columns of text, arrays by name, as a `.tflite` takes them."""
+        return columns
+
     def lite_functions(self):
         """Yield alternatives for a `.tflite`, as `functions` returns them, the best first.
 
         If a model does not convert with a variable length, every row has `sequence_length` columns.
         """
-        task, texts = self.task, self.texts()
+        task, texts = self.task, self.lite_texts()
         self.require_lite()
         for padding in dict.fromkeys([task.packer.padding, "fixed"]):
             with task.padded(padding):
@@ -260,7 +268,7 @@ class TextSignatures:
     def lite_requests(self):
         """Return a list of requests, as in `requests`, that test whether a `.tflite` runs."""
         texts = np.array([[b"", b"a"], [b"two words", b""]])
-        specs = self.texts().items()
+        specs = self.lite_texts().items()
         columns = {name: texts if spec.shape.rank == 2 else texts[:, 0] for name, spec in specs}
         return [("serving_default", columns)]
 

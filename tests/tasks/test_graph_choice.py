@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_lm
+from keras_lm.export.fresh_process import load_tflite
 from keras_lm.knowledge import ConceptStore, SchemaGraphs, TransE, pack_graph
 from keras_lm.models import join_graphs
 from keras_lm.tasks import GraphChoice
@@ -136,7 +137,7 @@ def test_files(task, tmp_path):
 
 def test_export(task, tmp_path):
     data = DATA | {"graphs": task.find_graphs(DATA["text"], DATA["choices"])}
-    folder = task.export(tmp_path / "exported", texts=data)
+    folder = task.export(tmp_path / "exported", texts=DATA)
     signatures = tf.saved_model.load(str(folder)).signatures
     expected = task.predict(DATA, verbose=0)
     padded = {
@@ -149,8 +150,18 @@ def test_export(task, tmp_path):
     names = signatures["tokens"].structured_input_signature[1]
     found = signatures["tokens"](**{name: packed[name] for name in names})
     np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
-    with pytest.raises(ValueError, match=r"LiteRT has no kernels to decode these \(DecodeBase64"):
-        task.export(tmp_path / "task.tflite", format="litert")
+
+
+@pytest.mark.slow
+def test_lite_takes_the_numbers_of_graphs(task, tmp_path):
+    path = task.export(tmp_path / "task.tflite", format="litert", texts=DATA)
+    serve, _ = load_tflite(str(path))
+    packed = task.preprocess(DATA)
+    columns = {"text": DATA["text"], "choices": tf.ragged.constant(DATA["choices"]).to_tensor("")}
+    columns = {name: np.array(value, "S") for name, value in columns.items()}
+    answer = serve(**columns, graphs=packed["graphs"].numpy())
+    expected = task.predict(DATA, verbose=0)
+    np.testing.assert_array_equal(answer["labels"], expected.argmax(axis=1))
 
 
 @pytest.mark.eager
@@ -193,6 +204,8 @@ def test_tables_begin_with_trans_e(make, graphs, tmp_path):
 def test_errors(task):
     with pytest.raises(ValueError, match=r"graphs has the shape \(3, 1\), and choices \(3, 3\)"):
         task.predict(DATA | {"graphs": [[""], [""], [""]]}, verbose=0)
+    with pytest.raises(ValueError, match="jit_compile=True: XLA needs tensors of known sizes"):
+        task.compile(jit_compile=True)
     packed = dict(task.preprocess(DATA))
     packed.pop("graphs")
     with pytest.raises(ValueError, match="inputs has no graphs"):
