@@ -64,6 +64,7 @@ class NameTable:
             callable `(array) -> bool` that says whether it does. What it refuses is left over.
         copies: dict of the name of a tensor → the name, or names, of what it may be a tied copy of.
             Only one that is a copy is left out in silence.
+        twice: dict of a name in `names` → the name under which its tensor is written once more.
         constants: dict of the name of a tensor that they need, and our model may do without →
             callable `(arguments)` that returns it, or None if our model has it.
 
@@ -82,6 +83,7 @@ class NameTable:
     ignored: str = r"(?!)"
     buffers: dict = dataclasses.field(default_factory=dict)
     copies: dict = dataclasses.field(default_factory=dict)
+    twice: dict = dataclasses.field(default_factory=dict)
     constants: dict = dataclasses.field(default_factory=dict)
 
     def sources(self, path, variants=()):
@@ -183,6 +185,7 @@ class NameTable:
                 # (A classifier may have the network's pooler, if that has none.)
                 is_of_network = not _in_heads([path], heads) or name.rpartition(".")[0] in network
                 tensors[begin + name if is_of_network else name] = part
+        tensors |= {self.twice[n]: tensors[n] for n in self.twice if n in tensors}
         for name, constant in self.constants.items():
             array = constant(arguments)
             if array is not None:

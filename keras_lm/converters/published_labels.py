@@ -12,6 +12,8 @@ ARCHITECTURES = {
 }
 # The tensor (2, D) of the logits of starts and ends in Hugging Face's and google-research's files.
 SPAN_LOGITS = ("qa_outputs.weight", "cls/squad/output_weights")
+# An argument of `QuestionAnswerer` → its entry of a configuration, where ends depend on starts.
+CONDITIONAL_ENDS = {"num_starts": "start_n_top", "num_ends": "end_n_top"}
 ONE_TEXT = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -100,6 +102,8 @@ def labels_config(labels):
         names = labels.class_names or [f"LABEL_{index}" for index in numbers]
         config["id2label"] = {str(index): name for index, name in enumerate(names)}
         config["label2id"] = {name: index for index, name in enumerate(names)}
+    for name, key in CONDITIONAL_ENDS.items():
+        config |= {key: labels.arguments[name]} if name in (labels.arguments or {}) else {}
     if labels.problem_type in ONE_TEXT:
         config["problem_type"] = labels.problem_type
     return config

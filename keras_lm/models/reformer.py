@@ -14,7 +14,8 @@ import keras
 from keras import ops
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import ACTIVATIONS, Converter, own_activation, signs
+from keras_lm.converters.config_table import Activation, By, ConfigTable, Key
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
@@ -368,6 +369,14 @@ def _layout(path, array):
     return transpose_kernels(path, array)
 
 
+def _stored_layout(path, array, arguments):
+    if "/axis_" not in path:
+        return transpose_kernels(path, array)
+    shape = [1] * len(arguments["axial_shape"])
+    shape[int(path.rpartition("_")[2])] = -1
+    return array.reshape(*shape, array.shape[-1])
+
+
 _LAYER, _SELF = "encoder.layers.{i}", "encoder.layers.{i}.attention.self_attention"
 HUGGINGFACE_NAMES = NameTable(
     {
@@ -396,64 +405,133 @@ HUGGINGFACE_NAMES = NameTable(
     },
     leaves=PYTORCH_LEAVES,
     layout=_layout,
+    stored_layout=_stored_layout,
     prefix=r"reformer\.",
     spellings={"lm_head.decoder.bias": "lm_head.bias"},  # a copy
+    twice={"lm_head.bias": "lm_head.decoder.bias"},
     ignored=r"encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)",
 )
 
 
-def _config(checkpoint):
-    config = checkpoint.config
-    kinds = config.get("attn_layers", ["local", "lsh"] * 3)
-    axial = config.get("axial_pos_embds", True)
-    positions = config.get("max_position_embeddings", 4096)
-    grid = config.get("axial_pos_shape", [64, 64]) if axial else None
-    if config.get("is_decoder") and "classifier.out_proj.weight" in checkpoint.tensors:
+def _check_classifier(checkpoint):
+    if checkpoint.config.get("is_decoder") and "classifier.out_proj.weight" in checkpoint.tensors:
         raise CheckpointError(
             f"{checkpoint.source}: its classifier reads the first token of a causal network "
             "(is_decoder=True), which sees no other. Load its folder without classifier.* to train "
             "a classifier that reads the last."
         )
 
-    def of(kind, name, default):
-        """Return a number of the attention of a kind, null in networks without it."""
-        found = config.get(f"{kind}_{name}")
-        return default if found is None else found
 
-    return {
-        "vocabulary_size": config.get("vocab_size", 320),
-        "num_layers": len(kinds),
-        "num_heads": config.get("num_attention_heads", 12),
-        "hidden_dim": config.get("hidden_size", 256),
-        "intermediate_dim": config.get("feed_forward_size", 512),
-        "head_dim": config.get("attention_head_size", 64),
-        "attention_layers": kinds,
-        "causal": bool(config.get("is_decoder", False)),
-        "local_chunk_length": of("local", "attn_chunk_length", 64),
-        "num_local_chunks_before": of("local", "num_chunks_before", 1),
-        "num_local_chunks_after": of("local", "num_chunks_after", 0),
-        "lsh_chunk_length": of("lsh", "attn_chunk_length", 64),
-        "num_lsh_chunks_before": of("lsh", "num_chunks_before", 1),
-        "num_lsh_chunks_after": of("lsh", "num_chunks_after", 0),
-        "num_buckets": config.get("num_buckets"),
-        "num_hashes": config.get("num_hashes", 1),
-        "hash_seed": (config.get("hash_seed") or 0) % 2**20,
-        "axial_shape": grid,
-        "axial_dims": config.get("axial_pos_embds_dim", [64, 192]) if axial else None,
-        "dropout": config.get("hidden_dropout_prob", 0.05),
-        "local_attention_dropout": of("local", "attention_probs_dropout_prob", 0.05),
-        "lsh_attention_dropout": of("lsh", "attention_probs_dropout_prob", 0.0),
-        "activation": own_activation(config.get("hidden_act", "relu"), ACTIVATIONS),
-        "max_sequence_length": min(positions, math.prod(grid)) if axial else positions,
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-    }
+def _of(name, key, default):
+    """Return the rule of a number of one kind of attention, null in networks without it."""
+    return By(
+        lambda config, _: default if config.get(key) is None else config[key],
+        lambda arguments: {key: arguments[name]},
+    )
+
+
+def _is_axial(config):
+    return config.get("axial_pos_embds", True)
+
+
+def _grid(config, tensors=None):
+    return config.get("axial_pos_shape", [64, 64]) if _is_axial(config) else None
+
+
+def _length(config, tensors=None):
+    positions = config.get("max_position_embeddings", 4096)
+    return min(positions, math.prod(_grid(config))) if _is_axial(config) else positions
+
+
+def _kinds(config, tensors=None):
+    return config.get("attn_layers", ["local", "lsh"] * 3)
+
+
+def _write_kinds(arguments):
+    kinds = arguments["attention_layers"]
+    return {"attn_layers": [kinds[i % len(kinds)] for i in range(arguments["num_layers"])]}
+
+
+def _write_grid(arguments):
+    if arguments["axial_shape"] is None:
+        return {"axial_pos_embds": False}
+    return {"axial_pos_embds": True, "axial_pos_shape": list(arguments["axial_shape"])}
+
+
+def _write_axial_dims(arguments):
+    dims = arguments["axial_dims"]
+    return {} if dims is None else {"axial_pos_embds_dim": list(dims)}
+
+
+def _head_dim(arguments):
+    usual = arguments["hidden_dim"] // arguments["num_heads"]
+    return {"attention_head_size": arguments["head_dim"] or usual}
+
+
+_CONFIG = ConfigTable(
+    ReformerBackbone,
+    "reformer",
+    {
+        "vocabulary_size": Key("vocab_size", 320),
+        "num_layers": By(lambda config, _: len(_kinds(config))),
+        "num_heads": Key("num_attention_heads", 12),
+        "hidden_dim": Key("hidden_size", 256),
+        "intermediate_dim": Key("feed_forward_size", 512),
+        "head_dim": By(Key("attention_head_size", 64).read, _head_dim),
+        "attention_layers": By(_kinds, _write_kinds),
+        "causal": By(
+            lambda config, _: bool(config.get("is_decoder", False)),
+            lambda arguments: {"is_decoder": arguments["causal"]},
+        ),
+        "local_chunk_length": _of("local_chunk_length", "local_attn_chunk_length", 64),
+        "num_local_chunks_before": _of("num_local_chunks_before", "local_num_chunks_before", 1),
+        "num_local_chunks_after": _of("num_local_chunks_after", "local_num_chunks_after", 0),
+        "lsh_chunk_length": _of("lsh_chunk_length", "lsh_attn_chunk_length", 64),
+        "num_lsh_chunks_before": _of("num_lsh_chunks_before", "lsh_num_chunks_before", 1),
+        "num_lsh_chunks_after": _of("num_lsh_chunks_after", "lsh_num_chunks_after", 0),
+        "num_buckets": Key("num_buckets", None),
+        "num_hashes": Key("num_hashes", 1),
+        "hash_seed": By(
+            lambda config, _: (config.get("hash_seed") or 0) % 2**20,
+            lambda arguments: {"hash_seed": arguments["hash_seed"]},
+        ),
+        "axial_shape": By(_grid, _write_grid),
+        "axial_dims": By(
+            lambda config, _: (
+                config.get("axial_pos_embds_dim", [64, 192]) if _is_axial(config) else None
+            ),
+            _write_axial_dims,
+        ),
+        "dropout": Key("hidden_dropout_prob", 0.05),
+        "local_attention_dropout": _of(
+            "local_attention_dropout", "local_attention_probs_dropout_prob", 0.05
+        ),
+        "lsh_attention_dropout": _of(
+            "lsh_attention_dropout", "lsh_attention_probs_dropout_prob", 0.0
+        ),
+        "activation": Activation("hidden_act", "relu"),
+        "max_sequence_length": By(
+            _length,
+            lambda arguments: {"max_position_embeddings": arguments["max_sequence_length"]},
+        ),
+        "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
+    },
+    check=_check_classifier,
+)
 
 
 ReformerBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type="reformer"),
-        _config,
+        _CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.out_proj.weight"),
+        architectures={
+            "": "ReformerModel",
+            "causal_lm": "ReformerModelWithLMHead",
+            "token": "ReformerForMaskedLM",
+            "classification": "ReformerForSequenceClassification",
+            "question_answering": "ReformerForQuestionAnswering",
+        },
     )
 }

@@ -11,11 +11,13 @@ import functools
 import re
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused, read
 from keras_lm.converters.converter import (
-    ACTIVATIONS,
     Converter,
+    architectures,
     own_activation,
     require_only,
     signs,
@@ -27,7 +29,7 @@ from keras_lm.converters.names import (
     NameTable,
     transpose_kernels,
 )
-from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.converters.published_labels import CONDITIONAL_ENDS, Labels, huggingface_labels
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.checked_arguments import Whole
@@ -298,6 +300,15 @@ def _huggingface_layout(path, array):
     return transpose_kernels(path, array) if array.ndim == 2 else _layout(path, array)
 
 
+def _stored_layout(path, array, arguments):
+    if path == "target_embedding/embeddings":
+        return array[:, np.newaxis]
+    if "/attention/" in path and path.endswith("/kernel"):
+        array = array.T if path.endswith("/output/kernel") else array
+        return array.reshape(array.shape[0], arguments["num_heads"], -1)
+    return transpose_kernels(path, array)
+
+
 def _google_layout(path, array):
     names = [f"/attention/{name}" for name in _OF_LAYERS]
     if path.endswith(tuple(names)):
@@ -333,6 +344,7 @@ HUGGINGFACE_NAMES = NameTable(
     },
     leaves=PYTORCH_LEAVES,
     layout=_huggingface_layout,
+    stored_layout=_stored_layout,
     prefix=r"transformer\.",
     copies={"lm_loss.weight": "word_embedding.weight"},
 )
@@ -368,52 +380,82 @@ GOOGLE_NAMES = NameTable(
 )
 
 
-def _sizes(config):
-    """Translate the keys that both formats share."""
-    return {
-        "num_layers": config["n_layer"],
-        "num_heads": config["n_head"],
-        "hidden_dim": config["d_model"],
-        "intermediate_dim": config["d_inner"],
-        "head_dim": config.get("d_head"),
-    }
-
-
-def _huggingface_config(checkpoint):
-    config = checkpoint.config
-    is_causal = config.get("attn_type", "bi") == "uni"
+def _check_huggingface(checkpoint):
     known = {"bi_data": False}  # see the input `is_reversed`
-    # The former has no effect in both directions.
-    known |= {"same_length": False} if is_causal else {"attn_type": "bi"}
+    if checkpoint.config.get("attn_type", "bi") == "uni":
+        known |= {"same_length": False}  # which has no effect in both directions
+    else:
+        known |= {"attn_type": "bi"}
     if "logits_proj.weight" in checkpoint.tensors:
         known |= {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"}
     require_only(checkpoint, XLNetBackbone, known)
-    clamp_length = config.get("clamp_len", -1)
-    dropout = config.get("dropout", 0.1)
-    return _sizes(config) | {
-        "vocabulary_size": config["vocab_size"],
-        "memory_length": config.get("mem_len") or 0,
-        "reuse_length": config.get("reuse_len") or None,
-        "causal": is_causal,
-        "clamp_length": clamp_length if clamp_length > 0 else None,
-        "dropout": dropout,
-        "attention_dropout": dropout,
-        "activation": own_activation(config.get("ff_activation", "gelu"), ACTIVATIONS),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-    }
+
+
+def _head_dim(arguments):
+    usual = arguments["hidden_dim"] // arguments["num_heads"]
+    if arguments["head_dim"] not in (None, usual):
+        raise Refused("head_dim", arguments["head_dim"], f"hidden_dim / num_heads, {usual}")
+    return {"d_head": usual}
+
+
+def _one_dropout(arguments):
+    if arguments["attention_dropout"] != arguments["dropout"]:
+        known = f"that of dropout, {arguments['dropout']}"
+        raise Refused("attention_dropout", arguments["attention_dropout"], known)
+    return {}
+
+
+def _clamp_length(config, tensors=None):
+    length = config.get("clamp_len", -1)
+    return length if length > 0 else None
+
+
+_CONFIG = ConfigTable(
+    XLNetBackbone,
+    "xlnet",
+    {
+        "vocabulary_size": Key("vocab_size"),
+        "num_layers": Key("n_layer"),
+        "num_heads": Key("n_head"),
+        "hidden_dim": Key("d_model"),
+        "intermediate_dim": Key("d_inner"),
+        "head_dim": By(lambda config, _: config.get("d_head"), _head_dim),
+        "memory_length": By(
+            lambda config, _: config.get("mem_len") or 0,
+            lambda arguments: {"mem_len": arguments["memory_length"] or None},
+        ),
+        "reuse_length": By(
+            lambda config, _: config.get("reuse_len") or None,
+            lambda arguments: {"reuse_len": arguments["reuse_length"]},
+        ),
+        "causal": By(
+            lambda config, _: config.get("attn_type", "bi") == "uni",
+            lambda arguments: {"attn_type": "uni" if arguments["causal"] else "bi"},
+        ),
+        "clamp_length": By(
+            _clamp_length, lambda arguments: {"clamp_len": arguments["clamp_length"] or -1}
+        ),
+        "dropout": Key("dropout", 0.1),
+        "attention_dropout": By(lambda config, _: config.get("dropout", 0.1), _one_dropout),
+        "activation": Activation("ff_activation"),
+        "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
+    },
+    check=_check_huggingface,
+)
 
 
 def _google_config(checkpoint):
     config = checkpoint.config
     # "gelu" is the tanh form in this code.
     activation = own_activation(config["ff_activation"], {"gelu": "gelu_tanh"})
-    return _sizes(config) | {"vocabulary_size": config["n_token"], "activation": activation}
+    sizes = {"num_layers", "num_heads", "hidden_dim", "intermediate_dim", "head_dim"}
+    found = read({name: rule for name, rule in _CONFIG.rules.items() if name in sizes}, config)
+    return found | {"vocabulary_size": config["n_token"], "activation": activation}
 
 
 def _labels(checkpoint):
     if "start_logits.dense.weight" in checkpoint.tensors:
-        numbers = {"num_starts": "start_n_top", "num_ends": "end_n_top"}
-        found = {name: checkpoint.config.get(theirs, 5) for name, theirs in numbers.items()}
+        found = {name: checkpoint.config.get(key, 5) for name, key in CONDITIONAL_ENDS.items()}
         found |= {"conditional_ends": True}
         return Labels(2, problem_type="question_answering", arguments=found)
     return huggingface_labels(checkpoint, "logits_proj.weight", "classifier.weight")
@@ -442,9 +484,16 @@ XLNetBackbone.CONVERTERS = {
             tensors=["mask_emb", "layer.0.rel_attn.r_s_bias"],
             prefix="transformer.",
         ),
-        _huggingface_config,
+        _CONFIG,
         HUGGINGFACE_NAMES,
         _labels,
+        architectures=architectures(
+            "XLNet",
+            token="LMHeadModel",
+            question_answering="ForQuestionAnsweringSimple",
+            conditional_question_answering="ForQuestionAnswering",
+        ),
+        tokenizer="XLNetTokenizer",
     ),
     "google": Converter(
         lambda checkpoint: "model/transformer/mask_emb/mask_emb" in checkpoint.tensors,

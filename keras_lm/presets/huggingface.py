@@ -11,6 +11,7 @@ import pathlib
 import keras
 
 from keras_lm import files
+from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.config_table import ConfigTable, Refused
 from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.safetensors_files import write_safetensors
@@ -46,6 +47,7 @@ def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_b
         new.mkdir()
         _write_json(new / "config.json", config)
         write_safetensors(new, tensors, max_shard_bytes or MAX_SHARD_BYTES, {"format": "pt"})
+        _check_reading(new, folder, converter)
         if tokenizer is not None:
             template = _template(backbone, task, tokenizer)
             length = backbone.max_sequence_length
@@ -137,6 +139,14 @@ def _template(backbone, task, tokenizer):
     """Return the special tokens around texts; a language model reads texts as they are."""
     is_bare = task is None or "causal_lm" in task.head_kinds
     return backbone.template_for(tokenizer) if is_bare else task.template
+
+
+def _check_reading(new, folder, converter):
+    """Raise a ValueError if the folder would be refused here: its head does something else."""
+    try:
+        converter.config(open_checkpoint(new))
+    except CheckpointError as error:
+        raise ValueError(str(error).replace(str(new), str(folder))) from error
 
 
 def _check_tokenizer(folder, tokenizer, backbone, converter):

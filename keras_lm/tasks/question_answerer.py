@@ -122,7 +122,10 @@ class QuestionAnswerer(ScoredAnswers):
         return {"conditional_ends": False} | (labels.arguments or {})
 
     def published_labels(self):
-        return Labels(2, problem_type="question_answering")
+        is_conditional = isinstance(self.ends, ConditionalEnds)
+        numbers = {"num_starts": self.num_starts, "num_ends": self.num_ends}
+        arguments = numbers if is_conditional else None
+        return Labels(2, problem_type="question_answering", arguments=arguments)
 
     def get_arguments(self):
         return super().get_arguments() | {

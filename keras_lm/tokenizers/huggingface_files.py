@@ -201,7 +201,7 @@ def _pieces(tokenizer):
     if spec.precompiled_charsmap:
         steps.append(kinds.Precompiled(spec.precompiled_charsmap))
     if spec.remove_extra_whitespaces:
-        steps += [kinds.Strip(), kinds.Replace(tokenizers.Regex(" {2,}"), " ")]
+        steps += [kinds.Strip(left=False), kinds.Replace(tokenizers.Regex(" {2,}"), " ")]
     backend.normalizer = kinds.Sequence(steps)
     splitters = tokenizers.pre_tokenizers
     scheme = "first" if config["prefix_once"] else "always"
