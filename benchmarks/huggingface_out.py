@@ -31,6 +31,12 @@ ENCODER_TASKS = {
     "MaskedLM": {},
     "Pretrainer": {},
 }
+FEATURES = {"FeatureExtractor": {"pooling": "mean", "normalize": True}}
+FEATURES["FeatureExtractor more"] = {
+    "pooling": ["first", "max"],
+    "projections": [{"output_dim": 12, "activation": "tanh"}],
+    "prompt": "query: ",
+}
 FEW = {name: ENCODER_TASKS[name] for name in ("backbone", "TextClassifier", "MaskedLM")}
 WRITERS = {"backbone": {}, "CausalLM": {}, "TextClassifier": {"num_classes": 3}}
 WITH_CHOICES = WRITERS | {"MultipleChoice": {}}
@@ -40,7 +46,7 @@ REFORMER = {"attention_layers": ["local"], "local_chunk_length": 3, "max_sequenc
 REFORMER |= {"axial_shape": [3, 3], "axial_dims": [8, 24]}
 # A case → its class of backbone, tokenizer, arguments, and tasks with theirs.
 CASES = {
-    "bert": ("Bert", "wordpiece-uncased", {}, ENCODER_TASKS),
+    "bert": ("Bert", "wordpiece-uncased", {}, ENCODER_TASKS | FEATURES),
     "bert-cased": ("Bert", "wordpiece-cased", {"activation": "gelu_tanh"}, FEW),
     "bert-no-pooler": ("Bert", "wordpiece-uncased", {"use_pooler": False}, FEW),
     "spanbert": ("SpanBert", "wordpiece-cased", {}, FEW),
@@ -186,6 +192,9 @@ def _write_one(folder, made, backbone, tokenizer, lines):
         if not np.array_equal(value, second[name]):
             largest = np.abs(value - second[name]).max()
             print(f"{folder.name}: {name} is another after loading, by {largest}")
+    if type(made).__name__ == "FeatureExtractor":
+        first = {"embeddings": made.predict(TEXTS, verbose=0)}
+        inputs = {}
     np.savez(
         folder / "answers.npz",
         **{f"in.{n}": v for n, v in inputs.items()},
@@ -243,6 +252,14 @@ def compare(folder, only):
     transformers.utils.logging.set_verbosity_warning()
     for path in sorted(folder.glob(f"{only or ''}*")):
         stored = np.load(path / "answers.npz")
+        if (path / "modules.json").is_file():
+            from sentence_transformers import SentenceTransformer
+
+            theirs = SentenceTransformer(str(path), device="cpu").encode(TEXTS)
+            largest = float(np.abs(stored["out.embeddings"] - theirs).max())
+            worst, wrong = max(worst, largest), wrong + (not largest < 1e-5)
+            print(f"{path.name}: SentenceTransformer {largest:.1e}")
+            continue
         config = json.loads((path / "config.json").read_text())
         cls = getattr(transformers, config["architectures"][0])
         lacks_pooler = cls.__name__.endswith("Model") and "no-pooler" in path.name

@@ -186,6 +186,33 @@ def test_shards(backbone_of, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.eager
+def test_features_go_to_sentence_transformers(tokenizer_of, backbone_of, tmp_path):
+    task = tasks.FeatureExtractor(
+        backbone_of("BertBackbone"),
+        tokenizer=tokenizer_of("wordpiece"),
+        pooling=["first", "mean"],
+        normalize=True,
+        projections=[
+            {"output_dim": 6, "activation": "tanh", "use_bias": True},
+            {"output_dim": 4, "activation": "linear", "use_bias": False},
+        ],
+        prompt="query: ",
+        sequence_length=20,
+    )
+    task.save_to_huggingface(tmp_path / "new")
+    modules = json.loads((tmp_path / "new/modules.json").read_text())
+    names = ["", "1_Pooling", "2_Dense", "3_Dense", "4_Normalize"]
+    assert [module["path"] for module in modules] == names
+    again = tasks.FeatureExtractor.from_preset(tmp_path / "new")
+    assert again.get_arguments() == task.get_arguments()
+    np.testing.assert_array_equal(again.predict(tiny.GOOD), task.predict(tiny.GOOD))
+
+
+def _features(**arguments):
+    return tasks.FeatureExtractor(_bert(), **arguments)
+
+
 def _bert(**arguments):
     return models.BertBackbone(20, **tiny.TRANSFORMER | arguments)
 
@@ -222,6 +249,11 @@ REFUSED = {
     "attention_dropout=0.1": lambda: models.XLNetBackbone(20, 1, **tiny.SIZE),
     "its classifier reads the first token of a causal network": lambda: tasks.TextClassifier(
         models.ReformerBackbone(20, 1, **tiny.SIZE, max_sequence_length=32), num_classes=2
+    ),
+    "FeatureExtractor has layers='first'": lambda: _features(layers="first"),
+    "pooling='none'": lambda: _features(pooling="none"),
+    "projections with activation='elu'": lambda: _features(
+        projections=[{"output_dim": 4, "activation": "elu"}]
     ),
     "has adapters of 2 units": _with_adapters,
     "has LoRA": _with_lora,

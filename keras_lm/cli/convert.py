@@ -12,25 +12,35 @@ from keras_lm.cli.types import TASKS, PresetFolder, Source
 @click.argument("source", type=Source())
 @click.argument("preset", type=PresetFolder())
 @opt.option(
+    "--to",
+    "form",
+    type=click.Choice(["preset", "huggingface"]),
+    default="preset",
+    show_default=True,
+    help="What to write: a preset, or a folder that Hugging Face's transformers loads.",
+)
+@opt.option(
     "--task",
     type=click.Choice([*TASKS]),
     help="Load this head too.  [default: a classification or regression head if there is one, or "
     "the vectors of sentence-transformers, otherwise backbone and tokenizer alone]",
 )
 @opt.overwrite
-def convert_command(source, preset, task, overwrite):
+def convert_command(source, preset, form, task, overwrite):
     """Bring published weights, their configuration and their tokenizer into one preset folder.
 
     \b
       keras-lm convert hf://google-bert/bert-base-uncased bert-base
       keras-lm convert downloads/uncased_L-12_H-768_A-12 bert-base
+      keras-lm convert bert-base bert-for-transformers --to huggingface
 
     SOURCE is a folder with a checkpoint (Hugging Face, google-research, TensorFlow Model Garden,
     KerasHub, or a preset) or hf://OWNER/NAME. PyTorch is not needed.
 
     PRESET holds keras_lm.json, model.safetensors and assets/, all that every other command and
     from_preset need. With --overwrite an earlier preset there is replaced, once the new one is
-    complete; any other folder is refused.
+    complete; any other folder is refused. With --to huggingface it is a folder for transformers,
+    which must be new or empty; what transformers has no counterpart for is refused.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.sources import choose_task
@@ -40,7 +50,11 @@ def convert_command(source, preset, task, overwrite):
     with notes():
         # By itself, a feature extractor has no weights: it brings backbone and tokenizer.
         loaded = (cls or tasks.FeatureExtractor).from_preset(opened)
-    if cls is None:
+    if form == "huggingface" and cls is None:
+        presets.save_to_huggingface(preset, loaded.backbone, tokenizer=loaded.tokenizer)
+    elif form == "huggingface":
+        loaded.save_to_huggingface(preset)
+    elif cls is None:
         presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer)
     else:
         loaded.save_to_preset(preset)
@@ -51,7 +65,7 @@ def convert_command(source, preset, task, overwrite):
     tokenizer = loaded.tokenizer
     say_rows(
         [
-            ("preset", f"{preset} ({megabytes(preset)})"),
+            ("folder" if form == "huggingface" else "preset", f"{preset} ({megabytes(preset)})"),
             ("model", type(loaded.backbone).__name__),
             ("task", cls and cls.__name__),
             ("parameters", f"{loaded.count_params():,}"),

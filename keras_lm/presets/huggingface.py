@@ -38,11 +38,11 @@ def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_b
     """
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not empty")
-    model = backbone if task is None else task
     tokenizer = tokenizer if task is None else task.tokenizer
     converter, kinds, labels = _counterpart(backbone, task)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)
-    tensors = _tensors(model, backbone, converter, kinds)
+    # (A task without a head may have layers of its own, which have files of their own.)
+    tensors = _tensors(task if kinds else backbone, backbone, converter, kinds)
     with files.replacing(folder) as new:
         new.mkdir()
         _write_json(new / "config.json", config)
@@ -53,6 +53,8 @@ def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_b
             length = backbone.max_sequence_length
             tokenizer.save_huggingface(new, template, converter.tokenizer, length)
             _check_tokenizer(new, tokenizer, backbone, converter)
+        if task is not None:
+            task.write_modules(new)
         if kinds in ("causal_lm", "seq2seq_lm"):
             _write_json(new / "generation_config.json", _generation(config, task))
 

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from keras_lm.converters.sentence_modules import check_modules, write_modules
 from keras_lm.converters.sentence_transformers import read_head, read_inputs
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
@@ -131,6 +132,38 @@ class FeatureExtractor(Task):
         if given.keys().isdisjoint(("layers", "pooling")):
             stated |= read_head(checkpoint, has_prompt=bool((stated | given)["prompt"]))
         return stated
+
+    def published_labels(self):
+        arguments = self.features.get_arguments()
+        for name, only in (("layers", "last"), ("num_lstm_layers", 0)):
+            if arguments[name] != only:
+                raise ValueError(
+                    f"FeatureExtractor has {name}={arguments[name]!r}, and sentence-transformers "
+                    f"knows only {only!r}."
+                )
+        check_modules(arguments["pooling"], arguments["projections"])
+        return None
+
+    def write_modules(self, folder):
+        arguments = self.features.get_arguments()
+        projections = [
+            (stated, {v.name: keras.ops.convert_to_numpy(v) for v in layer.weights})
+            for stated, layer in zip(
+                arguments["projections"] or [], self.features.projections, strict=True
+            )
+        ]
+        write_modules(
+            folder,
+            self.backbone.config["hidden_dim"],
+            arguments["pooling"],
+            projections,
+            arguments["normalize"],
+            {
+                "sequence_length": self.packing["sequence_length"],
+                "prompt": self.prompt,
+                "lowercase": self.lowercase,
+            },
+        )
 
     def get_arguments(self):
         own = {"prompt": self.prompt, "lowercase": self.lowercase}

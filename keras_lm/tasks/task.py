@@ -272,6 +272,9 @@ class Task(KerasFile, TextModel):
             "its backbone can."
         )
 
+    def write_modules(self, folder):
+        """Write what is beside the model and the tokenizer in a folder of Hugging Face's."""
+
     def save_to_huggingface(self, folder, max_shard_bytes=5_000_000_000):
         """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
 

@@ -78,6 +78,17 @@ def test_task_chooses_another_head(run, fail, published, tiny, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_convert_to_huggingface(run, fail, critic, tmp_path):
+    output = run("convert", critic, tmp_path / "new", "--to", "huggingface")
+    assert "folder      " in output and "TextClassifier" in output
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    again = run("convert", tmp_path / "new", tmp_path / "again")
+    assert "TextClassifier" in again
+    said = fail("convert", critic, tmp_path / "again", "--to", "huggingface", "--overwrite")
+    assert "is not empty" in said
+
+
 def test_convert_replaces_presets_if_told_to_and_nothing_else(run, fail, critic, tmp_path):
     run("convert", critic, tmp_path / "new")
     assert "with --overwrite" in fail("convert", critic, tmp_path / "new")
