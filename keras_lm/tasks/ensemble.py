@@ -1,5 +1,6 @@
 """Several models that answer as one. Shapes: B batch, C classes."""
 
+import collections
 import contextlib
 
 import keras
@@ -64,7 +65,7 @@ class Ensemble(Task):
         self.rows, self.packer, self.packing = strictest.rows, strictest.packer, strictest.packing
         self.text_pair = next((m.text_pair for m in members if m.text_pair is not None), None)
         self.is_pair_stated = True
-        self._graphs = {}
+        self._graphs = collections.UserDict()
         self.built = True
 
     def call(self, inputs, training=None):

@@ -1,5 +1,6 @@
 """Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -108,7 +109,9 @@ class Task(KerasFile, TextModel):
             "padding": padding,
             "truncation": truncation,
         }
-        self._graphs = {}  # name of a method, and a form of texts → ConcreteFunction
+        # Name of a method, and a form of texts → ConcreteFunction. Not a dict, which TensorFlow
+        # would save with a module that holds the task.
+        self._graphs = collections.UserDict()
         self.head_kinds = []
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
@@ -439,7 +442,7 @@ class Task(KerasFile, TextModel):
 
     def forget_answers(self):
         """Retrace `answer`, after Python values that it reads have changed."""
-        self._graphs = {}
+        self._graphs.clear()
 
     def forget_graphs(self):
         super().forget_graphs()
