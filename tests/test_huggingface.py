@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 import tiny
 
-from keras_lm import models, tasks, training
+from keras_lm import models, presets, tasks, training
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.config_table import ConfigTable
 from keras_lm.registry import BACKBONES
@@ -207,6 +207,50 @@ def test_features_go_to_sentence_transformers(tokenizer_of, backbone_of, tmp_pat
     again = tasks.FeatureExtractor.from_preset(tmp_path / "new")
     assert again.get_arguments() == task.get_arguments()
     np.testing.assert_array_equal(again.predict(tiny.GOOD), task.predict(tiny.GOOD))
+
+
+@pytest.mark.eager
+def test_cards(tmp_path):
+    task = tasks.TextClassifier(_bert(), class_names=["bad", "good"])
+    for made, words in (
+        (task, ["pipeline_tag: text-classification", "`bad`, `good`", "32 tokens"]),
+        (_features(), ["library_name: sentence-transformers", "SentenceTransformer("]),
+        (_bert(), ["pipeline_tag: feature-extraction", "`BertModel`"]),
+    ):
+        folder = tmp_path / made.name
+        made.save_to_huggingface(folder)
+        card = (folder / "README.md").read_text()
+        assert card.startswith("---\nlibrary_name: ")
+        assert all(word in card for word in words), card
+
+
+class _Hub:
+    """Stands for huggingface_hub's client, and keeps what it is told."""
+
+    told = []
+
+    def create_repo(self, name, **options):
+        self.told.append((name, options))
+
+    def upload_folder(self, **options):
+        self.told.append(options)
+
+
+def test_upload(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.HfApi", _Hub)
+    presets.upload(tmp_path, "hf://me/mine@draft")
+    assert _Hub.told == [
+        ("me/mine", {"private": True, "exist_ok": True}),
+        {"repo_id": "me/mine", "folder_path": str(tmp_path), "revision": "draft"},
+    ]
+    with pytest.raises(FileNotFoundError, match="save a model there first"):
+        presets.upload(tmp_path / "none", "hf://me/mine")
+    for wrong in ("me/mine", "hf://mine", "hf://me/../mine"):
+        with pytest.raises(ValueError, match="is not the name of a repository"):
+            presets.upload(tmp_path, wrong)
+    monkeypatch.setattr(_Hub, "upload_folder", lambda self, **_: 1 / 0)
+    with pytest.raises(ValueError, match=r"ZeroDivisionError.*HF_TOKEN"):
+        presets.upload(tmp_path, "hf://me/mine")
 
 
 def _features(**arguments):

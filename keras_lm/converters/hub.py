@@ -1,4 +1,4 @@
-"""`hf://owner/name[@revision]`: fetching a checkpoint through huggingface_hub."""
+"""`hf://owner/name[@revision]`: fetching and uploading folders through huggingface_hub."""
 
 import pathlib
 import re
@@ -26,6 +26,41 @@ WEIGHTS = [
     ["0_Transformer/model.safetensors"],
     ["0_Transformer/pytorch_model.bin"],
 ]
+
+
+def upload(folder, target, private=True):
+    """Upload a folder to the Hugging Face hub, where its repository is made if there is none.
+
+    Args:
+        folder: path of a folder, such as `save_to_huggingface` or `save_to_preset` writes.
+        target: str, `hf://owner/name`, or `hf://owner/name@branch`.
+        private: bool. Whether only its owner sees a new repository.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if `target` is not the name of a repository, or the hub refuses the files.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(folder)!r}: save a model there first.")
+    name, _, branch = target.removeprefix(PREFIX).partition("@")
+    is_name = target.startswith(PREFIX) and "/" in name and NAME.fullmatch(name)
+    if not is_name or not REVISION.fullmatch(branch) or ".." in target:
+        raise ValueError(
+            f"target={target[:200]!r} is not the name of a repository: give hf://owner/name, or "
+            "hf://owner/name@branch."
+        )
+    import huggingface_hub
+
+    hub = huggingface_hub.HfApi()
+    try:
+        hub.create_repo(name, private=private, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=str(folder), revision=branch or None)
+    except Exception as error:  # network, permission and name errors share no base class
+        raise ValueError(
+            f"{target} could not be uploaded ({type(error).__name__}: {str(error)[:300]}). Log in "
+            "with a token that may write, or set HF_TOKEN, and check the name and the connection."
+        ) from error
 
 
 def fetch(source: str) -> pathlib.Path:

@@ -6,6 +6,7 @@ A preset folder holds `keras_lm.json` (classes and their arguments), `model.safe
 shards and their index) and `assets/` (the vocabulary in its published form).
 """
 
+from keras_lm.converters.hub import upload
 from keras_lm.presets.huggingface import save_to_huggingface
 from keras_lm.presets.loading import load_task
 from keras_lm.presets.saving import save, save_ensemble
@@ -22,4 +23,5 @@ __all__ = [
     "save",
     "save_ensemble",
     "save_to_huggingface",
+    "upload",
 ]

@@ -15,6 +15,8 @@ from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.config_table import ConfigTable, Refused
 from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.converters.sentence_transformers import MODULES
+from keras_lm.presets.cards import card
 from keras_lm.presets.saving import MAX_SHARD_BYTES
 from keras_lm.presets.source import innermost_backbone, stored_weights
 
@@ -55,6 +57,14 @@ def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_b
             _check_tokenizer(new, tokenizer, backbone, converter)
         if task is not None:
             task.write_modules(new)
+        text = card(
+            config,
+            kinds,
+            sum(array.size for array in tensors.values()),
+            backbone.max_sequence_length,
+            (new / MODULES).is_file(),
+        )
+        (new / "README.md").write_text(text, encoding="utf-8")
         if kinds in ("causal_lm", "seq2seq_lm"):
             _write_json(new / "generation_config.json", _generation(config, task))
 
