@@ -74,7 +74,8 @@ class TransE:
         Args:
             triples: array or list.
             epochs, batch_size: int.
-            learning_rate: float, of gradient descent on the sum over a batch.
+            learning_rate: float. A vector that several triples of a batch have moves by the mean
+                of what each asks for, however many these are.
             report: function that is called with the number of an epoch, from 1, and its mean loss.
 
         Returns:
@@ -228,13 +229,17 @@ def _unit(x):
 
 
 def _add(table, rows, updates):
-    """Add to rows of a table, of which some are there several times."""
+    """Add to rows of a table; one that is there several times moves by the mean.
+
+    A batch has thousands of triples, and a graph few relations: their sums would overshoot.
+    """
     if not len(rows):
         return
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    table[rows[starts]] += np.add.reduceat(updates[order], starts, axis=0)
+    counts = np.diff(starts, append=len(rows))
+    table[rows[starts]] += np.add.reduceat(updates[order], starts, axis=0) / counts[:, None]
 
 
 def _rank(lengths, own, first=1):
