@@ -276,6 +276,7 @@ def _with_lora():
 SMALL = {"vocabulary_size": 20, **tiny.TRANSFORMER}
 REFUSED = {
     "ElmoBackbone has no counterpart": tiny.elmo,
+    "MarianEncoderBackbone has no counterpart": tiny.PARTS["MarianEncoderBackbone"],
     "activation='elu'": lambda: _bert(activation="elu"),
     "sharing='none'": lambda: models.AlbertBackbone(**SMALL, embedding_dim=8, sharing="none"),
     "attention_windows": lambda: models.GPT3Backbone(**SMALL),

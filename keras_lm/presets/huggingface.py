@@ -72,7 +72,8 @@ def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_b
 def _counterpart(backbone, task):
     """Return the converter, the kinds of heads, and the labels, of what transformers has too."""
     name = type(backbone).__name__
-    converter = type(backbone).CONVERTERS.get(FORMAT)
+    # (A class that inherits them, such as an encoder alone, may be another network.)
+    converter = vars(type(backbone)).get("CONVERTERS", {}).get(FORMAT)
     if converter is None or not isinstance(converter.config, ConfigTable):
         raise ValueError(
             f"{name} has no counterpart in transformers, so it cannot be saved for it: "
