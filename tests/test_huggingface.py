@@ -162,6 +162,7 @@ def test_what_our_model_does_without(backbone_of, tmp_path):
     for backbone in (
         models.RobertaBackbone(**sizes, num_segments=0),
         models.AlbertBackbone(**sizes, embedding_dim=16),
+        models.GPT3Backbone(**sizes, attention_windows=[None]),
     ):
         folder = tmp_path / backbone.name
         backbone.save_to_huggingface(folder)

@@ -93,11 +93,11 @@ GPT3Backbone.SIZES = {
 
 
 def _without_windows(arguments):
-    """Write nothing: what has a window in some block is no GPT-2."""
+    """Write what only this library reads: Hugging Face's GPT-2 has no windows."""
     windows = arguments["attention_windows"]
     if set(windows) != {None}:
         raise Refused("attention_windows", windows, "only blocks without one, [None]")
-    return {}
+    return {"attention_windows": list(windows)}
 
 
 _CONFIG = dataclasses.replace(
