@@ -20,7 +20,7 @@ if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow.graph_checks import require
     from keras_lm.layers.tensorflow.int8_products import int8_product, is_in_int8
     from keras_lm.layers.tensorflow.loops import scan
-    from keras_lm.layers.tensorflow.recomputation import computed_again, reversible
+    from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
     from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
 
     takes_rules = is_long
@@ -32,7 +32,7 @@ else:
     from keras.ops import matmul, scan
 
     from keras_lm.layers.jax_attention import dropout, fused_attention, has_fused_kernel
-    from keras_lm.layers.jax_gradients import draw_seed, reversible, split_seed
+    from keras_lm.layers.jax_gradients import draw_seed, map_chunks, reversible, split_seed
 
     in_blocks = int8_product = None  # never called
     computed_again = keras.remat
@@ -91,6 +91,7 @@ __all__ = [
     "int8_product",
     "is_in_int8",
     "is_long",
+    "map_chunks",
     "matmul",
     "matmul_transposed",
     "normal",

@@ -15,6 +15,12 @@ def split_seed(seed, number):
     return jax.random.split(seed, number)
 
 
+def map_chunks(function, tensors, weights):
+    """See `keras_lm.layers.tensorflow.recomputation.map_chunks`."""
+    compute = jax.checkpoint(function)
+    return jax.lax.map(lambda parts: compute(parts, weights), tensors)
+
+
 def reversible(functions, x, y, weights, given):
     """See `keras_lm.layers.tensorflow.recomputation.reversible`."""
 

@@ -12,6 +12,7 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.sampling import Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
+from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.layers.tensorflow.graph_checks import require
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
@@ -43,7 +44,10 @@ class CausalLM(PretrainingTask):
 
     Call: `task(inputs)` returns the next tokens' logits (B, S, V), float32: log-probabilities from
     an adaptive softmax. Such a head computes the losses of `fit` and `score` itself, without the
-    logits of all tokens; for metrics that need these, compile with `MaskedCrossentropy`.
+    logits of all tokens; for metrics that need these, compile with `MaskedCrossentropy`. Over any
+    other head, `compile(loss=MeanOfKnown(), metrics=[PerplexityOfLosses()])` computes logits of
+    16 million numbers at a time, again for the gradient: memory that neither long texts nor many
+    words raise, for another pass through the head.
 
     Raises:
         ValueError: if the backbone has no head for causal language modelling.
@@ -427,9 +431,20 @@ class CausalLM(PretrainingTask):
         logits = tf.cast(self.head(outputs), tf.float32)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
+    def read_head(self, head, outputs, rows, training, terms):
+        labels = rows.get("labels")
+        if labels is None or getattr(head, "computes_losses", False):
+            return super().read_head(head, outputs, rows, training, terms)
+        return losses_in_chunks(head, outputs["sequence_output"], labels)
+
     def compute_batch(self, batch, training):
         _, loss = self.compiled_losses.by_output.get(None, (1.0, None))
-        if isinstance(loss, MeanOfKnown):  # the head computes the losses
+        if isinstance(loss, MeanOfKnown):  # without the logits of all tokens
+            if training and getattr(self.head, "has_terms", False):
+                raise ValueError(
+                    f"{type(self.head).__name__} adds to the loss of whole texts, so it cannot "
+                    "be computed in parts: compile with loss=MaskedCrossentropy()."
+                )
             batch = batch._replace(inputs=batch.inputs | {"labels": batch.labels})
         return super().compute_batch(batch, training)
 

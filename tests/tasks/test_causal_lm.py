@@ -8,11 +8,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from keras_lm.generation import decoding
 from keras_lm.generation.logits import BANNED
 from keras_lm.models import GPT2Backbone, GPT3Backbone, GPTBackbone, GPTNeoBackbone
-from keras_lm.objectives import IGNORED
+from keras_lm.objectives import (
+    IGNORED,
+    MaskedCrossentropy,
+    MeanOfKnown,
+    Perplexity,
+    PerplexityOfLosses,
+)
 from keras_lm.tasks import CausalLM
 from keras_lm.tokenizers import BytePairTokenizer, WordTokenizer
 
@@ -518,3 +525,23 @@ def test_stream_checks_its_arguments_before_the_first_piece(task):
             task.stream("a", **wrong)
     with pytest.raises(ValueError, match="prompt is a list"):
         task.stream(["a"])
+
+
+@pytest.mark.parametrize("name", ["GPT2Backbone", "ReformerBackbone"])
+def test_losses_in_parts_are_those_of_all_logits(name, monkeypatch):
+    """`MeanOfKnown` needs no logits of all tokens; what `fit` learns is the same."""
+    monkeypatch.setattr("keras_lm.layers.chunks.NUMBERS_AT_ONCE", 5 * 60)
+    ids = np.random.default_rng(0).integers(1, 60, (4, 9)).astype("int32")
+    packed = {"token_ids": ids, "padding_mask": (np.arange(9) < [[9], [7], [5], [9]]).astype(int)}
+    kinds = {
+        MaskedCrossentropy(): [Perplexity()],
+        MeanOfKnown(): [PerplexityOfLosses()],
+    }
+    found = []
+    for loss, metrics in kinds.items():
+        keras.utils.set_random_seed(0)
+        task = CausalLM(tiny.make_backbone(name, 60))
+        task.compile(keras.optimizers.SGD(0.1), loss=loss, metrics=metrics)
+        history = task.fit(packed, epochs=2, batch_size=2, verbose=0, shuffle=False).history
+        found.append([*history["loss"], *next(history[n] for n in history if "perp" in n)])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)

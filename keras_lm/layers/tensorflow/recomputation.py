@@ -37,6 +37,64 @@ def computed_again(function):
     return compute
 
 
+def map_chunks(function, tensors, weights):
+    """Return what a function makes of each chunk of tensors, one chunk after the other.
+
+    Nothing else is kept: for the gradient, each chunk is computed again.
+
+    Args:
+        function: callable of a list of tensors (C, …) and of `weights`, without variables, that
+            returns (C, …).
+        tensors: list of (K, C, …) for K chunks; those of integers have no gradients.
+        weights: list of tensors of floats.
+    """
+    number, count = tf.shape(tensors[0])[0], len(tensors)
+    floats = [n for n, x in enumerate(tensors) if x.dtype.is_floating]
+
+    @tf.custom_gradient
+    def run(*flat):
+        tensors, weights = list(flat[:count]), list(flat[count:])
+
+        def gradient(upstream):
+            def compute(i):
+                part = [x[i] for x in tensors]
+                sources = [part[n] for n in floats]
+                with tf.GradientTape() as tape:
+                    tape.watch([sources, weights])
+                    found = function(part, weights)
+                return tape.gradient(
+                    found, (sources, weights), upstream[i], unconnected_gradients="zero"
+                )
+
+            def body(i, arrays, sums):
+                of_part, of_weights = compute(i)
+                arrays = [a.write(i, x) for a, x in zip(arrays, of_part, strict=True)]
+                return i + 1, arrays, [a + b for a, b in zip(sums, of_weights, strict=True)]
+
+            arrays = [_array(number, tensors[n].dtype, tensors[n].shape[1:]) for n in floats]
+            sums = [tf.zeros_like(weight) for weight in weights]
+            _, arrays, sums = tf.while_loop(
+                lambda i, *_: i < number, body, (0, arrays, sums), parallel_iterations=1
+            )
+            found = [None] * len(tensors)
+            for n, array in zip(floats, arrays, strict=True):
+                found[n] = array.stack()
+            return *found, *sums
+
+        def body(i, array):
+            return i + 1, array.write(i, function([x[i] for x in tensors], weights))
+
+        array = _array(number, tensors[0].dtype, None)
+        _, array = tf.while_loop(lambda i, _: i < number, body, (0, array), parallel_iterations=1)
+        return array.stack(), gradient
+
+    return run(*tensors, *map(tf.convert_to_tensor, weights))
+
+
+def _array(size, dtype, shape):
+    return tf.TensorArray(dtype, size=size, element_shape=shape)
+
+
 def reversible(functions, x, y, weights, given):
     """Return what is left of two streams after functions that add to each of them in turn.
 
