@@ -27,6 +27,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import draw_seed, split_seed
+from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import Input
 from keras_lm.models.causal import CachedBackbone
 from keras_lm.models.checked_arguments import Whole, Wholes
@@ -91,8 +92,9 @@ class ReformerBackbone(CachedBackbone):
     of which the mask is optional. Returns `sequence_output` (B, S, 2·D), and if `causal` a `cache`:
     the tokens so far, `{"token_ids": (B, T), "padding_mask": (B, T), "length": (B,)}` int32. A call
     with a cache reads all of them again, since each token may move others to another chunk: the
-    output is that of the whole text. `rotations`, a list of arrays (N, H, rounds, columns), one for
-    each block with `"lsh"`, may be given in place of random ones.
+    output is that of the whole text. (`generate` does so for a prompt; see `stepping_state`.)
+    `rotations`, a list of arrays (N, H, rounds, columns), one for each block with `"lsh"`, may be
+    given in place of random ones.
 
     Texts of any length are filled up to whole chunks. Padding stands after all tokens inside, so
     its side does not matter; but which chunks `"lsh"` compares depends a little on its length.
@@ -226,11 +228,11 @@ class ReformerBackbone(CachedBackbone):
         training=None,
         is_reversible=False,
     ):
+        if cache is not None and "blocks" in cache:
+            return steps.read_token(self, token_ids, padding_mask, cache)
         cache, slots = with_tokens(cache, token_ids, padding_mask)
         tokens, mask, places = self.in_order(cache, slots)
-        x = self.dropout(self.token_embedding(tokens), training=training)
-        x = x + self.dropout(self.position_embedding(mask), training=training)
-        y = x = ops.cast(x, float32_or_wider(self.dtype_policy))  # (B, S, D)
+        y = x = self.embedded(tokens, mask, training=training)
         noise = self.noise(training, rotations)
         hidden_states = [self.at_places(y, places)]
         if is_reversible:
@@ -276,6 +278,22 @@ class ReformerBackbone(CachedBackbone):
         if slots is not None:
             places = ops.take_along_axis(places, slots, axis=1)
         return token_ids, mask, places
+
+    def stepping_state(self, state):
+        """Return what the attention of each block keeps of the tokens so far.
+
+        A token then reads these, and not the whole text: its output is the same up to the first
+        block with `"lsh"`, and after it but for the earlier tokens that it would have moved to
+        another chunk there, as in Hugging Face's cache.
+        """
+        return steps.after_prompt(self, state)
+
+    def embedded(self, token_ids, padding_mask, start=None, training=None):
+        """Return the vectors of tokens and their positions, (B, S, D)."""
+        x = self.dropout(self.token_embedding(token_ids), training=training)
+        positions = self.position_embedding(padding_mask, start=start)
+        x = x + self.dropout(positions, training=training)
+        return ops.cast(x, float32_or_wider(self.dtype_policy))
 
     def initial_state(self, batch_size, length=0):
         if not self.is_causal:

@@ -321,10 +321,11 @@ class HashedAttention(ChunkedAttention):
         # One more for the second number if it is 1.
         return max(sum(self.bucket_sizes(length)) // 2 for length in lengths) + 1
 
-    def buckets(self, x, padding_mask, seeds, rotations):
+    def buckets(self, x, padding_mask, seeds=None, rotations=None, length=None):
         """Return the bucket of each vector of `x` (B, N, S, H) in each round, (B, N, R, S) int32.
 
-        In training, `seeds` decide on the rotations; some that are given are always taken.
+        In training, `seeds` decide on the rotations; some that are given are always taken. `length`
+        is that of the text, if not S.
         """
         dtype = float32_or_wider(self.dtype_policy)
         if rotations is None:
@@ -332,7 +333,7 @@ class HashedAttention(ChunkedAttention):
             rotations = self.rotations if is_fixed else normal(self.rotations.shape, seeds[0])
         rotated = ops.einsum("bnsh,nhrc->bnrsc", ops.cast(x, dtype), ops.cast(rotations, dtype))
         bucket, stride, start = 0, 1, 0
-        for size in self.bucket_sizes(ops.shape(x)[2]):
+        for size in self.bucket_sizes(ops.shape(x)[2] if length is None else length):
             half = size // 2
             width = max(half, 1) if isinstance(half, int) else ops.maximum(half, 1)
             part = rotated[..., start : start + width]

@@ -28,7 +28,8 @@ class AxialPositionEmbedding(keras.layers.Layer):
         grid: list of int, the sizes of the grid, whose product is the number of positions.
         dims: list of int, how wide the vectors of each axis are; D in all.
 
-    Call: `layer(padding_mask)` with (B, S) returns (1, S, D), the vectors of the first S positions.
+    Call: `layer(padding_mask, start=None)` with (B, S) returns (1, S, D), the vectors of the first
+    S positions; or (B, S, D) with `start` (B,) int32, the number of earlier tokens.
 
     Raises:
         ValueError: if there is not a width for each axis.
@@ -48,16 +49,17 @@ class AxialPositionEmbedding(keras.layers.Layer):
             for i, size in enumerate(zip(self.grid, self.dims, strict=True))
         ]
 
-    def call(self, padding_mask):
-        places = ops.arange(ops.shape(padding_mask)[1], dtype="int32")  # (S,)
+    def call(self, padding_mask, start=None):
+        places = ops.arange(ops.shape(padding_mask)[1], dtype="int32")[None]  # (1, S)
+        places = places if start is None else places + start[:, None]
         parts = []
         for size, table in reversed([*zip(self.grid, self.axes, strict=True)]):
             row = ops.mod(places, size)
             parts.insert(0, ops.take(ops.cast(table, self.compute_dtype), row, axis=0))
             places = ops.floor_divide(places, size)
-        return ops.expand_dims(ops.concatenate(parts, axis=-1), 0)
+        return ops.concatenate(parts, axis=-1)
 
-    def compute_output_spec(self, padding_mask):
+    def compute_output_spec(self, padding_mask, start=None):
         return keras.KerasTensor((1, padding_mask.shape[1], sum(self.dims)), self.compute_dtype)
 
 
@@ -105,13 +107,14 @@ class WholeChunks(keras.layers.Layer):
 
     def filled(self, x):
         """Return rows with zeros after them."""
-        length, multiple = ops.shape(x)[1], math.lcm(*self.chunk_lengths)
-        shortest = min(self.chunk_lengths)
+        return ops.pad(x, [[0, 0], [0, self.lacking(ops.shape(x)[1])]])
+
+    def lacking(self, length):
+        """Return how many columns a text of `length` lacks."""
+        multiple, shortest = math.lcm(*self.chunk_lengths), min(self.chunk_lengths)
         if isinstance(length, int):
-            lacking = -length % multiple if length > shortest else 0
-        else:
-            lacking = ops.where(length > shortest, ops.mod(-length, multiple), 0)
-        return ops.pad(x, [[0, 0], [0, lacking]])
+            return -length % multiple if length > shortest else 0
+        return ops.where(length > shortest, ops.mod(-length, multiple), 0)
 
     def compute_output_spec(self, token_ids, padding_mask):
         whole = keras.KerasTensor((token_ids.shape[0], None), "int32")
