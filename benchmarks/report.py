@@ -35,6 +35,9 @@ def row_lines(row, result, how):
             lines.append(_line(_cells(row, result, contender.name)))
     lines += ["", *(f"- {target_line(result, target)}" for target in row.targets)]
     lines += [f"- Left out: {name}: {why}" for name, why in result.left_out.items()]
+    if result.waiting_share is not None:
+        share = f"{max(result.waiting_share, 0):.1%} of a core"
+        lines.append(f"- While one computed, those that waited used {share} together.")
     packages = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
     return [*lines, f"- {how}; {packages}", ""]
 

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 class PeerError(Exception):
@@ -48,6 +50,14 @@ class Worker:
             self.process.stdin.flush()
         return self._read()
 
+    def processor_seconds(self):
+        """Return the seconds of a core that the program has used; 0 if the system does not say."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def _read(self):
         line = self.process.stdout.readline()
         if not line:
@@ -86,11 +96,14 @@ class Result:
         samples: dict: contender's name → measure's key → a list of numbers for each round.
         left_out: dict: contender's name → why.
         versions: dict: distribution → version.
+        waiting_share: float. The share of a core that those who waited used while one computed, or
+            None if nobody waited.
     """
 
     samples: dict = field(default_factory=dict)
     left_out: dict = field(default_factory=dict)
     versions: dict = field(default_factory=dict)
+    waiting_share: float | None = None
 
     def quantile(self, name, key, share):
         """Return a quantile of all numbers of one contender."""
@@ -139,6 +152,7 @@ def measure(commands, rounds, left_out=None, say=lambda message: None, pause=0.0
     """
     result = Result(left_out=dict(left_out or {}))
     workers = {}
+    turns = waiting = 0.0
 
     def leave_out(name, error):
         result.left_out[name] = str(error)
@@ -159,14 +173,20 @@ def measure(commands, rounds, left_out=None, say=lambda message: None, pause=0.0
             say(f"round {number + 1} of {rounds}")
             for name in list(result.samples):
                 time.sleep(pause)
+                others = [workers[other] for other in result.samples if other != name]
+                used, start = sum(o.processor_seconds() for o in others), time.perf_counter()
                 try:
                     answer = workers[name].run_round()
                 except PeerError as error:
                     leave_out(name, error)
                     continue
+                turns += time.perf_counter() - start
+                waiting += sum(o.processor_seconds() for o in others) - used
                 for key, numbers in answer.items():
                     result.samples[name].setdefault(key, []).append(numbers)
     finally:
         for worker in workers.values():
             worker.stop()
+    if turns and len(result.samples) > 1:
+        result.waiting_share = waiting / turns
     return result

@@ -170,6 +170,35 @@ def latency(model, title, batch, calls):
     )
 
 
+def runtimes():
+    """From strings to labels by what serves an encoder on a processor, at several shapes."""
+    shapes = ("1×24", "2×380", "8×120", "32×16–28")
+    exports = ("frozen", "frozen-int8", "float32.tflite", "int8.tflite")
+    contenders = [Contender(OURS, "keras_lm", "saved")]
+    contenders += [Contender(f"keras_lm, {name}", "keras_lm", name) for name in exports]
+    for name in ("ONNX Runtime", "OpenVINO"):
+        variant = name.lower().replace(" ", "")
+        contenders += [
+            Contender(f"{name}, {kind}", "runtimes", f"{variant} {kind}")
+            for kind in ("float32", "int8", "bfloat16")
+            if (name, kind) != ("ONNX Runtime", "bfloat16")  # it has no such kernels here
+        ]
+    return Row(
+        "runtimes",
+        "Strings to labels, MiniLM, rows × words, ms",
+        tuple(contenders),
+        (
+            *(Measure(shape, key=shape, scale=1000, format=",.1f") for shape in shapes),
+            *(
+                Measure(f"least, {shape}", key=shape, scale=1000, quantile=0.0, format=",.1f")
+                for shape in shapes
+            ),
+        ),
+        needs=("shapes", "exports", "minilm", "scratch"),
+        calls=3,
+    )
+
+
 def generation(batch, length=32, beams=1, contenders=(KERAS_LM, TORCH)):
     """GPT-2 continues prompts, at one batch size, length of prompts and width of search."""
     new_tokens = 64
@@ -302,6 +331,7 @@ def make_rows(megabytes):
         latency("base", "BERT-base", 32, calls=2),
         latency("minilm", "MiniLM", 1, calls=64),
         latency("minilm", "MiniLM", 32, calls=8),
+        runtimes(),
         Row(
             "corpus",
             "300 sentences and 60 reviews to labels, MiniLM, 256 tokens, batches of 32",

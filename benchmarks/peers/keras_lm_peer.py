@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import itertools
+import json
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -246,6 +247,38 @@ def latency(short, minilm, model, batch, calls, variant):
     return timed(answer, calls)
 
 
+def runtimes(shapes, exports, minilm, scratch, calls, variant):
+    """From strings to labels at several shapes, by one of the exports in a folder."""
+    path = Path(exports) / variant
+    texts = json.loads(Path(shapes).read_text(encoding="utf-8"))
+    if path.suffix == ".tflite":
+        from keras_lm.litert import InterpreterPool  # needs no TensorFlow
+
+        pool = InterpreterPool(path, num_threads=num_cores())
+
+        def serve(rows):
+            return pool.run("serving_default", {"text": rows})
+    else:
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+
+        exported = tf.saved_model.load(str(path / "1"))
+
+        def serve(rows):
+            answers = exported.signatures["serving_default"](text=tf.constant(rows))
+            return {name: answers[name].numpy() for name in ("labels", "scores")}
+
+    def answer(rows):
+        def once():
+            answers = serve(rows)
+            return answers["labels"].tolist(), answers["scores"]
+
+        return once
+
+    points = {tuple(shape.split("×")): answer(rows) for shape, rows in texts.items()}
+    return inputs.at_points(points, calls)
+
+
 def corpus(mixed, minilm, batch, length, calls, variant):
     """From strings of mixed lengths to labels."""
     texts = inputs.read_texts(mixed)
@@ -341,6 +374,7 @@ FUNCTIONS = {
     "import": import_,
     "export": export,
     "latency": latency,
+    "runtimes": runtimes,
     "corpus": corpus,
     "generate": generate,
     "elmo": elmo,

@@ -1,6 +1,7 @@
 """A peer without a library: it takes the time it is told, and can misbehave."""
 
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,8 @@ def sleep(seconds, behaviour="", diary=None, variant="", calls=2):
     print("a library says hello")
     if behaviour == "cannot start":
         raise ValueError("no such layer")
+    if behaviour == "spins":
+        threading.Thread(target=lambda: all(True for _ in iter(int, 1)), daemon=True).start()
     rounds = []
 
     def run_round():

@@ -28,6 +28,15 @@ def test_contenders_take_turns(tmp_path):
     assert not result.left_out
 
 
+def test_who_spins_while_another_computes_is_noticed():
+    quiet, spinning = (
+        measure({"a": command(0.2), "b": command(0.2, behaviour=how)}, rounds=2).waiting_share
+        for how in ("", "spins")
+    )
+    assert quiet < 0.03 < spinning  # of one that spins, in half of the turns
+    assert measure({"a": command(0.001)}, rounds=1).waiting_share is None
+
+
 def test_who_fails_is_left_out_and_the_others_go_on():
     commands = {
         "good": command(0.001),
