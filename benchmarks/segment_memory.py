@@ -1,6 +1,6 @@
 """Transformer-XL: what its memory gains and costs, beside networks without one.
 
-    python benchmarks/segment_memory.py quality shared/data/wikitext-2 [--seconds 200]
+    python benchmarks/segment_memory.py quality shared/data/wikitext-2 [--steps 4000]
     python benchmarks/segment_memory.py evaluation
     python benchmarks/segment_memory.py softmax
     python benchmarks/segment_memory.py decoding
@@ -103,8 +103,8 @@ def random_ids(rows, columns):
 # === Measurements, each in a process of its own ===
 
 
-def measure_quality(memory_length, folder, seconds):
-    """Train on the bytes of one file of WikiText-2 for some seconds, and evaluate on another.
+def measure_quality(memory_length, folder, steps):
+    """Train on the bytes of one file of WikiText-2 for some steps, and evaluate on another.
 
     The files are valid.txt, to learn from, and test.txt. Windows are 32 bytes, 16 at a time.
     """
@@ -128,22 +128,16 @@ def measure_quality(memory_length, folder, seconds):
         256, 3, 4, 128, 512, memory_length=memory_length, dropout=0.0
     )
     task = tasks.CausalLM(backbone, tokenizer=tokenizer)
-    task.compile(optimizer=AdamW(1e-3), metrics=[BitsPerToken()])
-    steps = []
-
-    class Clock(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            steps.append(time.process_time())
-            done = min((steps[-1] - steps[0]) / seconds, 1.0)
-            # A cosine, by the time that has passed.
-            task.optimizer.learning_rate = 1e-3 * 0.5 * (1 + np.cos(np.pi * done))
-            task.stop_training = done == 1.0
-
-    while not steps or steps[-1] - steps[0] < seconds:
-        fit_streams(task, windows[0], batch_size=16, callbacks=[Clock()], verbose=0)
+    warmup = steps // 10
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, steps - warmup, warmup_target=1e-3, warmup_steps=warmup
+    )
+    task.compile(optimizer=AdamW(rate), metrics=[BitsPerToken()])
+    start = time.process_time()
+    fit_streams(task, windows[0], batch_size=16, steps=steps, verbose=0)
+    passed = time.process_time() - start
     found = evaluate_streams(task, windows[1].take(16 * 500), batch_size=16, verbose=0)
-    passed = steps[-1] - steps[0]
-    return {"bits": found["bits_per_token"], "steps": len(steps), "seconds": passed}
+    return {"bits": found["bits_per_token"], "steps": steps, "seconds": passed}
 
 
 def measure_evaluation(length):
@@ -295,13 +289,17 @@ def measure(name, arguments):
 
 @main.command()
 @click.argument("folder")
-@click.option("--seconds", type=int, default=150, show_default=True)
-def quality(folder, seconds):
-    """Perplexity of bytes with a memory and without, after equal seconds of training."""
+@click.option("--steps", type=int, default=4000, show_default=True)
+def quality(folder, steps):
+    """Perplexity of bytes with a memory and without, after equal steps and after equal seconds."""
     click.echo("| memory | steps | seconds | bits a byte | perplexity |")
     click.echo("| --- | ---: | ---: | ---: | ---: |")
-    for memory_length in (WINDOW, 0):
-        found = measured("measure_quality", memory_length, folder, seconds)
+    passed = []
+    for memory_length in (WINDOW, 0, 0):
+        if len(passed) == 2:  # as long as with the memory
+            steps = round(steps * passed[0] / passed[1])
+        found = measured("measure_quality", memory_length, folder, steps)
+        passed.append(found["seconds"])
         click.echo(
             f"| {memory_length or 'none'} | {found['steps']:,} | {found['seconds']:.0f} | "
             f"{found['bits']:.3f} | {2 ** found['bits']:.2f} |"

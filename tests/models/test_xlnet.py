@@ -9,9 +9,11 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import tasks
+from keras_lm.converters import open_checkpoint
 from keras_lm.layers.tensorflow import attention_ops
 from keras_lm.models import Backbone, XLNetBackbone
 from keras_lm.objectives import PermutationLanguageModel
+from keras_lm.tokenizers import SentencePieceTokenizer
 from keras_lm.training import evaluate_streams, fit_streams
 
 TINY = {
@@ -128,6 +130,33 @@ def test_the_authors_code(goldens, assert_equal):
     assert_same(outputs["sequence_output"], "two_stream_output")
     # Of the row without padding, which the reference takes in.
     assert_equal(outputs["memory"]["states"][0], arrays["out.new_mems"][:, :, 0])
+
+
+@pytest.mark.eager
+def test_a_folder_as_its_authors_publish_it(goldens, tmp_path, write_tf1):
+    """spiece.model, xlnet_config.json and a checkpoint of TensorFlow 1: strings in."""
+    source, folder = goldens("tf1-xlnet"), tmp_path / "xlnet_cased_L-3_H-40_A-4"
+    vocabulary = goldens("tokenizers") / "sentencepiece-xlnet" / "spiece.model"
+    folder.mkdir()
+    shutil.copy(vocabulary, folder)
+    tokenizer = SentencePieceTokenizer.from_files(folder)
+    config = json.loads((source / "xlnet_config.json").read_text())
+    number = tokenizer.vocabulary_size
+    (folder / "xlnet_config.json").write_text(json.dumps(config | {"n_token": number}))
+    stored = open_checkpoint(source).tensors
+    tensors = {name: stored[name] for name in stored}
+    for name, array in tensors.items():
+        if array.shape[:1] == (config["n_token"],):
+            tensors[name] = np.resize(array, (number, *array.shape[1:])).astype("float32")
+    write_tf1(folder, tensors, "xlnet_model.ckpt")
+    texts = ["a film <mask>", "good"]
+    task = tasks.MaskedLM.from_preset(folder)
+    packed = task.preprocess(texts)
+    ids = tokenizer(["a film"]).to_list()[0]
+    assert packed["token_ids"].numpy()[0, : len(ids)].tolist() == ids
+    assert task.backbone.config["activation"] == "gelu_tanh"
+    rows = task(packed)
+    assert rows.shape == (2, packed["token_ids"].shape[1], number)
 
 
 def test_preset(goldens, tmp_path):

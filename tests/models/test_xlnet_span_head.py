@@ -172,6 +172,40 @@ def test_answers_are_those_of_a_plain_loop():
                                    spans or np.empty((0, 3)), rtol=1e-4)  # fmt: skip
 
 
+# === transformers' outputs ===
+
+
+def packed_of(arrays):
+    names = {"token_ids": "ids", "padding_mask": "mask", "segment_ids": "seg"}
+    return {ours: arrays[theirs].astype("int32") for ours, theirs in names.items()}
+
+
+def test_a_published_folder_with_its_beam(goldens, assert_equal):
+    """Padding on either side; of each of three starts the two likeliest ends."""
+    task, arrays = load(goldens("xlnet-qa")), np.load(goldens("xlnet-qa") / "expected.npz")
+    assert type(task) is QuestionAnswerer
+    found = {name: np.asarray(value) for name, value in task(packed_of(arrays)).items()}
+    starts, ends = softmax(found["start_logits"], axis=1), softmax(found["end_logits"], axis=2)
+    np.testing.assert_array_equal(found["starts"], arrays["out.start_top_index"])
+    likely = np.take_along_axis(starts, found["starts"], axis=1)
+    assert_equal(likely, arrays["out.start_top_log_probs"])  # which are no logarithms
+    places = np.argsort(-ends, axis=2)[:, :, :2]
+    likely = np.take_along_axis(ends, places, axis=2)
+    for part, name in ((places, "index"), (likely, "log_probs")):  # theirs: all first ends, …
+        np.testing.assert_allclose(
+            part.swapaxes(1, 2).reshape(6, 6), arrays[f"out.end_top_{name}"], atol=1e-5
+        )
+    assert_equal(found["null_logits"], arrays["out.cls_logits"])
+
+
+def test_a_published_folder_of_choices(goldens, assert_equal):
+    task, arrays = load(goldens("xlnet-choice")), np.load(goldens("xlnet-choice") / "expected.npz")
+    assert type(task) is MultipleChoice
+    ends_with_cls = arrays["mask"][:, :, -1] > 0
+    found = np.asarray(task(packed_of(arrays)))
+    assert_equal(found[ends_with_cls], arrays["out.logits"][ends_with_cls])
+
+
 # === A task ===
 
 
