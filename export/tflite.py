@@ -46,7 +46,7 @@ def export_tflite(task, path, weights, freeze, verify):
     signature `next_token` is that of a SavedModel, except that the cache must have free slots for
     the new tokens, since it does not grow. `tokenize`, if the tokenizer has `tokenize_lite`, takes
     `prompt`, a string tensor [None], and returns `token_ids` and `padding_mask` (B, S); an empty
-    prompt has no tokens there.
+    prompt has no tokens there, unless all prompts begin with the bos token.
 
     Rows are padded as by the task. If a model does not convert with a variable length, every row
     has `sequence_length` columns, which is slower for short texts.

@@ -57,7 +57,7 @@ def _going_on(options, words):
         generator = load_task(generator, tasks.MaskedLM, **given)
         arguments["objectives"] = [replaced_by(generator, options)]
         arguments["embeddings_of"] = generator.backbone
-    if options["streams"]:
+    if options["streams"] and backbone_class.STREAM_LENGTHS:
         options["sequence_length"] = options["sequence_length"] or 512
         given["sequence_length"] = options["sequence_length"]
         given |= _stream_lengths(backbone_class, given["sequence_length"])

@@ -477,7 +477,7 @@ class CausalLM(PretrainingTask):
         template = None if tokenizer is None else self.backbone.template_for(tokenizer)
         if not bos or (tokenizer.template is None and not template.special_tokens):
             return bool(bos)  # nothing else is said
-        return [template.ids("single", tokenizer)[0][0]] == bos
+        return not template.pieces("single")[0][0].startswith("$")
 
     def _ids_of(self, role):
         return tf.constant(self.end_ids(role), tf.int32)

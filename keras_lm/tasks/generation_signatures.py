@@ -208,9 +208,19 @@ class GenerationSignatures(TextSignatures):
 
         functions = {"next_token": trace(next_token, {**PACKED, **self.state_specs()})}
         if hasattr(self.task.tokenizer, "tokenize_lite"):
-            lite = self.task.tokenizer.tokenize_lite
-            functions["tokenize"] = trace(lambda prompt: _padded(lite(prompt)), PROMPT)
+            functions["tokenize"] = trace(self._lite_tokens, PROMPT)
         yield functions
+
+    def _lite_tokens(self, prompt):
+        tokens = _padded(self.task.tokenizer.tokenize_lite(prompt))
+        if not self.task.begins_prompts:
+            return tokens
+        (bos,) = self.task.end_ids("bos")
+        first = {"token_ids": bos, "padding_mask": 1}  # rows are padded on the right
+        return {
+            name: tf.pad(values, [[0, 0], [1, 0]], constant_values=first[name])
+            for name, values in tokens.items()
+        }
 
     def lite_requests(self):
         tokens = {name: np.ones([2, 3], "int32") for name in PACKED}

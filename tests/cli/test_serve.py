@@ -168,7 +168,7 @@ def test_a_failure_of_tf_serving_is_the_commands_own(serve, model):
 
 def test_mistakes_end_early_and_in_one_line(model, tmp_path):
     for arguments, words in {
-        (): "Missing argument 'DIR...'",
+        (): "Missing argument 'PATH...'",
         (tmp_path / "nowhere",): "There is no folder",
         (tmp_path,): "has no version of a model",
         (model / "1",): "is one version of a model",

@@ -66,7 +66,7 @@ STATES = {
 def task(request):
     """A task whose words differ as much as those of a trained one; no bias prefers any."""
     task = request.param()
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(6)
     for weight in task.trainable_weights:
         if len(weight.shape) > 1:
             weight.assign(2 * random.normal(size=weight.shape))
@@ -132,7 +132,7 @@ def test_streams_what_the_task_does(model, task):
 def test_client_drives_decoding(model, task, request):
     first = model.run("tokenize", rows(*PROMPTS))
     pieces = first.pop("tokens")
-    assert pieces[1].tolist() == [b"a", b"dog", b"saw", b"the"]
+    assert pieces[1].tolist() == [b"<S>", b"a", b"dog", b"saw", b"the"]
     step = lambda **inputs: model.run("next_token", inputs)  # noqa: E731
     ids, _, state = greedily(step, first, 6)
     assert until_end(task, ids) == task.generate(PROMPTS, **NEW)

@@ -209,7 +209,3 @@ def test_what_does_not_go():
         classifier().compile(micro_batch_size=0)
     with pytest.raises(ValueError, match="micro_batch_size=2, jit_compile=True"):
         classifier().compile(micro_batch_size=2, jit_compile=True)
-    task = CausalLM(AWDLSTMBackbone(V, num_layers=1, hidden_dim=8, embedding_dim=8))
-    task.compile(micro_batch_size=2)
-    with pytest.raises(ValueError, match="a state is carried"), task.carrying(None):
-        pass
