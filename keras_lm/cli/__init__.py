@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ s
 
 import click
 
+from keras_lm.standard_error import QuietImport
 from keras_lm.version import __version__
 
 # As `--help` lists them: the name of a command → its module here.
@@ -117,3 +118,5 @@ def main():
       task.fit(texts, labels)
       task.export("exported/film-critic")
     """
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, QuietImport("tensorflow"))

@@ -238,6 +238,7 @@ def same_strings(words):
 
 @pytest.fixture(scope="module")
 def resolver():
+    keras.utils.set_random_seed(0)  # from one in three, all clusters stay empty at this rate
     names = [word for names in PEOPLE.values() for name in names for word in name.split()]
     words = dict.fromkeys(
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PEOPLE, ".", *names, *VERBS]
@@ -251,7 +252,7 @@ def resolver():
     )
     task.compile(optimizer=AdamW(3e-3))
     x, y = map(list, documents(200, seed=0))
-    task.fit(x, y, batch_size=8, epochs=10, verbose=0)
+    task.fit(x, y, batch_size=8, epochs=20, verbose=0)
     return task
 
 
