@@ -1,5 +1,6 @@
 """What mkdocs reads beside this folder: pages, pictures, notebooks that stand elsewhere."""
 
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,9 @@ PAGES = {
 }
 # The tree as it is imported: `export/` is keras_lm.export. mkdocs.yml names it.
 IMPORTED = REPOSITORY / "build" / "imported"
+# What stands in these stays as it is: links, headings, blocks of code.
+LEFT_ALONE = re.compile(r"(<(a|h\d|pre|autoref)\b.*?</\2>)", re.S)
+CODE = re.compile(r"<code>(?:keras_lm\.)?(?:(\w+)\.)?(\w+)((?:\.\w+|\(.*?\))*)</code>")
 
 
 def on_startup(command, dirty):
@@ -43,3 +47,39 @@ def on_files(files, config):
     for path, name in names.items():
         files.append(File.generated(config, str(name), abs_src_path=str(path)))
     return files
+
+
+def on_page_content(html, page, config, files):
+    """Link names of the library in any page to the reference."""
+    html = html.replace("<code>build/imported/", "<code>")
+    documented = _documented(config)
+
+    def link(found):
+        module, name, rest = found.groups()
+        modules = documented.get(name, ())
+        if module:
+            modules = [other for other in modules if other == module]
+        elif name.islower() and "_" not in name:  # `export` may mean much
+            return found[0]
+        if len(modules) != 1:
+            return found[0]
+        target = f"keras_lm.{modules[0]}.{name}"
+        linked = f"<autoref optional identifier={target!r}>{found[0][6:-7]}</autoref>"
+        return f"<code>{linked}</code>"
+
+    parts = LEFT_ALONE.split(html)  # text, what is left alone, its tag, text, …
+    parts[::3] = [CODE.sub(link, text) for text in parts[::3]]
+    del parts[2::3]
+    return "".join(parts)
+
+
+def _documented(config):
+    """Return a dict from public names to the modules that have a page and export them."""
+    found = {}
+    for page in Path(config["docs_dir"]).glob("api/*.md"):
+        source = (IMPORTED / "keras_lm" / page.stem / "__init__.py").read_text(encoding="utf-8")
+        for statement in ast.parse(source).body:
+            if isinstance(statement, ast.Assign) and statement.targets[0].id == "__all__":
+                for name in ast.literal_eval(statement.value):
+                    found.setdefault(name, []).append(page.stem)
+    return found

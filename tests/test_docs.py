@@ -95,5 +95,12 @@ def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    page = (tmp_path / "site" / "api" / "export" / "index.html").read_text(encoding="utf-8")
-    assert "keras_lm.export" in page
+    reference = tmp_path / "site" / "api"
+    assert "keras_lm.export" in (reference / "export" / "index.html").read_text(encoding="utf-8")
+    page = (reference / "metrics" / "index.html").read_text(encoding="utf-8")
+    signature = re.search(r'id="keras_lm.metrics.MatthewsCorrelation".*?</pre>', page, re.S)[0]
+    assert "num_classes" in re.sub("<[^>]+>", "", signature)
+    page = (reference / "tasks" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'href="\.\./models/#keras_lm\.models\.ElmoBackbone"', page)
+    assert "<autoref" not in page
+    assert "build/imported" not in page
