@@ -19,7 +19,7 @@ PAGES = {
 IMPORTED = REPOSITORY / "build" / "imported"
 # What stands in these stays as it is: links, headings, blocks of code.
 LEFT_ALONE = re.compile(r"(<(a|h\d|pre|autoref)\b.*?</\2>)", re.S)
-CODE = re.compile(r"<code>(?:keras_lm\.)?(?:(\w+)\.)?(\w+)((?:\.\w+|\(.*?\))*)</code>")
+CODE = re.compile(r"<code>(?:keras_lm\.)?(?:(\w+)\.)?(\w+)(?:\.\w+|\(.*?\))*</code>")
 
 
 def on_startup(command, dirty):
@@ -55,7 +55,7 @@ def on_page_content(html, page, config, files):
     documented = _documented(config)
 
     def link(found):
-        module, name, rest = found.groups()
+        module, name = found.groups()
         modules = documented.get(name, ())
         if module:
             modules = [other for other in modules if other == module]
