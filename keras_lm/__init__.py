@@ -19,6 +19,7 @@ from keras_lm.version import __version__
 
 __all__ = [
     "__version__",
+    "analysis",
     "converters",
     "data",
     "export",

@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 SECTION = re.compile(r"^Example:\n((?:\n| .*\n)+)", re.M)
-RUN = ("models", "layers", "packers", "knowledge")
+RUN = ("analysis", "models", "layers", "packers", "knowledge")
 
 # What an example needs and nobody has lying about.
 SKIPPED = {
@@ -32,8 +32,15 @@ teacher = BertBackbone(
 )
 """
 
+_READER = """
+sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+task = keras_lm.tasks.FeatureExtractor(BertBackbone(9, **sizes), tokenizer=tokenizer)
+"""
+
 # What an example takes for granted, beside the names in scope.
 GIVEN = {
+    "analysis.word_readings.vectors_of_word": _READER,
+    "analysis.word_readings.word_vectors": _READER,
     "models.backbone.Backbone.with_layers": _TEACHER,
     "models.distilbert.DistilBertBackbone.from_teacher": _TEACHER,
     "models.causal.CausalBackbone": """

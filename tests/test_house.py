@@ -29,7 +29,7 @@ generation
 export
 tasks
 prompting
-evaluation inspection
+evaluation inspection analysis
 serving
 cli pipelines
 """

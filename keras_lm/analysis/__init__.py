@@ -1,0 +1,42 @@
+"""Looking inside a model: what its vectors hold, and what it is made of.
+
+Functions take a task, or a backbone with its tokenizer, and strings; they return arrays and small
+dataclasses. Pictures of these need matplotlib (the extra `plot`), what learns scikit-learn (the
+extra `sklearn`). How much context a language model uses is measured by
+`keras_lm.metrics.relative_effective_context_length`.
+"""
+
+from keras_lm.analysis.dot_products import dot_product_variance
+from keras_lm.analysis.drawings import Picture
+from keras_lm.analysis.position_maps import OffsetMap, offset_map
+from keras_lm.analysis.projections import draw_points, principal_components, tsne, write_projector
+from keras_lm.analysis.similarity import (
+    cosine_similarity,
+    nearest_neighbors,
+    rotation,
+    spearman,
+    word_similarity,
+)
+from keras_lm.analysis.vocabulary_contents import VocabularyContents, vocabulary_contents
+from keras_lm.analysis.word_readings import WordVectors, vectors_of_word, word_vectors
+
+__all__ = [
+    "OffsetMap",
+    "Picture",
+    "VocabularyContents",
+    "WordVectors",
+    "cosine_similarity",
+    "dot_product_variance",
+    "draw_points",
+    "nearest_neighbors",
+    "offset_map",
+    "principal_components",
+    "rotation",
+    "spearman",
+    "tsne",
+    "vectors_of_word",
+    "vocabulary_contents",
+    "word_similarity",
+    "word_vectors",
+    "write_projector",
+]
