@@ -61,6 +61,8 @@ CASES = {
     "roberta": ("Roberta", "bytebpe-roberta", {}, ENCODER_TASKS),
     "roberta-pooler": ("Roberta", "bytebpe-roberta", {"use_pooler": True}, ENCODER_TASKS),
     "roberta-no-segments": ("Roberta", "bytebpe-roberta", {"num_segments": 0}, FEW),
+    "mpnet": ("MPNet", "mpnet", {}, ENCODER_TASKS | FEATURES),
+    "mpnet-no-pooler": ("MPNet", "mpnet", {"use_pooler": False}, FEW),
     "electra": ("Electra", "wordpiece-uncased", {"embedding_dim": 16}, ENCODER_TASKS),
     "electra-generator": ("ElectraGenerator", "wordpiece-uncased", {}, FEW),
     "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS),
@@ -156,6 +158,12 @@ def _tokenizer(keras_lm, tokenizers, kind):
         special = ["</s>", "<unk>"]
         entries = [*special, *(p for p in pieces if p not in (*special, "<pad>")), "<pad>"]
         return keras_lm.tokenizers.MarianTokenizer(model, model, entries)
+    if kind == "mpnet":  # BERT's vocabulary with entries of its own around it
+        entries = _tokenizer(keras_lm, tokenizers, "wordpiece-uncased").vocabulary
+        special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>"}
+        return keras_lm.tokenizers.WordPieceTokenizer(
+            [*special.values(), "<mask>", *entries], True, **special, mask_token="<mask>"
+        )
     if kind is None or not (tokenizers / kind).is_dir():
         return None
     return keras_lm.tokenizers.Tokenizer.from_preset(tokenizers / kind)

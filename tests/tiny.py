@@ -30,8 +30,23 @@ SPECIAL_WORDS = ["<unk>", "<pad>", "xxbos", "xxfld"]
 
 # === Tokenizers ===
 
+
+def mpnet_tokenizer():
+    """BERT's entries between MPNet's own, as in its vocab.txt."""
+    entries = TOKENIZERS["wordpiece"]().vocabulary
+    return WordPieceTokenizer(
+        ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"],
+        lowercase=True,
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        mask_token="<mask>",
+    )
+
+
 TOKENIZERS = {
     "wordpiece": lambda: WordPieceTokenizer.from_files(GOLDENS / "tokenizers/wordpiece-uncased"),
+    "wordpiece-mpnet": lambda: mpnet_tokenizer(),
     "bytebpe-gpt2": lambda: BytePairTokenizer.from_files(GOLDENS / "tokenizers/bytebpe-gpt2"),
     "bytebpe-roberta": lambda: BytePairTokenizer.from_files(GOLDENS / "tokenizers/bytebpe-roberta"),
     "bpe-gpt1": lambda: GPTTokenizer.from_files(GOLDENS / "tokenizers/bpe-gpt1"),
@@ -70,6 +85,7 @@ def cove(vocabulary_size):
 MODELS = {
     "BertBackbone": ("wordpiece", lambda n: models.BertBackbone(n, **TRANSFORMER)),
     "RobertaBackbone": ("bytebpe-roberta", lambda n: models.RobertaBackbone(n, **TRANSFORMER)),
+    "MPNetBackbone": ("wordpiece-mpnet", lambda n: models.MPNetBackbone(n, **TRANSFORMER)),
     "DistilBertBackbone": ("wordpiece", lambda n: models.DistilBertBackbone(n, **TRANSFORMER)),
     "AlbertBackbone": (
         "sentencepiece-albert",

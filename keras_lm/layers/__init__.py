@@ -33,6 +33,7 @@ from keras_lm.layers.heads import (
     SpanHead,
 )
 from keras_lm.layers.masks import CausalBias, PaddingBias
+from keras_lm.layers.positions import CountedPositionEmbedding, RelativePositionBias
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.span_chart import SpanScorer
@@ -57,6 +58,7 @@ __all__ = [
     "CausalSelfAttention",
     "CharacterCNN",
     "CoreferenceHead",
+    "CountedPositionEmbedding",
     "CrossAttention",
     "DecoderPostNormBlock",
     "DecoderPreNormBlock",
@@ -74,6 +76,7 @@ __all__ = [
     "PositionEmbedding",
     "PostNormBlock",
     "PreNormBlock",
+    "RelativePositionBias",
     "ScalarMix",
     "SelfAttention",
     "SinusoidalPositionEmbedding",

@@ -19,6 +19,7 @@ from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.kagnet import KagNet, join_graphs
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
+from keras_lm.models.mpnet import MPNetBackbone
 from keras_lm.models.pair_cbow import PairCBOWBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.reformer import ReformerBackbone
@@ -56,6 +57,7 @@ __all__ = [
     "GPTNeoBackbone",
     "KagNet",
     "LSTMBackbone",
+    "MPNetBackbone",
     "MarianBackbone",
     "MarianEncoderBackbone",
     "PairCBOWBackbone",

@@ -12,7 +12,6 @@ import re
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_lm.converters.config_table import By, ConfigTable, has_pooler
 from keras_lm.converters.converter import (
@@ -34,6 +33,7 @@ from keras_lm.converters.names import (
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
+    CountedPositionEmbedding,
     Dense,
     EachTokenClassifier,
     FirstTokenClassifier,
@@ -52,39 +52,6 @@ from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CountedPositionEmbedding(keras.layers.Layer):
-    """Learned positions that count real tokens, as in fairseq's `LearnedPositionalEmbedding`."""
-
-    def __init__(self, max_sequence_length, hidden_dim, first_position=2, **kwargs):
-        super().__init__(**kwargs)
-        self.max_sequence_length = max_sequence_length
-        self.hidden_dim = hidden_dim
-        self.first_position = first_position
-
-    def build(self, input_shape):
-        self.embeddings = self.add_weight(
-            name="embeddings",
-            shape=(self.first_position + self.max_sequence_length, self.hidden_dim),
-            initializer=truncated_normal(),
-        )
-
-    def call(self, padding_mask):
-        count = ops.cumsum(padding_mask, axis=1) * padding_mask  # (B, S), 0 at padding
-        positions = count + (self.first_position - 1)
-        return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
-
-    def compute_output_spec(self, padding_mask):
-        return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
-
-    def get_config(self):
-        return super().get_config() | {
-            "max_sequence_length": self.max_sequence_length,
-            "hidden_dim": self.hidden_dim,
-            "first_position": self.first_position,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -23,13 +23,12 @@ from keras_lm.converters.names import (
     NameTable,
     transpose_kernels,
 )
-from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
+from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
 from keras_lm.layers.visible import as_tensor
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.t5_layers import (
-    RelativePositionBias,
     RMSNorm,
     T5DecoderBlock,
     T5EncoderBlock,

@@ -18,6 +18,7 @@ CLASSES = {
     "BertTokenizer": ("WordPieceTokenizer", _BERT),
     "DistilBertTokenizer": ("WordPieceTokenizer", _BERT),
     "ElectraTokenizer": ("WordPieceTokenizer", _BERT),
+    "MPNetTokenizer": ("WordPieceTokenizer", _ROBERTA),
     "GPT2Tokenizer": ("BytePairTokenizer", NOTHING),
     "RobertaTokenizer": ("BytePairTokenizer", _ROBERTA),
     "BartTokenizer": ("BytePairTokenizer", _ROBERTA),

@@ -6,9 +6,13 @@ import re
 from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.published_files import TokenizerFolder
 
-# The roles of special tokens, and the entries that play them in BERT's vocabularies.
-DEFAULTS = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"}
-ROLES = tuple(DEFAULTS)
+# The roles of special tokens, and the entries that play them in published vocabularies: the first
+# row whose entries are all there. (MPNet's vocabulary is BERT's with entries of its own.)
+DEFAULTS = (
+    {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unknown": "[UNK]"},
+    {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"},
+)
+ROLES = tuple(DEFAULTS[0])
 WHO = "WordPieceTokenizer"
 
 # What the pieces of other kinds of tokenizers have, at least a tenth of them.
@@ -46,12 +50,13 @@ def read_folder(folder):
             "no tokenizer.json with a vocabulary; copy the checkpoint's vocab.txt there."
         )
     settings = {
+        **_usual_tokens(vocabulary),
         **_hugging_face_json(files),
         **_keras_hub_json(files),
         **_hugging_face_config(files),
     }
     settings |= files.special_tokens(ROLES)
-    special = {settings.get(f"{role}_token", DEFAULTS[role]) for role in ROLES}
+    special = {settings[f"{role}_token"] for role in ROLES}
     files.add_tokens(vocabulary, path)
     settings |= files.more_tokens(special)
     special.update(settings["additional_special_tokens"])
@@ -77,6 +82,12 @@ def _check_look(vocabulary, path):
                 f"entries have {sign!r}, like those of {kind}, which splits text by other rules. "
                 "Put that tokenizer's own files there, or pass tokenizer=None for packed dicts."
             )
+
+
+def _usual_tokens(vocabulary):
+    known = set(vocabulary)
+    usual = next((row for row in DEFAULTS if known.issuperset(row.values())), DEFAULTS[-1])
+    return {f"{role}_token": token for role, token in usual.items()}
 
 
 def _looks_cased(vocabulary, special):

@@ -1,10 +1,19 @@
 """Positions under padding on either side, the padding bias, and the scalar mix."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
 
-from keras_lm.layers import PaddingBias, PositionEmbedding, ScalarMix, SelfAttention
+from keras_lm.layers import (
+    CountedPositionEmbedding,
+    PaddingBias,
+    PositionEmbedding,
+    RelativePositionBias,
+    ScalarMix,
+    SelfAttention,
+)
 
 
 def random(*shape, seed=0):
@@ -25,6 +34,37 @@ def test_positions_count_from_the_first_real_token(mask, expected):
     layer = PositionEmbedding(max_sequence_length=6, hidden_dim=3)
     vectors = layer(np.array([mask], "int32"))
     np.testing.assert_array_equal(vectors[0], layer.embeddings.numpy()[expected])
+
+
+def test_positions_count_real_tokens():
+    layer = CountedPositionEmbedding(max_sequence_length=3, hidden_dim=2)
+    mask = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 0]], "int32")
+    rows = np.array([[2, 3, 4], [1, 2, 3], [2, 1, 3], [1, 1, 1]])
+    np.testing.assert_array_equal(layer(mask), layer.embeddings.numpy()[rows])
+    assert layer.embeddings.shape == (5, 2)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("number", "longest"), [(32, 128), (8, 12)])
+def test_buckets_are_those_of_the_formula(bidirectional, number, longest):
+    layer = RelativePositionBias(number, 1, longest, bidirectional)
+    layer.build((None, None))
+    layer.embeddings.assign(np.arange(number)[:, None])
+    found = np.asarray(layer(np.ones((1, 300), "int32")))[0, 0]
+
+    def bucket(ahead):
+        half = number // 2 if bidirectional else number
+        distance = abs(ahead) if bidirectional else max(-ahead, 0)
+        more = half if bidirectional and ahead > 0 else 0
+        exact = half // 2
+        if distance < exact:
+            return more + distance
+        share = math.log(distance / exact) / math.log(longest / exact)
+        # Rounded: at the border of two buckets, the reference computes in float32.
+        return more + min(exact + math.floor(round(share * (half - exact), 5)), half - 1)
+
+    for query, column in [(0, 0), (5, 5), (9, 2), (2, 9), (299, 0), (0, 299), (100, 90), (150, 23)]:
+        assert found[query, column] == bucket(column - query), (query, column)
 
 
 def test_position_config_round_trip():

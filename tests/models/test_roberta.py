@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
 from keras_lm.models import Backbone, RobertaBackbone
-from keras_lm.models.roberta import CountedPositionEmbedding
 from keras_lm.tokenizers import BytePairTokenizer, SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import Model
 
@@ -26,14 +25,6 @@ TINY = {
     "intermediate_dim": 8,
     "max_sequence_length": 8,
 }
-
-
-def test_positions_count_real_tokens():
-    layer = CountedPositionEmbedding(max_sequence_length=3, hidden_dim=2)
-    mask = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 0]], "int32")
-    rows = np.array([[2, 3, 4], [1, 2, 3], [2, 1, 3], [1, 1, 1]])
-    np.testing.assert_array_equal(layer(mask), layer.embeddings.numpy()[rows])
-    assert layer.embeddings.shape == (5, 2)
 
 
 def test_a_classifier_has_a_dense_layer_of_its_own():

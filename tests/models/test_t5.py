@@ -1,7 +1,6 @@
 """T5 and T5 1.1 against Hugging Face's outputs, and what their checkpoints look like."""
 
 import json
-import math
 import re
 import shutil
 import warnings
@@ -13,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 
 from keras_lm.models import Backbone, T5Backbone, T5EncoderBackbone
 from keras_lm.models.sizes import estimate
-from keras_lm.models.t5_layers import RelativePositionBias
 from keras_lm.tasks import Seq2SeqLM, TextClassifier
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
 
@@ -247,29 +245,6 @@ def test_a_damaged_keras_hub_preset(changed, goldens, tmp_path):
     (tmp_path / "t5/config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"no_such|lacks the weights"):
         Backbone.from_preset(tmp_path / "t5")
-
-
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("number", "longest"), [(32, 128), (8, 12)])
-def test_buckets_are_those_of_the_formula(bidirectional, number, longest):
-    layer = RelativePositionBias(number, 1, longest, bidirectional)
-    layer.build((None, None))
-    layer.embeddings.assign(np.arange(number)[:, None])
-    found = np.asarray(layer(np.ones((1, 300), "int32")))[0, 0]
-
-    def bucket(ahead):
-        half = number // 2 if bidirectional else number
-        distance = abs(ahead) if bidirectional else max(-ahead, 0)
-        more = half if bidirectional and ahead > 0 else 0
-        exact = half // 2
-        if distance < exact:
-            return more + distance
-        share = math.log(distance / exact) / math.log(longest / exact)
-        # Rounded: at the border of two buckets, the reference computes in float32.
-        return more + min(exact + math.floor(round(share * (half - exact), 5)), half - 1)
-
-    for query, column in [(0, 0), (5, 5), (9, 2), (2, 9), (299, 0), (0, 299), (100, 90), (150, 23)]:
-        assert found[query, column] == bucket(column - query), (query, column)
 
 
 def test_names_of_older_checkpoints(goldens, tmp_path):

@@ -1,0 +1,263 @@
+"""MPNet: a BERT that also reads how far tokens are apart, under many sentence encoders.
+
+Differs from BERT: scores have a learned bias by the distance of two tokens, in T5's buckets, one
+table for all blocks; positions, special tokens and heads are RoBERTa's, so there are no segments;
+the vocabulary is BERT's.
+
+It was pretrained by masking and permuting at once, with a second stream as in XLNet, to which no
+published checkpoint has a part of its own. That objective is not here: `MaskedLM` and `Pretrainer`
+continue by masking.
+
+Shapes: B batch, S sequence, D hidden, N heads.
+"""
+
+import functools
+
+import keras
+
+from keras_lm.converters.config_table import By, ConfigTable, has_pooler
+from keras_lm.converters.converter import PLAIN_ENCODER, Converter, architectures, signs
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
+from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.layers import (
+    AttentionContext,
+    CountedPositionEmbedding,
+    Dense,
+    EachTokenClassifier,
+    FirstTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PostNormBlock,
+    RelativePositionBias,
+    SpanHead,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.bert import ENCODER_RULES, WITHOUT_POOLER
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
+from keras_lm.packers import Template
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+# Of the bias: what the authors' code computes with, whatever a configuration states.
+NUM_BUCKETS, MAX_DISTANCE = 32, 128
+# The table's row of the first token's position; padding has the row before, which is its id.
+FIRST_POSITION = 2
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MPNetBackbone(Backbone):
+    """The encoder of MPNet. It is called like `BertBackbone`, without segments.
+
+    Args:
+        max_sequence_length: int. The longest text; the table of positions has two more rows.
+        use_pooler: bool. False for a checkpoint that has no weights for `pooled_output`.
+        Other arguments: as `BertBackbone`.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.MPNetBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[0, 7, 2]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: Song et al. 2020, https://arxiv.org/abs/2004.09297, section 2, and its code,
+    https://github.com/microsoft/MPNet.
+    """
+
+    TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
+    HEADS = {
+        "classification": Head(FirstTokenClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        ),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+        # With this activation, whatever the blocks have.
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation="gelu",
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+    }
+    PRETRAINING_HEADS = {"token_logits": "token"}
+    tokenizer_class = WordPieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        layer_norm_epsilon=1e-5,
+        use_pooler=True,
+        dtype=None,
+        name="mpnet_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = CountedPositionEmbedding(
+            max_sequence_length, hidden_dim, FIRST_POSITION, dtype=dtype, name="position_embedding"
+        )
+        self.embedding_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        self.relative_positions = RelativePositionBias(
+            NUM_BUCKETS,
+            num_heads,
+            MAX_DISTANCE,
+            stddev=0.02,
+            dtype=dtype,
+            name="relative_positions",
+        )
+        self.blocks = [
+            PostNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.pooler = None
+        if use_pooler:
+            self.pooler = Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="pooler",
+            )
+        self.finish()
+
+    def forward(self, token_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        x = self.embedding_norm(x)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        # (1, N, S, S) + (B, 1, 1, S)
+        bias = self.relative_positions(padding_mask) + self.attention_bias(padding_mask)
+        context = AttentionContext(bias=bias)
+        for block in self.blocks:
+            x, _ = block(x, context, training=training)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_contexts": [context] * len(self.blocks),
+        }
+
+
+MPNetBackbone.SIZES = {
+    "mpnet_base_en_uncased": transformer_size(30527, 12, 768),
+}
+MPNetBackbone.PUBLISHED = {
+    "mpnet_base_en_uncased": "hf://microsoft/mpnet-base",
+}
+
+# === Checkpoints ===
+
+_BLOCK = "encoder.layer.{i}"
+NAMES = NameTable(
+    {
+        "token_embedding": "embeddings.word_embeddings",
+        "position_embedding": "embeddings.position_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        "relative_positions": "encoder.relative_attention_bias",
+        "block_{i}/attention/query_key_value": tuple(
+            f"{_BLOCK}.attention.attn.{part}" for part in "qkv"
+        ),
+        "block_{i}/attention/output": f"{_BLOCK}.attention.attn.o",
+        "block_{i}/attention_norm": f"{_BLOCK}.attention.LayerNorm",
+        "block_{i}/feedforward/intermediate": f"{_BLOCK}.intermediate.dense",
+        "block_{i}/feedforward/output": f"{_BLOCK}.output.dense",
+        "block_{i}/feedforward_norm": f"{_BLOCK}.output.LayerNorm",
+        "pooler": WITHOUT_POOLER | {"classification": (), None: "pooler.dense"},
+        "classifier/pooler": {"multiple_choice": "pooler.dense", None: "classifier.dense"},
+        # The head of a classifier of texts; those of tokens and of choices are one layer.
+        "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
+        "span_head/logits": "qa_outputs",
+        "token_head/dense": "lm_head.dense",
+        "token_head/norm": "lm_head.layer_norm",
+        "token_head/bias": "lm_head.bias",
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"mpnet\.",
+    spellings={
+        "LayerNorm.gamma": "LayerNorm.weight",
+        "LayerNorm.beta": "LayerNorm.bias",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    buffers={"embeddings.position_ids": counts},
+    copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
+)
+
+_CONFIG = ConfigTable(
+    MPNetBackbone,
+    "mpnet",
+    {name: rule for name, rule in ENCODER_RULES.items() if name != "num_segments"}
+    | {
+        # The table's rows: those before the first position, too.
+        "max_sequence_length": By(
+            lambda config, _: config.get("max_position_embeddings", 512) - FIRST_POSITION,
+            lambda arguments: {
+                "max_position_embeddings": arguments["max_sequence_length"] + FIRST_POSITION,
+                "pad_token_id": FIRST_POSITION - 1,
+            },
+        ),
+        "use_pooler": By(has_pooler),
+    },
+    PLAIN_ENCODER | {"relative_attention_num_buckets": NUM_BUCKETS},
+)
+
+MPNetBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        functools.partial(
+            signs,
+            model_type="mpnet",
+            tensors=["encoder.relative_attention_bias.weight"],
+            prefix="mpnet.",
+        ),
+        _CONFIG,
+        NAMES,
+        lambda checkpoint: huggingface_labels(
+            checkpoint, "classifier.out_proj.weight", "classifier.weight"
+        ),
+        architectures=architectures("MPNet"),
+        tokenizer="MPNetTokenizer",
+    ),
+}
