@@ -39,6 +39,8 @@ task = keras_lm.tasks.FeatureExtractor(BertBackbone(9, **sizes), tokenizer=token
 
 # What an example takes for granted, beside the names in scope.
 GIVEN = {
+    "analysis.attention_maps.attention": _READER,
+    "analysis.attention_maps.neurons": _READER,
     "analysis.word_readings.vectors_of_word": _READER,
     "analysis.word_readings.word_vectors": _READER,
     "models.backbone.Backbone.with_layers": _TEACHER,

@@ -6,6 +6,15 @@ extra `sklearn`). How much context a language model uses is measured by
 `keras_lm.metrics.relative_effective_context_length`.
 """
 
+from keras_lm.analysis.attention_maps import (
+    AttentionMap,
+    Neurons,
+    TextAttention,
+    attention,
+    neurons,
+)
+from keras_lm.analysis.attention_page import AttentionPage
+from keras_lm.analysis.attention_pictures import draw_head, draw_heads
 from keras_lm.analysis.dot_products import dot_product_variance
 from keras_lm.analysis.drawings import Picture
 from keras_lm.analysis.position_maps import OffsetMap, offset_map
@@ -21,14 +30,22 @@ from keras_lm.analysis.vocabulary_contents import VocabularyContents, vocabulary
 from keras_lm.analysis.word_readings import WordVectors, vectors_of_word, word_vectors
 
 __all__ = [
+    "AttentionMap",
+    "AttentionPage",
+    "Neurons",
     "OffsetMap",
     "Picture",
+    "TextAttention",
     "VocabularyContents",
     "WordVectors",
+    "attention",
     "cosine_similarity",
     "dot_product_variance",
+    "draw_head",
+    "draw_heads",
     "draw_points",
     "nearest_neighbors",
+    "neurons",
     "offset_map",
     "principal_components",
     "rotation",

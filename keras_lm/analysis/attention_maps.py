@@ -1,0 +1,243 @@
+"""What each token of a text reads, in every head of every layer.
+
+Shapes: L layers, N heads, S tokens that read, T tokens that are read, H width of a head.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_lm.analysis import attention_page
+from keras_lm.analysis.reader import columns_of, packed_rows, task_of, token_texts
+from keras_lm.layers.attention import Attention
+from keras_lm.objectives import IGNORED
+
+MEMORY = "(memory)"  # a column before the text's own, in models that carry one
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMap:
+    """The attention of one kind of layers.
+
+    Attributes:
+        tokens: S str, those that read.
+        attended: T str, those that are read.
+        probabilities: (L, N, S, T) float32; over all of T, they sum to 1.
+    """
+
+    tokens: list
+    attended: list
+    probabilities: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class TextAttention:
+    """The attention of a model on a text. In a notebook, it shows itself as an interactive page.
+
+    Attributes:
+        maps: dict of name → `AttentionMap`: `"self"`, or of an encoder-decoder `"encoder"`,
+            `"decoder"` and `"cross"`, in which the target reads the source.
+    """
+
+    maps: dict
+
+    @property
+    def _first(self):
+        return next(iter(self.maps.values()))
+
+    @property
+    def tokens(self):
+        """The tokens of the first of the maps, S str."""
+        return self._first.tokens
+
+    @property
+    def probabilities(self):
+        """The probabilities of the first of the maps, (L, N, S, T) float32."""
+        return self._first.probabilities
+
+    def page(self, layers=None, neurons=None, height=640):
+        """Return an `AttentionPage` of it: a picture by token, by head, and by cell.
+
+        Args:
+            layers: list of int, those to show; None for all. A page of 12 layers with 12 heads of a
+                text of 512 tokens takes some 20 MB, as much as a notebook grows by.
+            neurons: `Neurons` of a head, or None.
+            height: int, pixels in a notebook.
+
+        Raises:
+            ValueError: if there is no such layer.
+        """
+        maps = self.maps
+        if layers is not None:
+            for name, each in maps.items():
+                number = len(each.probabilities)
+                if not layers or not all(0 <= layer < number for layer in layers):
+                    raise ValueError(
+                        f"layers={layers}: the map {name!r} has layers 0 to {number - 1}."
+                    )
+            layers = list(layers)
+            maps = {
+                name: dataclasses.replace(each, probabilities=each.probabilities[layers])
+                for name, each in maps.items()
+            }
+        return attention_page.AttentionPage(maps, layers, neurons, height)
+
+    def _repr_html_(self):
+        return self.page()._repr_html_()
+
+
+@dataclasses.dataclass(frozen=True)
+class Neurons:
+    """The query and key vectors of one head: what its scores are sums of.
+
+    Attributes:
+        layer, head: int.
+        tokens: S str.
+        query, key: (S, H) float32.
+        scores: (S, S) float32, what the softmax takes: q·k times the scale, and what masks and
+            positions add.
+        probabilities: (S, S) float32.
+    """
+
+    layer: int
+    head: int
+    tokens: list
+    query: np.ndarray
+    key: np.ndarray
+    scores: np.ndarray
+    probabilities: np.ndarray
+
+
+def attention(model, text, text_pair=None, tokenizer=None):
+    """Return what each token of a text reads, in every head: `TextAttention`.
+
+    Args:
+        model: a task, or a backbone with `tokenizer`: an encoder, a decoder or an encoder-decoder.
+        text: str, read as the task reads it; of a `QuestionAnswerer` the question.
+        text_pair: str, the second text, if the task takes one; of an encoder-decoder the target,
+            or None for what it writes itself.
+        tokenizer: of a backbone; None for a task.
+
+    Raises:
+        ValueError: if the model has no attention with heads, or the text makes several rows.
+
+    Example:
+
+        found = attention(task, "a text")
+        found.tokens  # ["[CLS]", "a", "text", "[SEP]"]
+        found.probabilities.shape  # (2, 2, 4, 4)
+        found.page().save("attention.html")
+    """
+    task = task_of(model, tokenizer)
+    if task.has_decoder:
+        return _of_both_halves(task, text, text_pair)
+    packed, keep = _one_row(task, text, text_pair)
+    found = task.backbone.attention_probabilities(packed)
+    tokens = token_texts(task.tokenizer, packed["token_ids"].numpy()[0, keep])
+    return TextAttention({"self": _cut(found, tokens, keep, tokens, keep)})
+
+
+def neurons(model, text, layer, head, text_pair=None, tokenizer=None):
+    """Return the query and key vectors of a head: `Neurons`, for `TextAttention.page`.
+
+    Args:
+        model, text, text_pair, tokenizer: see `attention`; not of an encoder-decoder.
+        layer, head: int, from 0.
+
+    Raises:
+        ValueError: if there is no such layer or head, or its scores are not products of queries and
+            keys alone, as with XLNet's distances.
+
+    Example:
+
+        found = neurons(task, "a text", layer=1, head=0)
+        found.query.shape  # (4, 8)
+    """
+    task = task_of(model, tokenizer)
+    if task.has_decoder:
+        raise ValueError(
+            f"{type(task).__name__} has two halves: pass task.backbone.encoder_backbone() and "
+            "tokenizer=task.tokenizer."
+        )
+    packed, keep = _one_row(task, text, text_pair)
+    backbone = task.backbone
+    if "attention_contexts" not in backbone.symbolic:
+        backbone.attention_probabilities(packed)  # raises the error that says so
+    if not 0 <= layer < len(backbone.blocks):
+        raise ValueError(f"layer={layer}: there are layers 0 to {len(backbone.blocks) - 1}.")
+    computed = backbone.compute(packed)
+    block, context = backbone.blocks[layer], computed["attention_contexts"][layer]
+    layer_of_heads = block.attention
+    if type(layer_of_heads).raw_scores is not Attention.raw_scores:
+        raise ValueError(
+            f"{type(backbone).__name__} adds to its scores what is not in queries and keys, such "
+            "as distances: attention(…) shows its probabilities."
+        )
+    if not 0 <= head < layer_of_heads.num_heads:
+        raise ValueError(f"head={head}: there are heads 0 to {layer_of_heads.num_heads - 1}.")
+    x = computed["hidden_states"][layer]
+    inputs = block.attention_inputs(x, context)
+    query, key, _ = (np.asarray(e, "float32")[0, head] for e in layer_of_heads.project(*inputs))
+    scores, probabilities = (
+        np.asarray(each(x, context))[0, head]
+        for each in (block.attention_scores, block.attention_probabilities)
+    )
+    rows = np.ix_(keep, keep)
+    return Neurons(
+        layer,
+        head,
+        token_texts(task.tokenizer, packed["token_ids"].numpy()[0, keep]),
+        query[keep],
+        key[keep],
+        scores[rows],
+        probabilities[rows],
+    )
+
+
+def _one_row(task, text, text_pair):
+    """Return the packed row of a text, (1, S), and the columns that are no padding."""
+    texts = [each if each is None else [each] for each in (text, text_pair)]
+    packed = packed_rows(task, columns_of(task, *texts))
+    return packed, np.flatnonzero(packed["padding_mask"].numpy()[0])
+
+
+def _of_both_halves(task, text, text_pair):
+    """Return the maps of an encoder-decoder: of its two halves, and between them."""
+    columns = columns_of(task, [text])
+    if text_pair is None:
+        (text_pair,) = task.generate([text], num_return_sequences=1)
+    inputs, labels = task.packer.targets([text_pair])
+    packed = task.preprocess(columns) | inputs
+    read = np.flatnonzero(packed["encoder_padding_mask"].numpy()[0])
+    written = np.flatnonzero(labels.numpy()[0] != IGNORED)
+    source = token_texts(task.tokenizer, packed["encoder_token_ids"].numpy()[0, read])
+    target = task.tokenizer.target
+    taken = token_texts(target, packed["decoder_token_ids"].numpy()[0, written])
+    given = token_texts(target, labels.numpy()[0, written])
+    backbone, maps = task.backbone, {}
+    if "attention_contexts" in backbone.symbolic:  # else a recurrent one, which has no others
+        found = backbone.encoder_attention_probabilities(packed)
+        maps["encoder"] = _cut(found, source, read, source, read)
+        found = backbone.attention_probabilities(packed)
+        maps["decoder"] = _cut(found, taken, written, taken, written)
+    # What was read to write a token: the label, not the input, names the row.
+    found = backbone.cross_attention_probabilities(packed)
+    maps["cross"] = _cut(found, given, written, source, read)
+    return TextAttention(maps)
+
+
+def _cut(found, tokens, rows, attended, columns):
+    """Return the `AttentionMap` of layers (1, N, S, T), without padding.
+
+    Before the columns of the text, T may have some of a memory, which are kept if they are read.
+    """
+    whole = np.stack([np.asarray(layer, "float32")[0] for layer in found])  # (L, N, S, T)
+    length = columns[-1] + 1 if len(columns) else 0
+    more = whole.shape[-1] - whole.shape[-2] if whole.shape[-1] > whole.shape[-2] else 0
+    if tokens is not attended:  # a source is no memory
+        more = 0
+    whole = whole[:, :, rows]
+    read = [i for i in range(more) if whole[..., i].max(initial=0) > 1e-6]
+    index = [*read, *(more + columns)]
+    assert more + length <= whole.shape[-1]
+    return AttentionMap(tokens, [MEMORY] * len(read) + list(attended), whole[..., index])
