@@ -316,9 +316,7 @@ def antecedent_losses(outputs, clusters):
 
     Source: Lee et al. 2017, section 4.
     """
-    same = outputs["start"][:, :, None] == clusters[:, None, :, 0]
-    same = ops.logical_and(same, outputs["end"][:, :, None] == clusters[:, None, :, 1])  # (B, K, M)
-    cluster = ops.sum(ops.where(same, clusters[:, None, :, 2], 0), axis=2)  # (B, K), 0 for none
+    cluster = clusters_of_spans(outputs, clusters)
     others = take_rows(cluster[:, :, None], outputs["antecedents"])[..., 0]  # (B, K, A)
     scores = outputs["antecedent_scores"]
     right = ops.logical_and(others == cluster[:, :, None], cluster[:, :, None] > 0)
@@ -326,3 +324,24 @@ def antecedent_losses(outputs, clusters):
     none = ops.logical_not(ops.any(right, axis=2, keepdims=True))
     right = ops.where(ops.concatenate([none, right], axis=2), scores, LOWEST)
     return ops.sum(ops.logsumexp(scores, axis=2) - ops.logsumexp(right, axis=2), axis=1)
+
+
+def mention_losses(outputs, clusters):
+    """Return the cross-entropies (B,) of documents: which of the spans that are kept are mentions?
+
+    The arguments are those of `antecedent_losses`, which says nothing of a mention whose partners
+    were not kept: if the first spans are badly chosen, it may be content with that.
+
+    Source: Zhang et al. 2018, https://arxiv.org/abs/1805.04893, section 3.
+    """
+    is_mention = clusters_of_spans(outputs, clusters) > 0
+    scores = outputs["mention_scores"]
+    losses = ops.softplus(ops.where(is_mention, -scores, scores))
+    return ops.sum(ops.where(outputs["end"] > 0, losses, 0.0), axis=1)
+
+
+def clusters_of_spans(outputs, clusters):
+    """Return the number of the cluster of each span that is kept, (B, K) int32, 0 for none."""
+    same = outputs["start"][:, :, None] == clusters[:, None, :, 0]
+    same = ops.logical_and(same, outputs["end"][:, :, None] == clusters[:, None, :, 1])  # (B, K, M)
+    return ops.sum(ops.where(same, clusters[:, None, :, 2], 0), axis=2)

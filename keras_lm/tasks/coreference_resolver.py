@@ -41,9 +41,9 @@ class CoreferenceResolver(ScoredAnswers):
     string, where they must begin and end with words; an end is that of the last one plus 1, as in
     what `resolve` returns, which may also be labels. In a `tf.data.Dataset` and with packed inputs,
     labels are (B, M, 3) integers, start, end and the number of the cluster, from 1, with rows of
-    zeros as padding; with packed inputs they are in words. The loss leaves mentions out that are
-    too long. Documents take much memory: `fit` them in batches of one or a few, and in parts if
-    they are very long.
+    zeros as padding; with packed inputs they are in words. The loss (`ClusterLikelihood`) leaves
+    mentions out that are too long. Documents take much memory: `fit` them in batches of one or a
+    few, and in parts if they are very long.
 
     Call: `task(inputs)` takes packed inputs (B, C, S) and `word_positions` (B, W), and returns what
     `keras_lm.layers.CoreferenceHead` does.
@@ -61,7 +61,8 @@ class CoreferenceResolver(ScoredAnswers):
 
     Source: Lee et al. 2017, https://arxiv.org/abs/1707.07045; Lee et al. 2018,
     https://arxiv.org/abs/1804.05392; over BERT: Joshi et al. 2019,
-    https://arxiv.org/abs/1908.09091, "independent". Without speakers, genres and their distances
+    https://arxiv.org/abs/1908.09091, "independent"; the loss of mentions: Zhang et al. 2018,
+    https://arxiv.org/abs/1805.04893. Without speakers, genres and their distances
     in windows; BiLSTMs over word vectors are those of a `FeatureExtractor`.
     """
 

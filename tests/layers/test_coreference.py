@@ -6,7 +6,13 @@ import pytest
 from scipy.special import expit, logsumexp, softmax
 
 from keras_lm.layers import CoreferenceHead
-from keras_lm.layers.coreference import LOWEST, antecedent_losses, bucket, without_crossing
+from keras_lm.layers.coreference import (
+    LOWEST,
+    antecedent_losses,
+    bucket,
+    mention_losses,
+    without_crossing,
+)
 
 W, D, L = 6, 3, 2
 SIZE = {"max_span_width": L, "span_ratio": 0.7, "max_antecedents": 3, "hidden_dim": 5}
@@ -120,6 +126,7 @@ def test_the_loss_is_that_of_all_right_antecedents():
     outputs = {
         "start": np.array([[0, 2, 4, 6, 0]], "int32"),
         "end": np.array([[1, 4, 5, 7, 0]], "int32"),
+        "mention_scores": np.array([[0.5, -1.0, 2.0, 0.1, LOWEST]], "float32"),
         "antecedents": np.array([[[0, 0], [0, 0], [1, 0], [2, 0], [0, 0]]], "int32"),
         "antecedent_scores": np.array(
             [
@@ -142,6 +149,13 @@ def test_the_loss_is_that_of_all_right_antecedents():
     np.testing.assert_allclose(found, [expected], rtol=1e-6)
     nothing = antecedent_losses(outputs, np.zeros((1, 0, 3), "int32"))
     np.testing.assert_allclose(nothing, [logsumexp(scores, axis=1).sum()], rtol=1e-6)
+    # All four are mentions, the second one, too, whose partner was not kept; the fifth is padding.
+    probabilities = 1 / (1 + np.exp(-outputs["mention_scores"][0, :4].astype("float64")))
+    expected = -np.log(probabilities).sum()
+    found = mention_losses(outputs, clusters.astype("int32"))
+    np.testing.assert_allclose(found, [expected], rtol=1e-6)
+    nothing = mention_losses(outputs, np.zeros((1, 0, 3), "int32"))
+    np.testing.assert_allclose(nothing, [-np.log(1 - probabilities).sum()], rtol=1e-6)
 
 
 def test_distances():

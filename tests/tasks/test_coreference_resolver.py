@@ -238,7 +238,7 @@ def same_strings(words):
 
 @pytest.fixture(scope="module")
 def resolver():
-    keras.utils.set_random_seed(0)  # from one in three, all clusters stay empty at this rate
+    keras.utils.set_random_seed(3)  # which found no cluster by the loss of antecedents alone
     names = [word for names in PEOPLE.values() for name in names for word in name.split()]
     words = dict.fromkeys(
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PEOPLE, ".", *names, *VERBS]
@@ -252,7 +252,7 @@ def resolver():
     )
     task.compile(optimizer=AdamW(3e-3))
     x, y = map(list, documents(200, seed=0))
-    task.fit(x, y, batch_size=8, epochs=20, verbose=0)
+    task.fit(x, y, batch_size=8, epochs=10, verbose=0)
     return task
 
 
@@ -264,7 +264,7 @@ def test_pronouns_are_learned(resolver):
     found = resolver.evaluate(x, y, verbose=0, return_dict=True)
     assert set(found) == {"loss", "muc", "b_cubed", "ceaf_phi4", "conll_f1"}
     assert float(baseline.result()) < 0.3
-    assert found["conll_f1"] > 0.6
+    assert found["conll_f1"] > 0.9
 
 
 @pytest.mark.slow
