@@ -9,7 +9,6 @@ from mkdocs.structure.files import File
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = {
-    "README.md": "index.md",
     "BUILD.md": "build.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -47,6 +46,13 @@ def on_files(files, config):
     for path, name in names.items():
         files.append(File.generated(config, str(name), abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Lead links from `docs/` to pages that stand elsewhere to where these are in the site."""
+    for source, target in PAGES.items():
+        markdown = markdown.replace(f"](../{source}", f"]({target}")
+    return markdown.replace("](../colab/", "](colab/")
 
 
 def on_page_content(html, page, config, files):

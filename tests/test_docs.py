@@ -1,6 +1,7 @@
 """The pages: their Python runs as it is, with the extras that they name; links and tables hold."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -15,26 +16,30 @@ REPOSITORY = Path(__file__).parents[1]
 GUIDES = sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
 PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g}" for g in GUIDES)]
 
-# Without tracing, which would take most of the time; exports are traced all the same.
+# Without tracing, which would take most of the time; exports are traced all the same. Pages share a
+# process, which takes long to start, and nothing else.
 RUNNER = """
-import contextlib, io, sys, traceback
+import contextlib, io, json, os, sys, traceback
 sys.modules.update(dict.fromkeys(sys.argv[2:]))  # as if these were not installed
 import tensorflow as tf
 import keras
 tf.config.run_functions_eagerly(True)
-keras.utils.set_random_seed(1)
-namespace = {"__name__": "__main__"}
-for number, pair in enumerate(open(sys.argv[1], encoding="utf-8").read().split("\\f"), 1):
-    block, _, expected = pair.partition("\\v")
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block, f"block {number}", "exec"), namespace)
-    except Exception:
-        traceback.print_exc()
-        sys.exit(f"block {number} failed:\\n{block}")
-    if expected and printed.getvalue() != expected:
-        sys.exit(f"block {number} printed\\n{printed.getvalue()}and not\\n{expected}")
+top = os.getcwd()
+for page, blocks in json.load(open(sys.argv[1], encoding="utf-8")).items():
+    os.makedirs(os.path.join(top, page))
+    os.chdir(os.path.join(top, page))
+    keras.utils.set_random_seed(1)
+    namespace = {"__name__": "__main__"}
+    for number, (block, expected) in enumerate(blocks, 1):
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(block, f"block {number}", "exec"), namespace)
+        except Exception:
+            traceback.print_exc()
+            sys.exit(f"{page}: block {number} failed:\\n{block}")
+        if expected and printed.getvalue() != expected:
+            sys.exit(f"{page}: block {number} printed\\n{printed.getvalue()}and not\\n{expected}")
 """
 
 
@@ -51,17 +56,24 @@ def without(text):
     return [package for package, extra in EXTRAS.items() if extra not in named]
 
 
+def pages_by_extras():
+    """Return tuples of pages with Python that need the same extras."""
+    groups = {}
+    for name in PAGES:
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        if python_blocks(text):
+            groups.setdefault(tuple(without(text)), []).append(name)
+    return list(groups.values())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [name for name in PAGES if python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))],
-)
-def test_python_blocks_run_in_order(name, minilm, tmp_path):
-    text = (REPOSITORY / name).read_text(encoding="utf-8")
-    blocks = python_blocks(text)
-    (tmp_path / "blocks.txt").write_text("\f".join(map("\v".join, blocks)), encoding="utf-8")
+@pytest.mark.parametrize("names", pages_by_extras(), ids=" ".join)
+def test_python_blocks_run_in_order(names, minilm, tmp_path):
+    texts = {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in names}
+    blocks = {name: python_blocks(text) for name, text in texts.items()}
+    (tmp_path / "blocks.json").write_text(json.dumps(blocks), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER, "blocks.txt", *without(text)],
+        [sys.executable, "-c", RUNNER, "blocks.json", *without(texts[names[0]])],
         cwd=tmp_path,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,

@@ -10,7 +10,7 @@ MOST_OF_RANDOM = 1e-3
 def default_rate(backbone):
     """Return the peak learning rate of a task over a backbone that is compiled with its defaults.
 
-    See `docs/tasks.md` for what was measured.
+    See `docs/training.md` for what was measured.
     """
     width = 768 / backbone.config.get("hidden_dim", 768)
     if has_random_weights(backbone):

@@ -252,7 +252,7 @@ def test_the_preset_of_a_student_has_no_teacher(make_run, tmp_path):
     np.testing.assert_allclose(again(packed), task(packed)["token_logits"], atol=1e-6)
 
 
-@pytest.mark.thorough  # as docs/tasks.md does
+@pytest.mark.thorough  # as docs/combine.md does
 def test_distillation_in_the_graph(make_run):
     task, _ = make_run()
     task.compile(optimizer=keras.optimizers.Adam(0.01))
