@@ -9,7 +9,7 @@ from keras_lm.feeding import generators, lengths, replicas
 from keras_lm.feeding.user_data import check_names, is_stream, labelled, labels_from_user
 from keras_lm.training.distribution import common_seed, gather
 
-# Half of Keras's default: with few examples, more steps learn more; see the table in docs/training.md.
+# Half of Keras's default: with few examples, more steps learn more; see docs/training.md.
 TRAINING_BATCH_SIZE = 16
 
 
