@@ -15,6 +15,7 @@ CORE = [
     "tensorflow-text>=2.20,<2.22",
     "keras>=3.13.2",
     "click>=8.1",
+    "flatbuffers>=24.3.25",
     "grpcio>=1.60",
     "h5py>=3.11",
     "huggingface_hub>=0.26,<3",

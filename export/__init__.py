@@ -8,12 +8,17 @@ if __name__ != "keras_lm.export":
     raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
 
 from keras_lm.export.check import ExportCheckError, check
+from keras_lm.export.mediapipe import export_mediapipe
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.export.tflite import export_tflite
 
 __all__ = ["ExportCheckError", "check", "export"]
 
-FORMATS = {"saved_model": export_saved_model, "litert": export_tflite}
+FORMATS = {
+    "saved_model": export_saved_model,
+    "litert": export_tflite,
+    "mediapipe": export_mediapipe,
+}
 
 # How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
@@ -33,8 +38,11 @@ def export(
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
         path: for `"saved_model"`, the folder of all versions, in which the next version is created;
-            its path is returned. For `"litert"`, the `.tflite` file, which may be replaced.
-        format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
+            its path is returned. For the others, the `.tflite` file, which may be replaced.
+        format: `"saved_model"` (TensorFlow, TF Serving); `"litert"` (LiteRT with TensorFlow Text's
+            operations); or `"mediapipe"` (MediaPipe's text classifier and embedder, as they are),
+            a `.tflite` that takes the ids of one text, with the vocabulary for MediaPipe's own
+            tokenizers, which differ for some texts: see docs/phones.md.
         weights: how matrices are stored: `"float32"`, unchanged; `"float16"`, half the size; or
             `"int8"`, about a quarter. Vectors and small matrices are stored unchanged.
         freeze: bool. Fold the weights into constants of the graph, up to 2 GB. Only for a
@@ -52,7 +60,8 @@ def export(
     Raises:
         ValueError: if `format` or `weights` is unknown; `tolerance` is passed without `texts`;
             `freeze` does not fit the task, its size, the format or `weights`; int8 needs oneDNN and
-            it is off; the task has no tokenizer; the graph has an operation that the target lacks;
+            it is off; the task has no tokenizer; the graph has an operation that the target lacks,
+            or MediaPipe has no such task or tokenizer;
             or the folder's name cannot be a model's name in TF Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
@@ -64,6 +73,7 @@ def export(
         serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         serve(text=tf.constant(["a text"]))
         task.export("small", weights="int8", texts=reviews)
+        task.export("phone.tflite", format="mediapipe", weights="int8", texts=reviews)
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r}: use one of {list(FORMATS)}.")

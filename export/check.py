@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,9 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
             f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
             "compare: check the SavedModel of this task."
         )
+    # A `.tflite` with files at its end is one for MediaPipe, which takes ids, a row at a time.
+    takes_ids = format == "litert" and zipfile.is_zipfile(path)
+    offer = task.id_signatures if takes_ids else task.signatures
     columns = [column.numpy() for column in task.columns(texts).values()]
     length = len(columns[0])
     if not length:
@@ -84,7 +88,8 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
         raise ValueError(f"texts has one column, but the model takes {names}: pass all of them.")
     columns = dict(zip(names, columns, strict=True))
     if format == "litert":
-        columns = task.signatures.lite_columns(columns)
+        columns = offer.lite_columns(columns)
+    batch_size = 1 if takes_ids else batch_size
     batches = [
         {name: column[start : start + batch_size] for name, column in columns.items()}
         for start in range(0, length, batch_size)
@@ -95,7 +100,7 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
     # In a graph TensorFlow fuses operations, so half precision rounds as in the export.
     is_lite = format == "litert"
-    answer = task.signatures.answer_lite if is_lite else task.signatures.answer()
+    answer = offer.answer_lite if is_lite else offer.answer()
     answer = tf.function(answer, reduce_retracing=True, autograph=False)
     comparisons = []
     for batch, served in zip(batches, answers):

@@ -1,5 +1,7 @@
 """What an exported model holds, from its files. Importing this module imports TensorFlow."""
 
+import zipfile
+
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -101,6 +103,7 @@ def inspect_tflite(path):
         "signatures": signatures,
         "state_bytes": _state_bytes(signatures),
         "parameters": sum(weights),
+        "files": zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else None,
         "bytes": len(data),
     }
 

@@ -60,6 +60,11 @@ def export_tflite(task, path, weights, freeze, verify):
     for which neither LiteRT nor TF Text has kernels (`UnsortedSegmentJoin`, `StaticRegexReplace`,
     `StringStrip`).
     """
+    return write(task, path, weights, freeze, verify, task.signatures)
+
+
+def write(task, path, weights, freeze, verify, offer, finish=bytes):
+    """Write the first of an offer's functions that works; `finish` changes the flatbuffer."""
     path = local_path(path)
     if freeze:
         raise ValueError(
@@ -69,7 +74,7 @@ def export_tflite(task, path, weights, freeze, verify):
         raise IsADirectoryError(
             f"path={str(path)!r} is a folder: pass a file, such as model.tflite."
         )
-    task.signatures.texts()  # raises if the task cannot take strings
+    offer.texts()  # raises if the task cannot take strings
     compute_dtype = task.backbone.dtype_policy.compute_dtype
     if compute_dtype != "float32":
         raise ValueError(
@@ -77,16 +82,15 @@ def export_tflite(task, path, weights, freeze, verify):
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
     with naming_a_full_disk(tempfile.gettempdir()):
-        model = _working_model(task, weights)
+        model = finish(_working_model(task, weights, offer))
     with replacing(path) as new:
         new.write_bytes(model)
         verify(new)
     return path
 
 
-def _working_model(task, weights):
-    """Return the flatbuffer of the first of the task's alternatives that works."""
-    offer = task.signatures
+def _working_model(task, weights, offer):
+    """Return the flatbuffer of the first of the offer's alternatives that works."""
     for functions in offer.lite_functions():
         model, problem = _convert(functions, weights)
         problem = problem or _missing(model, task) or _failure(model, offer.lite_requests())

@@ -22,10 +22,11 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 @opt.option(
     "--format",
     "export_as",
-    type=click.Choice(["saved_model", "litert"]),
+    type=click.Choice(["saved_model", "litert", "mediapipe"]),
     is_eager=True,  # PATH is checked by it
-    help="saved_model for TensorFlow and TF Serving, litert for phones.  [default: litert if PATH "
-    "ends in .tflite, otherwise saved_model]",
+    help="saved_model for TensorFlow and TF Serving; litert for LiteRT with TensorFlow Text's "
+    "operations; mediapipe for MediaPipe's text classifier and embedder, on phones.  [default: "
+    "litert if PATH ends in .tflite, otherwise saved_model]",
 )
 @opt.option(
     "--weights",
@@ -67,6 +68,7 @@ def export_command(
     \b
       keras-lm export film-critic exported           # exported/1, the next time exported/2
       keras-lm export film-critic film-critic.tflite
+      keras-lm export film-critic phone.tflite --format mediapipe --weights int8
       keras-lm export film-critic small --weights int8 --texts reviews.csv
       keras-lm export bert-base encoder --task feature-extractor --check
 
@@ -75,7 +77,7 @@ def export_command(
     only. Nothing is written if the model cannot be exported.
     """
     export_as = export_format(path, export_as)
-    if freeze and export_as == "litert":
+    if freeze and export_as != "saved_model":
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
     if freeze and weights == "float16":
         raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")

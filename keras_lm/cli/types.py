@@ -180,7 +180,7 @@ class ExportPath(click.Path):
         """Return the `Path` if it can be written."""
         path = Path(value).expanduser()
         given = ctx.params.get("export_as")  # not a string if it is not given
-        if export_format(path, given if isinstance(given, str) else None) == "litert":
+        if export_format(path, given if isinstance(given, str) else None) != "saved_model":
             return OutputFile().convert(value, param, ctx)
         if path.is_file():
             self.fail(f"{path} is a file: name a folder, for numbered versions.", param, ctx)

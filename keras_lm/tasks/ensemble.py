@@ -129,6 +129,9 @@ class Ensemble(Task):
     def signatures(self):
         return EnsembleSignatures(self)
 
+    def single_output(self):
+        return None  # as each member has a tokenizer of its own
+
     @property
     def lookups(self):
         return [lookup for member in self.members for lookup in member.lookups]

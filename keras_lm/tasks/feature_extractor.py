@@ -187,6 +187,9 @@ class FeatureExtractor(Task):
         (vectors,) = self.features(self.backbone.taken(inputs), training=training).values()
         return vectors
 
+    def single_output(self):
+        return ("embedding", None) if len(self.output.shape) == 2 else None
+
     def embed(self, x, batch_size=32, verbose="auto"):
         """Return `embedding` for raw texts in any form that `predict` takes.
 

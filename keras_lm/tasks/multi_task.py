@@ -331,6 +331,13 @@ class MultiTask(KerasFile, TextModel):
         return MultiTaskSignatures(self.tasks)
 
     @property
+    def id_signatures(self):
+        raise ValueError(
+            f"MediaPipe runs one task: export those of {[*self.tasks]} one by one, or all as a "
+            "SavedModel."
+        )
+
+    @property
     def lookups(self):
         return [lookup for task in self.tasks.values() for lookup in task.lookups]
 

@@ -15,6 +15,7 @@ from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import special_tokens, task_vocabulary
 from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
@@ -460,6 +461,18 @@ class Task(KerasFile, TextModel):
     @property
     def signatures(self):
         return TextSignatures(self)
+
+    @property
+    def id_signatures(self):
+        return IdSignatures(self)
+
+    def single_output(self):
+        """Return (name, names of its columns or None) of the one array that answers a text.
+
+        None if an answer is more than one array (B, …), or another task's than those that MediaPipe
+        has.
+        """
+        return None
 
     @contextlib.contextmanager
     def padded(self, padding):

@@ -247,6 +247,9 @@ class TextClassifier(Task):
             "class_names": tf.gather(names, number),
         }
 
+    def single_output(self):
+        return "scores", names_of_classes(self.class_names, self.num_classes)
+
     def example_signature(self):
         return "classify", self._scores_by_class
 

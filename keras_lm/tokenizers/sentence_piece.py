@@ -129,6 +129,8 @@ class SentencePieceTokenizer(Tokenizer):
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
             proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
         )
+        if _is_fast(proto):
+            _take_reference_rules(self._rules.proto, preparation)
         with_comma = steps.with_comma(pieces) if split_digit_commas else []
         steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
@@ -282,6 +284,19 @@ class SentencePieceTokenizer(Tokenizer):
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
 
+    def plain_model(self):
+        """Return a parsed model, with which the package `sentencepiece` alone finds the ids.
+
+        It has no added tokens. With `split_digit_commas`, it does without the pieces that are to be
+        split, which seldom finds others than splitting them.
+        """
+        special = set(self._vocabulary.all_special_tokens)
+        model = _prepared(files.parse_model(self._data), self._rules.preparation, special)
+        if self._rules.split_digit_commas:
+            for i in steps.with_comma([piece.piece for piece in model.pieces]):
+                model.pieces[i].type = files.CONTROL
+        return model
+
     def _begins_word(self, token):
         return token.startswith(SPACE)
 
@@ -366,8 +381,6 @@ def _prepared(proto, preparation, special):
             piece.type == files.USER_DEFINED and preparation(piece.piece) != piece.piece
         ):
             piece.type = files.CONTROL
-    if _is_fast(proto):
-        _take_reference_rules(prepared, preparation)
     return prepared
 
 

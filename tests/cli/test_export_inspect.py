@@ -49,6 +49,16 @@ def test_check_compares_with_the_task(run, critic, tmp_path, monkeypatch, name, 
     assert re.search(r"scores +differs by at most", output)
 
 
+def test_a_file_for_mediapipe_holds_its_vocabulary(run, fail, critic, inspect, tmp_path):
+    path = tmp_path / "critic.tflite"
+    assert "written" in run("export", critic, path, "--format", "mediapipe")
+    found = inspect(path)
+    assert sorted(found["files"]) == ["labels.txt", "vocab.txt"]
+    (signature,) = found["signatures"].values()
+    assert signature["inputs"]["ids"] == {"dtype": "int32", "shape": [1, None]}
+    assert "takes ids (int32)" in fail("predict", path, "a film").replace("\n", " ")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("int8_products")
 def test_products_in_int8_are_within_the_tolerance_of_int8(run, critic, tmp_path):
