@@ -1,4 +1,4 @@
-"""Metadata, dependencies and the package mapping: `export/` is imported as `keras_lm.export`."""
+"""Metadata, dependencies, and what is mapped: `export/` is imported as `keras_lm.export`."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from setuptools import find_packages, setup
 # The last string of the module, which is not imported: nothing that it needs is installed yet.
 VERSION = (Path(__file__).parent / "keras_lm" / "version.py").read_text().split('"')[-2]
 
-EXPORT = ["keras_lm.export"] + [f"keras_lm.export.{name}" for name in find_packages("export")]
+# Folders of the root that are packages of keras_lm.
+MAPPED = {"keras_lm.export": "export", "keras_lm.lectures": "lectures"}
 
 # TensorFlow Text's metadata asks for TensorFlow's own minor version, as their custom ops must link.
 CORE = [
@@ -102,12 +103,13 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
-    packages=find_packages(include=["keras_lm", "keras_lm.*"]) + EXPORT,
-    package_dir={"keras_lm.export": "export"},
+    packages=find_packages(include=["keras_lm", "keras_lm.*"]) + [*MAPPED],
+    package_dir=MAPPED,
     py_modules=["keras_lm_command"],
     package_data={
         "": ["*.html", "*.css", "*.js", "*.json", "*.txt", "*.md"],
         "keras_lm": ["recipes/*.toml"],
+        "keras_lm.lectures": ["decks/*.toml", "found/*.json"],
     },
     install_requires=CORE,
     extras_require={

@@ -43,13 +43,22 @@ def on_files(files, config):
     # benchmarks/README.md is a page at the top of the site, and so are its pictures.
     benchmarks = REPOSITORY / "benchmarks"
     names |= {path: path.relative_to(benchmarks) for path in benchmarks.glob("pictures/*.svg")}
+    # What pages of the lectures link to, by its place in the repository.
+    for folder in ("benchmarks", "lectures", "keras_lm/layers", "keras_lm/models", "examples"):
+        names |= {
+            path: path.relative_to(REPOSITORY) for path in (REPOSITORY / folder).rglob("*.py")
+        }
+    names |= {path: path.relative_to(REPOSITORY) for path in REPOSITORY.glob("keras_lm/recipes/*")}
     for path, name in names.items():
         files.append(File.generated(config, str(name), abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Lead links from `docs/` to pages that stand elsewhere to where these are in the site."""
+    """Lead links from `docs/` to what stands elsewhere to where it is in the site."""
+    if page.file.src_uri.startswith("lectures/"):
+        markdown = markdown.replace("](../../docs/", "](../").replace("](../../", "](../")
+        return re.sub(r"\]\(\.\./(examples/\w+)\)", r"](../\1/__main__.py)", markdown)
     for source, target in PAGES.items():
         markdown = markdown.replace(f"](../{source}", f"]({target}")
     return markdown.replace("](../colab/", "](colab/")

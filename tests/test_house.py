@@ -31,6 +31,7 @@ tasks
 prompting
 evaluation inspection analysis
 serving
+lectures
 cli pipelines
 """
 FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part in line.split()}
@@ -56,7 +57,7 @@ NAMESAKES = {
 def read_imports():
     """Return a dict of a module's name after `keras_lm.` → the names that it imports anywhere."""
     paths = {}
-    for folder, start in [("keras_lm", ()), ("export", ("export",))]:
+    for folder, start in [("keras_lm", ()), ("export", ("export",)), ("lectures", ("lectures",))]:
         for path in (REPOSITORY / folder).rglob("*.py"):
             parts = (*start, *path.relative_to(REPOSITORY / folder).with_suffix("").parts)
             paths[".".join(part for part in parts if part != "__init__")] = path

@@ -21,7 +21,7 @@ def wheel(repository, tmp_path_factory):
     source = tmp_path_factory.mktemp("source")
     for name in ["setup.py", "keras_lm_command.py", "pyproject.toml", "README.md", "LICENSE"]:
         shutil.copy(repository / name, source)
-    for name in ["keras_lm", "export", "tests"]:
+    for name in ["keras_lm", "export", "lectures", "tests"]:
         ignored = shutil.ignore_patterns("__pycache__", "goldens")
         shutil.copytree(repository / name, source / name, ignore=ignored)
     done = subprocess.run(
@@ -36,7 +36,8 @@ def test_wheel_holds_every_module_and_no_other(wheel, repository):
     files = zipfile.ZipFile(wheel).namelist()
     packed = {name for name in files if name.endswith(".py")}
     wanted = {"keras_lm_command.py"}
-    for folder, prefix in [("keras_lm", Path("keras_lm")), ("export", Path("keras_lm/export"))]:
+    for folder in ["keras_lm", "export", "lectures"]:
+        prefix = Path("keras_lm") / ("" if folder == "keras_lm" else folder)
         for path in (repository / folder).rglob("*.py"):
             wanted.add((prefix / path.relative_to(repository / folder)).as_posix())
     assert packed == wanted
@@ -57,6 +58,14 @@ def test_wheel_says_what_it_is(wheel):
     core = [line.split()[1] for line in needed if "extra" not in line]
     heavy = ("torch", "tf-models", "starlette")
     assert not [name for name in core if name.startswith(heavy)]
+
+
+def test_wheel_has_the_lectures(wheel, repository):
+    files = zipfile.ZipFile(wheel).namelist()
+    for data in ["decks/*.toml", "found/*.json"]:
+        names = {path.name for path in (repository / "lectures").glob(data)}
+        folder = f"keras_lm/lectures/{data.partition('/')[0]}/"
+        assert names == {Path(name).name for name in files if name.startswith(folder)} != set()
 
 
 def test_wheel_has_the_recipes(wheel, repository):

@@ -37,6 +37,7 @@ SECTIONS = {
         "prepare": "prepare",
         "pretrain": "pretrain",
         "launch": "workers",
+        "lecture": "lecture",
     },
 }
 MODULES = {name: module for names in SECTIONS.values() for name, module in names.items()}

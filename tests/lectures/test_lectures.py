@@ -1,0 +1,76 @@
+"""The lectures: each figure has something that runs it or a reason, and each recipe runs."""
+
+import importlib.util
+import json
+
+import pytest
+
+from keras_lm import lectures
+
+# Recipes that train, even when they are quick: some seconds each.
+TRAINING = {"frozen_or_fine_tuned", "independent_blanks"}
+RECIPES = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in lectures.recipes()
+]
+
+
+def test_there_are_five_decks_and_none_is_short():
+    decks = lectures.decks()
+    assert len(decks) == 5
+    assert all(len(deck["figures"]) > 15 for deck in decks.values())
+    assert all(deck["title"] and deck["by"] for deck in decks.values())
+
+
+@pytest.mark.parametrize("name", lectures.decks())
+def test_each_figure_has_what_runs_it_or_a_reason(name, repository):
+    for figure in lectures.decks()[name]["figures"]:
+        assert set(figure) <= {"figure", "runs", "see", "note"}
+        assert set(figure.get("runs", [])) <= set(lectures.recipes()), figure
+        missing = [path for path in figure.get("see", []) if not (repository / path).exists()]
+        assert not missing, figure
+        assert figure.get("runs") or figure.get("see") or figure.get("note"), figure
+
+
+def test_each_recipe_is_in_a_deck():
+    figures = [figure for deck in lectures.decks().values() for figure in deck["figures"]]
+    assert {name for figure in figures for name in figure.get("runs", [])} == {*lectures.recipes()}
+
+
+@pytest.mark.parametrize("name", lectures.recipes())
+def test_recipes_have_their_parts(name):
+    recipe = lectures.load(name)
+    for part in ("CLAIM", "PUBLISHED", "SOURCE", "FOUND", "SHOWS"):
+        assert isinstance(getattr(recipe, part), str) and len(getattr(recipe, part)) > 10, part
+    assert set(recipe.NEEDS) <= set(lectures.materials.PACKAGES)
+    found = lectures.found(name)
+    assert found["lecture"] == name
+    assert not found["quick"]
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_run(name):
+    rows = lectures.load(name).run(quick=True)
+    header, *cells = lectures.cells(json.loads(json.dumps(rows)))
+    assert len(cells) >= 2
+    assert all(len(row) == len(header) for row in cells)
+    # The kept run is of the same recipe: a quick one may lack a column, and has no other.
+    assert set(header) <= set(lectures.cells(lectures.found(name)["rows"])[0])
+
+
+def test_numbers_are_written_for_readers():
+    rows = [{"a": 1234567, "b": 0.123456}, {"a": "x", "c": 100083.0}]
+    assert lectures.cells(rows) == [
+        ["a", "b", "c"],
+        ["1,234,567", "0.1235", ""],
+        ["x", "", "100,083"],
+    ]
+
+
+def test_pages_are_those_of_the_data(repository):
+    spec = importlib.util.spec_from_file_location("decks", repository / "docs" / "decks.py")
+    decks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(decks)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in decks.FOLDER.glob("*.md")}
+    wanted = {name: decks.NOTE + text for name, text in decks.pages().items()}
+    assert pages == wanted, "run: python docs/decks.py"
