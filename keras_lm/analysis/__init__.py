@@ -15,9 +15,18 @@ from keras_lm.analysis.attention_maps import (
 )
 from keras_lm.analysis.attention_page import AttentionPage
 from keras_lm.analysis.attention_pictures import draw_head, draw_heads
+from keras_lm.analysis.attributions import (
+    Attributions,
+    gradient_times_input,
+    integrated_gradients,
+)
 from keras_lm.analysis.dot_products import dot_product_variance
 from keras_lm.analysis.drawings import Picture
+from keras_lm.analysis.head_importance import head_importance, pruning_curve
+from keras_lm.analysis.head_layers import attention_layers, masked_heads, prune_heads
+from keras_lm.analysis.head_statistics import HeadStatistics, head_statistics
 from keras_lm.analysis.position_maps import OffsetMap, offset_map
+from keras_lm.analysis.probing import LayerProbes, probe_layers
 from keras_lm.analysis.projections import draw_points, principal_components, tsne, write_projector
 from keras_lm.analysis.similarity import (
     cosine_similarity,
@@ -26,12 +35,16 @@ from keras_lm.analysis.similarity import (
     spearman,
     word_similarity,
 )
+from keras_lm.analysis.step_gradients import step_gradient_norms
 from keras_lm.analysis.vocabulary_contents import VocabularyContents, vocabulary_contents
 from keras_lm.analysis.word_readings import WordVectors, vectors_of_word, word_vectors
 
 __all__ = [
     "AttentionMap",
     "AttentionPage",
+    "Attributions",
+    "HeadStatistics",
+    "LayerProbes",
     "Neurons",
     "OffsetMap",
     "Picture",
@@ -39,17 +52,27 @@ __all__ = [
     "VocabularyContents",
     "WordVectors",
     "attention",
+    "attention_layers",
     "cosine_similarity",
     "dot_product_variance",
     "draw_head",
     "draw_heads",
     "draw_points",
+    "gradient_times_input",
+    "head_importance",
+    "head_statistics",
+    "integrated_gradients",
+    "masked_heads",
     "nearest_neighbors",
     "neurons",
     "offset_map",
     "principal_components",
+    "probe_layers",
+    "prune_heads",
+    "pruning_curve",
     "rotation",
     "spearman",
+    "step_gradient_norms",
     "tsne",
     "vectors_of_word",
     "vocabulary_contents",

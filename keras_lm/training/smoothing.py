@@ -3,13 +3,11 @@
 Shapes: B batch, S sequence, D width of an embedding, C classes.
 """
 
-import contextlib
-
 import keras
 import tensorflow as tf
 from keras import ops
 
-EMBEDDINGS = ("token_embedding", "word_embedding")
+from keras_lm.layers.changed_embedding import changed, token_embedding_of
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -65,7 +63,7 @@ class AdversarialSmoothing:
                 f"smoothing compares the answers to whole texts, and {type(task).__name__} has "
                 "none: it is for classifiers, regressors and multiple choice."
             )
-        if not _embeddings(task):
+        if token_embedding_of(task.backbone) is None:
             raise ValueError(
                 f"smoothing moves the embeddings of tokens, of which {type(task.backbone).__name__}"
                 " has no layer: leave it out."
@@ -82,17 +80,23 @@ class AdversarialSmoothing:
 
     def sum_and_count(self, task, inputs, outputs):
         """Return the term as a sum over a batch, the number of its rows, and the weight."""
-        (embedding,) = _embeddings(task)
+        embedding = token_embedding_of(task.backbone)
         fixed = ops.stop_gradient(outputs)
+        starts = []
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            start = _Change(lambda shape: self.noise * tf.random.normal(shape), tape)
-            with start.of(embedding):
+
+            def start(x):
+                starts.append(self.noise * tf.random.normal(ops.shape(x)))
+                tape.watch(starts[-1])
+                return x + ops.cast(starts[-1], x.dtype)
+
+            with changed(embedding, start):
                 moved = task(inputs, training=True)
             change = ops.sum(task.divergence(moved, fixed))
-        direction = tape.gradient(change, start.value)  # (B, S, D)
+        direction = tape.gradient(change, starts[-1])  # (B, S, D)
         length = ops.sqrt(ops.sum(ops.square(direction), axis=(1, 2), keepdims=True))
-        step = self.radius * tf.math.divide_no_nan(direction, length)
-        with _Change(lambda shape: ops.stop_gradient(step)).of(embedding):
+        step = ops.stop_gradient(self.radius * tf.math.divide_no_nan(direction, length))
+        with changed(embedding, lambda x: x + ops.cast(step, x.dtype)):
             moved = task(inputs, training=True)
         found = ops.cast(task.divergence(moved, outputs), "float32")  # (B,)
         return ops.sum(found), ops.cast(ops.shape(found)[0], "float32"), self.weight
@@ -102,34 +106,3 @@ def symmetric_divergence(logits, others):
     """Return the two Kullback-Leibler divergences between softmaxes (…, C), summed: (…,)."""
     p, q = (ops.log_softmax(ops.cast(each, "float32"), axis=-1) for each in (logits, others))
     return ops.sum((ops.exp(p) - ops.exp(q)) * (p - q), axis=-1)
-
-
-class _Change:
-    """Adds a value to what an embedding returns; `make` makes it, for its shape (B, S, D)."""
-
-    def __init__(self, make, tape=None):
-        self.make, self.tape, self.value = make, tape, None
-
-    @contextlib.contextmanager
-    def of(self, embedding):
-        original = embedding.call
-
-        def call(token_ids, *args, **kwargs):
-            x = original(token_ids, *args, **kwargs)
-            if args or kwargs.get("reverse"):  # as a language model's head
-                return x
-            self.value = self.make(ops.shape(x))
-            if self.tape is not None:
-                self.tape.watch(self.value)
-            return x + ops.cast(self.value, x.dtype)
-
-        embedding.call = call
-        try:
-            yield
-        finally:
-            del embedding.call
-
-
-def _embeddings(task):
-    layers = {id(layer): layer for layer in task.backbone._flatten_layers()}.values()
-    return [e for e in layers if isinstance(e, keras.layers.Embedding) and e.name in EMBEDDINGS][:1]

@@ -10,7 +10,15 @@ from keras_lm.tasks import FeatureExtractor
 
 TEXTS = ["the film was good", "A very good, nice film!"]
 VERY = ["very", "good", ",", "nice", "film", "!"]
-KINDS = ["BertBackbone", "GPT2Backbone", "T5EncoderBackbone", "XLNetBackbone", "ElmoBackbone"]
+KINDS = [
+    "GPT2Backbone",
+    "XLNetBackbone",
+    "ElmoBackbone",
+    *(
+        pytest.param(name, marks=pytest.mark.thorough)
+        for name in ("BertBackbone", "T5EncoderBackbone", "GPTBackbone", "RobertaBackbone")
+    ),
+]
 
 
 @pytest.fixture

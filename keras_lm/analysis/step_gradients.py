@@ -1,0 +1,50 @@
+"""How far back a recurrent network learns: gradients by step. Shapes: B batch, T steps, D width."""
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.tasks.backend_steps import require_tensorflow
+
+
+def step_gradient_norms(layer, inputs, seed=0):
+    """Return how much the last state depends on each step's input: (T,) floats.
+
+    It is the length of the gradient of the last state, in a random direction, by the input of each
+    step, a mean over rows. If it falls by a factor a step, what lies far back cannot be learned.
+
+    Args:
+        layer: a recurrent layer of Keras that returns its last state, such as
+            `keras.layers.LSTM(64)`; or a function from (B, T, D) to (B, units).
+        inputs: (B, T, D) floats.
+        seed: int, of the direction.
+
+    Raises:
+        ValueError: if the shapes are others.
+
+    Example:
+
+        import keras
+
+        inputs = np.random.default_rng(0).normal(size=(4, 30, 8)).astype("float32")
+        rnn = keras.layers.SimpleRNN(16, recurrent_initializer="glorot_uniform")
+        norms = step_gradient_norms(rnn, inputs)
+        bool(norms[0] < norms[-1])  # True
+
+    Source: Pascanu et al. 2013, https://arxiv.org/abs/1211.5063, section 2.
+    """
+    require_tensorflow("step_gradient_norms")
+    x = tf.constant(np.asarray(inputs, "float32"))
+    if x.shape.rank != 3:
+        raise ValueError(f"inputs has the shape {x.shape}: pass (B, T, D).")
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(x)
+        last = layer(x)
+        if len(last.shape) != 2:
+            raise ValueError(
+                f"layer returns {tuple(last.shape)}: it must return the last state, (B, units), so "
+                "make it with return_sequences=False."
+            )
+        direction = np.random.default_rng(seed).standard_normal(last.shape[1]).astype("float32")
+        along = ops.sum(last * (direction / np.linalg.norm(direction)))
+    return np.linalg.norm(tape.gradient(along, x).numpy(), axis=2).mean(axis=0)
