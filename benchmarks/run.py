@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [ROW ...] [--rounds N] [--quick] [--write]
 
-README.md beside this file explains the method, and keeps the last table.
+docs/benchmarks.md explains the method, and shows what `--write` keeps in `results/`.
 """
 
 import datetime
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import materials
+import pages
 import report
 from environments import InstallError, python_of
 from rounds import PAUSE, measure
@@ -63,7 +64,9 @@ def parse_environments(context, parameter, values):
 @click.argument("rows", metavar="[ROW ...]", nargs=-1, type=click.Choice(KINDS))
 @click.option("--rounds", type=click.IntRange(1), default=9, show_default=True)
 @click.option("--quick", is_flag=True, help="Two short rounds, to see that everything works.")
-@click.option("--write", is_flag=True, help="Put the tables into benchmarks/README.md.")
+@click.option(
+    "--write", is_flag=True, help="Keep the figures in benchmarks/results, and renew the pages."
+)
 @click.option(
     "--environment",
     "environments",
@@ -80,7 +83,7 @@ def main(rows, rounds, quick, write, environments):
     command = shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]])
     date = datetime.date.today().isoformat()
     how = report.how_line(command, date, os.getloadavg()[0], rounds)
-    tables = {}
+    records = {}
     with tempfile.TemporaryDirectory() as folder:
         try:
             files, megabytes = materials.prepare(Path(folder))
@@ -104,12 +107,13 @@ def main(rows, rounds, quick, write, environments):
                 say=lambda line: click.echo(f"  {line}", err=True),
                 pause=PAUSE,
             )
-            tables[row.title] = report.row_lines(row, result, how)
-            click.echo("\n".join(tables[row.title]))
-    head = report.machine_lines()
-    click.echo("\n".join(head))
+            records[row.title] = report.make_record(row, result, how)
+            click.echo("\n".join(report.table_lines(row.title, records[row.title])))
+    machine = report.describe_machine()
+    click.echo("\n".join(machine))
     if write:
-        report.write(HERE / "README.md", head, tables)
+        report.save(HERE / "results", machine, records)
+        pages.write(HERE)
 
 
 if __name__ == "__main__":

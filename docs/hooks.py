@@ -1,6 +1,7 @@
 """What mkdocs reads beside this folder: pages, pictures, notebooks that stand elsewhere."""
 
 import ast
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +13,8 @@ PAGES = {
     "BUILD.md": "build.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/README.md": "benchmark_notes.md",
+    "benchmarks/results/README.md": "benchmark_tables.md",
 }
 # The tree as it is imported: `export/` is keras_lm.export. mkdocs.yml names it.
 IMPORTED = REPOSITORY / "build" / "imported"
@@ -34,10 +36,7 @@ def on_files(files, config):
     """Add the pages, with links as they are in the site."""
     for source, page in PAGES.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
-        for other, target in PAGES.items():
-            text = text.replace(f"]({other}", f"]({target}")
-        text = re.sub(r"\]\(docs/", "](", text)
-        files.append(File.generated(config, page, content=text))
+        files.append(File.generated(config, page, content=_with_links(text, source)))
     names = {path: path.relative_to(REPOSITORY) for path in REPOSITORY.glob("colab/*.ipynb")}
     names[REPOSITORY / "LICENSE"] = "LICENSE"
     # benchmarks/README.md is a page at the top of the site, and so are its pictures.
@@ -56,12 +55,28 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Lead links from `docs/` to what stands elsewhere to where it is in the site."""
-    if page.file.src_uri.startswith("lectures/"):
-        markdown = markdown.replace("](../../docs/", "](../").replace("](../../", "](../")
-        return re.sub(r"\]\(\.\./(examples/\w+)\)", r"](../\1/__main__.py)", markdown)
-    for source, target in PAGES.items():
-        markdown = markdown.replace(f"](../{source}", f"]({target}")
-    return markdown.replace("](../colab/", "](colab/")
+    if page.file.src_uri in PAGES.values():
+        return markdown
+    return _with_links(markdown, f"docs/{page.file.src_uri}")
+
+
+def _with_links(text, source):
+    """Return the text of a file of the repository with links as they are in the site."""
+    folder = os.path.dirname(source)
+    here = os.path.relpath(folder, "docs") if folder.startswith("docs") else "."
+
+    def link(found):
+        path = os.path.normpath(os.path.join(folder, found[1]))
+        if not (REPOSITORY / path).exists():
+            return found[0]
+        if (REPOSITORY / path).is_dir():
+            path += "/__main__.py"
+        target = PAGES.get(path, path.removeprefix("docs/"))
+        if path.endswith(".svg"):
+            target = path.removeprefix("benchmarks/")
+        return f"]({os.path.relpath(target, here)}{found[2] or ''})"
+
+    return re.sub(r"\]\((?!https?:|#|mailto:)([^)#]+)(#[^)]*)?\)", link, text)
 
 
 def on_page_content(html, page, config, files):

@@ -1,5 +1,8 @@
 """Tables and targets from numbers that are made up."""
 
+import json
+
+import pages
 import pytest
 import report
 from rounds import Result
@@ -23,8 +26,10 @@ def test_table_shows_medians_spread_and_both_ratios():
     result = result_of(keras_lm=[0.5, 0.4, 0.6], Other=[1.0, 1.0, 0.9])
     result.left_out["Third"] = "not installed"
     result.versions.update(b="2", a="1")
-    text = "\n".join(report.row_lines(ROW, result, "as you see"))
-    assert "#### Forward" in text
+    record = report.make_record(ROW, result, "as you see")
+    assert json.loads(json.dumps(record)) == record
+    text = "\n".join(report.table_lines("Forward", record))
+    assert "### Forward" in text
     assert "| keras_lm | 2,000 | 580.00 | 1,818–2,222 |  |  |" in text
     assert "| Other | 1,000 | 1,000.00 | 1,000–1,053 | 2.00 | 2.00 (1.75–2.25) |" in text
     assert "- Left out: Third: not installed\n- as you see; a 1, b 2\n" in text
@@ -34,7 +39,8 @@ def test_table_shows_medians_spread_and_both_ratios():
 
 
 def test_table_without_keras_lm_has_no_ratios():
-    text = "\n".join(report.row_lines(ROW, result_of(Other=[1.0, 1.0]), ""))
+    record = report.make_record(ROW, result_of(Other=[1.0, 1.0]), "")
+    text = "\n".join(report.table_lines("Forward", record))
     assert "| Other | 1,000 | 1,000.00 | 1,000–1,000 |  |  |" in text
     assert "not measured" in text
 
@@ -63,36 +69,53 @@ def test_target_says_what_was_reached(target, ours, verdict):
 
 def test_machine_says_whether_bfloat16_means_anything(monkeypatch):
     monkeypatch.setattr(report, "processor", lambda: ("A processor", {"avx512f"}))
-    text = "\n".join(report.machine_lines())
-    assert f"{report.BLOCK}A processor with AVX-512, " in text
-    assert "without rows of bfloat16" in text
+    name, remark = report.describe_machine()
+    assert name.startswith("A processor with AVX-512, ")
+    assert "without rows of bfloat16" in remark
     monkeypatch.setattr(report, "processor", lambda: ("A processor", {"amx_bf16"}))
-    text = "\n".join(report.machine_lines())
-    assert f"{report.BLOCK}A processor, " in text
-    assert "AMX" in text
-    assert "without rows" not in text
+    name, remark = report.describe_machine()
+    assert name.startswith("A processor, ")
+    assert "AMX" in remark
+    assert "without rows" not in remark
 
 
-def test_write_replaces_the_rows_of_a_processor_and_keeps_others(tmp_path):
-    path = tmp_path / "README.md"
-    one, other = f"{report.BLOCK}a Xeon, 2 cores", f"{report.BLOCK}an EPYC, 2 cores"
-    old = f"{one}\n\nold\n\n#### Forward\n\nslow\n\n#### Import\n\nstays"
-    path.write_text(f"before\n{report.START}\n\n{old}\n\n{report.END}\nafter\n")
-    report.write(path, [other, "", "with AVX2", ""], {"Import": ["#### Import", "", "here", ""]})
-    tables = {"Forward": ["#### Forward", "", "fast", ""], "Latency": ["#### Latency", "", "low"]}
-    report.write(path, [one, "", "new", ""], tables)
-    text = path.read_text()
-    new = f"{one}\n\nnew\n\n#### Forward\n\nfast\n\n#### Import\n\nstays\n\n#### Latency\n\nlow"
-    blocks = f"{new}\n\n{other}\n\nwith AVX2\n\n#### Import\n\nhere"
-    assert text == f"before\n{report.START}\n\n{blocks}\n\n{report.END}\nafter\n"
-    report.write(path, [one, "", "new", ""], {})
-    assert path.read_text() == text
-    path.write_text("no markers")
-    with pytest.raises(ValueError, match="lacks the line"):
-        report.write(path, [one], {})
-    assert path.read_text() == "no markers"
+def test_saving_replaces_the_rows_of_a_processor_and_keeps_others(tmp_path):
+    folder = tmp_path / "results"
+    report.save(folder, ("An EPYC, 2 cores", "with AVX2"), {"Import": {"how": "there"}})
+    path = report.save(folder, ("A Xeon, 2 cores", "old"), {"Forward": 1, "Import": 2})
+    assert path.name == "a-xeon-2-cores.json"
+    assert report.save(folder, ("A Xeon, 2 cores", "new"), {"Forward": 3, "Latency": 4}) == path
+    xeon, epyc = report.load(folder)
+    assert xeon["processor"] == "A Xeon, 2 cores"
+    assert xeon["remark"] == "new"
+    assert xeon["rows"] == {"Forward": 3, "Import": 2, "Latency": 4}
+    assert epyc["rows"] == {"Import": {"how": "there"}}
 
 
-def test_readme_has_the_markers(repository):
-    text = (repository / "benchmarks" / "README.md").read_text()
-    assert text.index(report.START) < text.index(report.END)
+def test_pages_show_the_results_that_are_kept(repository):
+    results = report.load(repository / "benchmarks" / "results")
+    page = (repository / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert page == pages.fill(page, results), "run: python benchmarks/pages.py"
+    tables = (repository / "benchmarks" / "results" / "README.md").read_text(encoding="utf-8")
+    assert tables == pages.all_tables(results), "run: python benchmarks/pages.py"
+    for result in results:
+        assert f"### {result['processor']}" in page
+
+
+def test_pictures_are_the_same_for_the_same_figures(repository, tmp_path):
+    results = report.load(repository / "benchmarks" / "results")
+    texts = []
+    for _ in range(2):
+        pages.draw_contenders(results[:2], pages.SHOWN, tmp_path / "labels.svg")
+        texts.append((tmp_path / "labels.svg").read_text(encoding="utf-8"))
+    assert "tokenizers + PyTorch" in texts[0]
+    assert "64.8" in texts[0]
+    assert texts[0] == texts[1]
+
+
+def test_a_peer_is_compared_in_the_same_number_format():
+    result = result_of(keras_lm=[0.5], Other=[1.0], Third=[0.8])
+    record = report.make_record(ROW, result, "")
+    assert pages.fastest_peer(record) == "Third"
+    record["contenders"]["Third, bfloat16"] = record["contenders"].pop("Third")
+    assert pages.fastest_peer(record) == "Other"

@@ -124,7 +124,7 @@ def fake(tmp_path, monkeypatch):
     for peer in ("keras_lm", "other"):
         source = Path(__file__).with_name("fake_peer.py")
         (tmp_path / "peers" / f"{peer}_peer.py").symlink_to(source)
-    (tmp_path / "README.md").write_text(f"{report.START}\n{report.END}\n")
+    (tmp_path / "results").mkdir()
     contenders = (
         Contender(OURS, "keras_lm"),
         Contender("Other", "other"),
@@ -135,6 +135,7 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "PAUSE", 0.0)
     monkeypatch.setattr(run, "make_rows", lambda megabytes: [row])
     monkeypatch.setattr(materials, "prepare", lambda folder: ({}, 1.0))
+    monkeypatch.setattr(run.pages, "write", lambda folder: None)  # these have tests of their own
 
     def python_of(peer, chosen):
         if peer == "gone":
@@ -145,24 +146,22 @@ def fake(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_run_prints_the_table_and_writes_it_when_asked(fake):
-    readme = fake / "README.md"
-    before = readme.read_text()
+def test_run_prints_the_table_and_keeps_it_when_asked(fake):
+    def kept():
+        return [result["rows"] for result in report.load(fake / "results")]
+
     result = CliRunner().invoke(run.main, ["--quick"])
     assert result.exit_code == 0, result.output
     assert "### Sleep" in result.output
     assert "| Other | 0.00 |" in result.output
     assert "Left out: Gone: its environment cannot be made: no network" in result.output
-    assert readme.read_text() == before
-
-    result = CliRunner().invoke(run.main, ["--rounds", "1", "--write"])
-    assert result.exit_code == 0, result.output
-    assert "### Sleep" in readme.read_text()
-    assert "1 rounds" in readme.read_text()
-    result = CliRunner().invoke(run.main, ["--rounds", "2", "--write"])
-    assert result.exit_code == 0, result.output
-    assert readme.read_text().count("### Sleep") == 1
-    assert "2 rounds" in readme.read_text()
+    assert not kept()
+    for rounds in (1, 2):
+        result = CliRunner().invoke(run.main, ["--rounds", str(rounds), "--write"])
+        assert result.exit_code == 0, result.output
+        (rows,) = kept()
+        assert f"{rounds} rounds" in rows["Sleep"]["how"]
+        assert rows["Sleep"]["contenders"]["Other"]["values"] == ["0.00"]
 
 
 def test_run_says_what_is_wrong_with_its_arguments(fake, monkeypatch):
