@@ -33,6 +33,7 @@ GOLDENS = {
     "marian": tasks.Seq2SeqLM,
     "xlnet": tasks.MaskedLM,
     "reformer-mixed": tasks.CausalLM,
+    "deberta-v2": tasks.TextClassifier,
 }
 MORE_GOLDENS = {
     "bert-qa": tasks.QuestionAnswerer,
@@ -49,6 +50,8 @@ MORE_GOLDENS = {
     "openai-gpt": tasks.CausalLM,
     "gpt-neo": tasks.CausalLM,
     "t5": tasks.Seq2SeqLM,
+    "deberta-v3": tasks.MaskedLM,
+    "deberta-unshared": tasks.QuestionAnswerer,
 }
 # Arguments that are no part of a configuration.
 OTHERS = {"self", "dtype", "name", "embeddings_of"}
@@ -100,6 +103,7 @@ MORE_MADE = {
     "DistilBertBackbone": [*ENCODER, "TokenClassifier"],
     "AlbertBackbone": [*ENCODER, "TokenClassifier"],
     "ElectraBackbone": [*ENCODER, "TokenClassifier"],
+    "DebertaV3Backbone": [*ENCODER, "TokenClassifier"],
     "GPT2Backbone": [*CAUSAL, "MultipleChoice"],
     "GPTNeoBackbone": CAUSAL,
 }

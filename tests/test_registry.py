@@ -145,9 +145,9 @@ def test_of_a_class_and_its_subclass_the_class_is_taken(tmp_path):
     "config, tensor, what",
     [
         ('{"model_type": "mobilebert"}', QUERY, "MobileBERT, a BERT with bottlenecks"),
-        ('{"model_type": "deberta-v2"}', QUERY, "DeBERTa's second or third version"),
+        ('{"model_type": "deberta"}', QUERY, "DeBERTa's first version"),
         ('{"model_type": "camembert"}', f"roberta.{QUERY}", "CamemBERT, a RoBERTa for French"),
-        ("{}", "deberta.encoder.layer.0.attention.self.in_proj.weight", "DeBERTa, whose attention"),
+        ("{}", "deberta.encoder.layer.0.attention.self.in_proj.weight", "DeBERTa's first version"),
         ("{}", f"mobilebert.{QUERY}", "MobileBERT"),
     ],
 )

@@ -95,6 +95,12 @@ MODELS = {
         "wordpiece",
         lambda n: models.ElectraBackbone(n, embedding_dim=12, **TRANSFORMER),
     ),
+    "DebertaV3Backbone": (
+        "sentencepiece-albert",
+        lambda n: models.DebertaV3Backbone(
+            n, bucket_size=8, conv_kernel_size=3, conv_activation="gelu", **TRANSFORMER
+        ),
+    ),
     "SpanBertBackbone": ("wordpiece", lambda n: models.SpanBertBackbone(n, **TRANSFORMER)),
     "TinyBertBackbone": ("wordpiece", lambda n: models.TinyBertBackbone(n, **TRANSFORMER)),
     "ErnieBackbone": (

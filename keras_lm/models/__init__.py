@@ -5,6 +5,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.cove import CoveBackbone
+from keras_lm.models.deberta import DebertaV3Backbone
 from keras_lm.models.distilbert import DistilBertBackbone
 from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.elmo import ElmoBackbone
@@ -43,6 +44,7 @@ __all__ = [
     "BertBackbone",
     "CausalBackbone",
     "CoveBackbone",
+    "DebertaV3Backbone",
     "DistilBertBackbone",
     "ElectraBackbone",
     "ElectraGeneratorBackbone",

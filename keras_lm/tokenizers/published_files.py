@@ -31,6 +31,7 @@ CLASSES = {
     "MarianTokenizer": ("MarianTokenizer", None),
     "TransfoXLTokenizer": ("TransformerXLTokenizer", None),
     "ReformerTokenizer": ("SentencePieceTokenizer", NOTHING),
+    "DebertaV2Tokenizer": ("SentencePieceTokenizer", _BERT),
     "ByT5Tokenizer": ("ByteTokenizer", _T5),
 }
 # Networks that are published for bytes, with no vocabulary: by their `model_type`, how many ids.

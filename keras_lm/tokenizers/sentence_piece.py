@@ -1,4 +1,4 @@
-"""SentencePiece: the tokenizer of ALBERT, XLNet, T5 and XLM-R."""
+"""SentencePiece: the tokenizer of ALBERT, XLNet, T5, XLM-R and DeBERTa."""
 
 import dataclasses
 import os
@@ -334,12 +334,12 @@ class SentencePieceTokenizer(Tokenizer):
     def from_files(cls, folder, family=None, usual_family="plain", **overrides):
         """Return the tokenizer that a folder with a published checkpoint describes.
 
-        Reads the model (`spiece.model`, `sentencepiece.bpe.model`, `tokenizer.model` and the names
-        that google-research and KerasHub use) or else `tokenizer.json`, and the settings of Hugging
-        Face's other JSON files, if they exist. What these do not state depends on the family:
-        `"albert"`, `"xlnet"`, `"t5"`, `"xlm_roberta"` (whose ids are not its model's), or `"plain"`
-        for SentencePiece and nothing else. None takes the family that the folder's configurations
-        state, or else `usual_family`.
+        Reads the model (`spiece.model`, `spm.model`, `sentencepiece.bpe.model`, `tokenizer.model`
+        and the names that google-research and KerasHub use) or else `tokenizer.json`, and the
+        settings of Hugging Face's other JSON files, if they exist. What these do not state depends
+        on the family: `"albert"`, `"xlnet"`, `"t5"`, `"xlm_roberta"` (whose ids are not its
+        model's), `"deberta"`, or `"plain"` for SentencePiece and nothing else. None takes the
+        family that the folder's configurations state, or else `usual_family`.
 
         Raises:
             FileNotFoundError: if there is no model.

@@ -20,6 +20,7 @@ WHO = "SentencePieceTokenizer"
 XLM_ROBERTA = "sentencepiece.bpe.model"
 MODEL_FILES = (
     "spiece.model",
+    "spm.model",
     XLM_ROBERTA,
     "tokenizer.model",
     "sentencepiece.model",
@@ -69,6 +70,15 @@ FAMILIES = {
         "eos_token": "</s>",
     },
     "reformer": {"bos_token": None, "eos_token": "</s>"},  # its texts begin with no token
+    "deberta": {
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "mask_token": "[MASK]",
+        "bos_token": "[CLS]",
+        "eos_token": "[SEP]",
+        "appended_tokens": ["[MASK]"],  # its model has the others
+    },
 }
 # How files state the family: by class, by type of model, or by the name of a configuration.
 CLASSES = {
@@ -77,6 +87,7 @@ CLASSES = {
     "T5Tokenizer": "t5",
     "XLMRobertaTokenizer": "xlm_roberta",
     "ReformerTokenizer": "reformer",
+    "DebertaV2Tokenizer": "deberta",
 }
 MODEL_TYPES = {
     "albert": "albert",
@@ -84,8 +95,13 @@ MODEL_TYPES = {
     "t5": "t5",
     "xlm-roberta": "xlm_roberta",
     "reformer": "reformer",
+    "deberta-v2": "deberta",
 }
-KERAS_HUB = {"T5Backbone": "t5", "XLMRobertaBackbone": "xlm_roberta"}
+KERAS_HUB = {
+    "T5Backbone": "t5",
+    "XLMRobertaBackbone": "xlm_roberta",
+    "DebertaV3Backbone": "deberta",
+}
 TF1_CONFIGS = {
     "albert_config.json": "albert",
     "xlnet_config.json": "xlnet",
@@ -109,8 +125,13 @@ def read_folder(folder, family, usual_family):
     path, data, settings = _read_model(folder, family, usual_family, files)
     pieces = parse_model(data, repr(path)).pieces
 
-    entries = {piece.piece for piece in pieces}
+    vocabulary = [piece.piece for piece in pieces]
+    files.add_tokens(vocabulary, path)
+    appended = settings.pop("appended_tokens", [])
+    vocabulary += [token for token in appended if token not in vocabulary]
+    entries = {*vocabulary}
     known = {piece.piece for piece in pieces if piece.type in (CONTROL, USER_DEFINED)}
+    known |= {token for token, (_, is_special) in files.added.items() if is_special}
     named = files.special_tokens(ROLES)
     for role in ROLES:
         key = f"{role}_token"
@@ -121,8 +142,6 @@ def read_folder(folder, family, usual_family):
             found = [name for name in NAMES[role] if name in known and key not in settings]
             settings[key] = found[0] if found else None
 
-    vocabulary = [piece.piece for piece in pieces]
-    files.add_tokens(vocabulary, path)
     beyond = vocabulary[len(pieces) :]
     extra_ids = files.config.get("extra_ids", settings.pop("extra_ids", 0))
     if type(extra_ids) is not int or not 0 <= extra_ids <= MAX_EXTRA_IDS:
@@ -229,7 +248,8 @@ def _control(piece):
 
 
 def _hugging_face_config(files):
-    files.refuse("tokenizer_config.json", files.config, {"sp_model_kwargs": (None, {})})
+    supported = {"sp_model_kwargs": (None, {}), "split_by_punct": (False, None)}
+    files.refuse("tokenizer_config.json", files.config, supported)
     # Our argument for each of theirs, and whether it means the opposite.
     names = {
         "do_lower_case": ("lowercase", False),

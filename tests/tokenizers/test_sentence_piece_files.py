@@ -57,6 +57,7 @@ def test_assets_round_trip(goldens, kind, tmp_path):
     "name",
     [
         "spiece.model",
+        "spm.model",
         "tokenizer.model",
         "sentencepiece.bpe.model",
         "assets/tokenizer/vocabulary.spm",
@@ -143,6 +144,36 @@ def test_xlm_roberta_counts_as_fairseq_does(folder):
     tokenizer.save_assets(path)
     again = SentencePieceTokenizer.from_assets(path, tokenizer.get_config())
     assert again.vocabulary == tokenizer.vocabulary and again(texts).to_list() == expected
+
+
+def test_deberta_has_its_mask_after_the_model(goldens, tmp_path):
+    """As published: spm.model, whose first pieces are special, and no word of the mask."""
+    golden = goldens("tokenizers") / "sentencepiece-t5"
+    model = Model.FromString((golden / "spiece.model").read_bytes())
+    others = model.pieces[3:]
+    del model.pieces[:]
+    for piece in ("[PAD]", "[CLS]", "[SEP]"):
+        model.pieces.add(piece=piece, type=CONTROL)
+    model.pieces.add(piece="[UNK]", type=UNKNOWN)
+    model.pieces.extend(others)
+    (tmp_path / "spm.model").write_bytes(model.SerializeToString())
+    write(tmp_path, config__json={"model_type": "deberta-v2"})
+    write(tmp_path, tokenizer_config__json={"do_lower_case": False, "vocab_type": "spm"})
+    tokenizer = SentencePieceTokenizer.from_files(tmp_path)
+    number = len(model.pieces)
+    assert tokenizer.token_to_id("[MASK]") == tokenizer.special_id("mask") == number
+    assert tokenizer.vocabulary_size == number + 1
+    roles = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unknown": "[UNK]"}
+    assert tokenizer.special_tokens.items() >= roles.items()
+    lines = (golden / "expected.jsonl").read_text().split("\n")
+    rows = [json.loads(line) for line in lines if line]
+    got = tokenizer([row["text"] for row in rows]).to_list()
+    assert got == [[id + 1 for id in row["raw"]] for row in rows]
+    found = tokenizer("film[MASK]film[SEP]", parse_special=True).numpy().tolist()
+    assert found.count(number) == 1 and found[-1] == 2
+    write(tmp_path, tokenizer_config__json={"split_by_punct": True})
+    with pytest.raises(ValueError, match="sets `split_by_punct` to True"):
+        SentencePieceTokenizer.from_files(tmp_path)
 
 
 @pytest.mark.parametrize(

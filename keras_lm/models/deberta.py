@@ -1,0 +1,577 @@
+"""DeBERTa, versions 2 and 3: attention that reads contents and distances apart.
+
+Differs from BERT: scores also depend on the distance of two tokens, which has queries and keys of
+its own (disentangled attention); there may be no embeddings of positions and segments; there is no
+pooler; the first block may have a convolution beside it. Version 3 is the same network, pretrained
+to tell which tokens were replaced, as ELECTRA.
+
+Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
+"""
+
+import functools
+
+import keras
+
+from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, dropout_rules
+from keras_lm.converters.converter import Converter, architectures, require_only, signs
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    counts,
+    join_heads,
+    transpose_kernels,
+)
+from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.layers import (
+    AttentionContext,
+    Dense,
+    EachTokenClassifier,
+    MaskedLMHead,
+    PositionEmbedding,
+    PostNormBlock,
+    SpanHead,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.checked_arguments import Whole
+from keras_lm.models.deberta_layers import (
+    ContextPooledClassifier,
+    DisentangledBlock,
+    DistanceEmbedding,
+    LocalConvolution,
+    MaskedNormalization,
+    PairBias,
+    ReplacedTokenByContextHead,
+)
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import kernels, transformer_size
+from keras_lm.packers import Template
+from keras_lm.tokenizers import SentencePieceTokenizer
+
+TERMS = ("c2p", "p2c")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class DebertaV3Backbone(Backbone):
+    """The encoder of DeBERTa, versions 2 and 3.
+
+    Args:
+        vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        embedding_dim: int, or None for `hidden_dim`. E, the width of the embeddings.
+        position_attention: list of str. What the scores take of distances: `"c2p"`, content to
+            position, and `"p2c"`, position to content; none for those of BERT.
+        bucket_size: int. Buckets of distances to either side; None for one to each distance.
+        max_distance: int, or None for `max_sequence_length`. The distance from which on all are
+            alike.
+        share_projections: bool. Whether distances have the queries' and keys' kernels of tokens.
+        normalize_distances: bool. Whether the vectors of distances have a norm.
+        use_position_embedding: bool. Whether the position in the text has an embedding, too.
+        num_segments: int. Segments that have an embedding, 0 for none.
+        conv_kernel_size: int. How many tokens the convolution beside the first block reads, an odd
+            number; 0 for none.
+        conv_activation: str. The convolution's activation.
+        dropout: float. Fraction dropped in training of the embeddings, of the vectors of distances,
+            and of what each part of a block adds.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
+        classifier_dropout: float, or None for `dropout`. The same for what classifiers of texts
+            read, and `pooler_dropout`, float, for their pooler.
+        pooler_activation: str. The activation of the pooler.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. The longest text.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
+    last two are optional. Returns `sequence_output` (B, S, D).
+
+    Distances are those of columns, whatever the mask says: with padding on either side they are
+    those of the tokens. Padding between tokens counts.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`, `position_attention` is unknown,
+            `conv_kernel_size` is even, or there are more buckets than distances.
+
+    Example:
+
+        backbone = keras_lm.models.DebertaV3Backbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[1, 7, 2]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: He et al. 2020, https://arxiv.org/abs/2006.03654, section 3; version 3: He et al. 2021,
+    https://arxiv.org/abs/2111.09543; microsoft/DeBERTa. Masked tokens are predicted without the
+    first paper's enhanced mask decoder (section 3.2), as by Hugging Face's code.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    _CLASSIFIER = {
+        "dropout": own("classifier_dropout", "dropout"),
+        "pooler_dropout": own("pooler_dropout"),
+        "activation": own("pooler_activation"),
+    }
+    HEADS = {
+        "classification": Head(ContextPooledClassifier, "classifier", **_CLASSIFIER),
+        "multiple_choice": Head(
+            ContextPooledClassifier, "classifier", num_classes=1, **_CLASSIFIER
+        ),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+        "replaced": Head(
+            ReplacedTokenByContextHead,
+            "replaced_head",
+            activation=own("activation"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation=own("activation"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+    }
+    PRETRAINING_HEADS = {"replaced_logits": "replaced", "token_logits": "token"}
+    RANGES = {
+        "num_segments": Whole(0),
+        "bucket_size": Whole(2, is_optional=True),
+        "max_distance": Whole(1, is_optional=True),
+        "conv_kernel_size": Whole(0),
+    }
+    # The enhanced mask decoder's positions, and distances that no score takes.
+    LEFT_OUT = r"embeddings\.position_embeddings\.|encoder\.(rel_embeddings|LayerNorm)\."
+    tokenizer_class = SentencePieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        embedding_dim=None,
+        position_attention=TERMS,
+        bucket_size=256,
+        max_distance=None,
+        share_projections=True,
+        normalize_distances=True,
+        use_position_embedding=False,
+        num_segments=0,
+        conv_kernel_size=0,
+        conv_activation="tanh",
+        dropout=0.1,
+        attention_dropout=None,
+        classifier_dropout=None,
+        pooler_dropout=0.0,
+        pooler_activation="gelu",
+        activation="gelu",
+        max_sequence_length=512,
+        layer_norm_epsilon=1e-7,
+        dtype=None,
+        name="deberta_v3_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        embedding_dim = self.config["embedding_dim"] = embedding_dim or hidden_dim
+        self.config["max_distance"] = max_distance or max_sequence_length
+        _check(**self.config)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = None
+        if use_position_embedding:
+            self.position_embedding = PositionEmbedding(
+                max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
+            )
+        self.segment_embedding = None
+        if num_segments:
+            self.segment_embedding = keras.layers.Embedding(
+                num_segments,
+                embedding_dim,
+                embeddings_initializer=truncated_normal(),
+                dtype=dtype,
+                name="segment_embedding",
+            )
+        self.projection = None
+        if embedding_dim != hidden_dim:
+            self.projection = Dense(
+                hidden_dim,
+                use_bias=False,
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="projection",
+            )
+        self.embedding_norm = MaskedNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = PairBias()
+        self.distances = _make_distances(self.config, dtype) if position_attention else None
+        self.blocks = [_make_block(self.config, dtype, f"block_{i}") for i in range(num_layers)]
+        self.convolution = None
+        if conv_kernel_size:
+            self.convolution = LocalConvolution(
+                conv_kernel_size,
+                conv_activation,
+                dropout,
+                layer_norm_epsilon,
+                dtype=dtype,
+                name="convolution",
+            )
+        self.finish()
+
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(padding_mask)
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding(segment_ids)
+        if self.projection is not None:
+            x = self.projection(x)
+        embedded = self.embedding_norm(x, padding_mask)
+        hidden_states = [embedded]  # (B, S, D)
+        x = embedded = self.embedding_dropout(embedded, training=training)
+        context = AttentionContext(bias=self.attention_bias(padding_mask))
+        if self.distances is not None:
+            context = context._replace(positions=self.distances(padding_mask))
+        for i, block in enumerate(self.blocks):
+            x, _ = block(x, context, training=training)
+            if i == 0 and self.convolution is not None:
+                x = self.convolution(embedded, x, padding_mask, training=training)
+            hidden_states.append(x)
+        return {
+            "sequence_output": x,
+            "hidden_states": hidden_states,
+            "attention_contexts": [context] * len(self.blocks),
+        }
+
+    def forward_flops(self):
+        """Those of other blocks with attention, and a product with each distance for each term.
+
+        The vectors of distances are the same for all tokens, and not counted.
+        """
+        products = 2 * len(self.config["position_attention"]) * self.attended_tokens()
+        others = kernels(filter(None, [self.projection, self.convolution]))
+        return super().forward_flops() + products * self.config["hidden_dim"] + 2 * others
+
+
+def _make_distances(config, dtype):
+    return DistanceEmbedding(
+        config["hidden_dim"],
+        config["max_sequence_length"],
+        config["max_distance"],
+        config["bucket_size"],
+        config["layer_norm_epsilon"] if config["normalize_distances"] else None,
+        dtype=dtype,
+        name="distances",
+    )
+
+
+def _make_block(config, dtype, name):
+    dropout, attention_dropout = config["dropout"], config["attention_dropout"]
+    arguments = {
+        "num_heads": config["num_heads"],
+        "intermediate_dim": config["intermediate_dim"],
+        "dropout": dropout,
+        "attention_dropout": dropout if attention_dropout is None else attention_dropout,
+        "activation": config["activation"],
+        "layer_norm_epsilon": config["layer_norm_epsilon"],
+        "dtype": dtype,
+        "name": name,
+    }
+    if not config["position_attention"]:
+        return PostNormBlock(**arguments)
+    terms, shared = config["position_attention"], config["share_projections"]
+    return DisentangledBlock(terms, shared, **arguments)
+
+
+def _check(
+    position_attention, bucket_size, max_distance, max_sequence_length, conv_kernel_size, **others
+):
+    terms = position_attention
+    if not isinstance(terms, (list, tuple)) or set(terms) - {*TERMS} or len({*terms}) < len(terms):
+        raise ValueError(
+            f"position_attention={terms!r}: pass a list of some of {', '.join(map(repr, TERMS))}."
+        )
+    if conv_kernel_size and conv_kernel_size % 2 == 0:
+        raise ValueError(
+            f"conv_kernel_size={conv_kernel_size}: pass an odd number, as many tokens to either "
+            "side of a token, or 0."
+        )
+    half = (bucket_size or 0) // 2
+    if half and max_sequence_length - 1 > half >= max_distance - 1:
+        raise ValueError(
+            f"bucket_size={bucket_size}: pass less than {2 * (max_distance - 1)}, as distances are "
+            f"alike from max_distance={max_distance} on, or None for a bucket to each."
+        )
+
+
+def _size(num_layers, hidden_dim, vocabulary_size=128100, **others):
+    return transformer_size(vocabulary_size, num_layers, hidden_dim, **others)
+
+
+_CONVOLUTION = {"conv_kernel_size": 3, "conv_activation": "gelu"}
+DebertaV3Backbone.SIZES = {
+    "deberta_v3_extra_small_en": _size(12, 384),
+    "deberta_v3_small_en": _size(6, 768),
+    "deberta_v3_base_en": _size(12, 768),
+    "deberta_v3_large_en": _size(24, 1024),
+    "deberta_v3_base_multi": _size(12, 768, 251000),
+    "deberta_v2_extra_large_en": _size(24, 1536, **_CONVOLUTION),
+    "deberta_v2_extra_extra_large_en": _size(48, 1536, **_CONVOLUTION),
+}
+DebertaV3Backbone.PUBLISHED = {
+    "deberta_v3_extra_small_en": "hf://microsoft/deberta-v3-xsmall",
+    "deberta_v3_small_en": "hf://microsoft/deberta-v3-small",
+    "deberta_v3_base_en": "hf://microsoft/deberta-v3-base",
+    "deberta_v3_large_en": "hf://microsoft/deberta-v3-large",
+    "deberta_v3_base_multi": "hf://microsoft/mdeberta-v3-base",
+    "deberta_v2_extra_large_en": "hf://microsoft/deberta-v2-xlarge",
+    "deberta_v2_extra_extra_large_en": "hf://microsoft/deberta-v2-xxlarge",
+}
+
+# === Checkpoints ===
+
+_LAYER = "encoder.layer.{i}"
+# Of the two heads that Hugging Face has for masked tokens, the second is the authors'. Only their
+# names differ, so the first, which is Hugging Face's usual one, is written.
+_LEGACY, _AUTHORS = "cls.predictions", "lm_predictions.lm_head"
+
+
+def _convolution_layout(path, array):
+    if path == "convolution/dense/kernel":  # (D, D, tokens), outputs first
+        return array.transpose(2, 1, 0).reshape(-1, array.shape[0])
+    return transpose_kernels(path, array)
+
+
+def _stored_convolution(path, array, arguments):
+    if path == "convolution/dense/kernel":
+        return array.reshape(arguments["conv_kernel_size"], -1, array.shape[1]).transpose(2, 1, 0)
+    return transpose_kernels(path, array)
+
+
+HUGGINGFACE_NAMES = NameTable(
+    {
+        "token_embedding": "embeddings.word_embeddings",
+        "position_embedding": "embeddings.position_embeddings",
+        "segment_embedding": "embeddings.token_type_embeddings",
+        "projection": "embeddings.embed_proj",
+        "embedding_norm": "embeddings.LayerNorm",
+        "distances": "encoder.rel_embeddings",
+        "distances/norm": "encoder.LayerNorm",
+        "convolution/dense": "encoder.conv.conv",
+        "convolution/norm": "encoder.conv.LayerNorm",
+        "block_{i}/attention/query_key_value": tuple(
+            f"{_LAYER}.attention.self.{part}_proj" for part in ("query", "key", "value")
+        ),
+        "block_{i}/attention/position_key": f"{_LAYER}.attention.self.pos_key_proj",
+        "block_{i}/attention/position_query": f"{_LAYER}.attention.self.pos_query_proj",
+        "block_{i}/attention/output": f"{_LAYER}.attention.output.dense",
+        "block_{i}/attention_norm": f"{_LAYER}.attention.output.LayerNorm",
+        "block_{i}/feedforward/intermediate": f"{_LAYER}.intermediate.dense",
+        "block_{i}/feedforward/output": f"{_LAYER}.output.dense",
+        "block_{i}/feedforward_norm": f"{_LAYER}.output.LayerNorm",
+        "classifier/pooler": "pooler.dense",
+        "classifier/logits": "classifier",
+        "span_head/logits": "qa_outputs",
+        "replaced_head/norm": "mask_predictions.LayerNorm",
+        "replaced_head/dense": "mask_predictions.dense",
+        "replaced_head/logits": "mask_predictions.classifier",
+        "token_head/dense": {None: f"{_LEGACY}.transform.dense", "authors": f"{_AUTHORS}.dense"},
+        "token_head/norm": {
+            None: f"{_LEGACY}.transform.LayerNorm",
+            "authors": f"{_AUTHORS}.LayerNorm",
+        },
+        "token_head/bias": {None: f"{_LEGACY}.bias", "authors": f"{_AUTHORS}.bias"},
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=_convolution_layout,
+    stored_layout=_stored_convolution,
+    prefix=r"deberta\.",
+    spellings={
+        "LayerNorm.gamma": "LayerNorm.weight",
+        "LayerNorm.beta": "LayerNorm.bias",
+        "mask_predictions.classifer": "mask_predictions.classifier",  # in the authors' code
+    },
+    buffers={"embeddings.position_ids": counts},
+    copies={
+        f"{_LEGACY}.decoder.weight": "embeddings.word_embeddings.weight",
+        f"{_LEGACY}.decoder.bias": f"{_LEGACY}.bias",
+    },
+)
+_HUB = "disentangled_attention_encoder_{i}"
+KERAS_HUB_NAMES = NameTable(
+    {
+        "token_embedding": "reversible_embedding",
+        "embedding_norm": "layer_normalization",
+        "distances": "relative_embedding",
+        "distances/norm": "relative_embedding/layer_norm",
+        "block_{i}/attention/query_key_value": tuple(
+            f"{_HUB}/_self_attention_layer/_{part}_dense" for part in ("query", "key", "value")
+        ),
+        "block_{i}/attention/output": f"{_HUB}/_self_attention_layer/_output_dense",
+        "block_{i}/attention_norm": f"{_HUB}/_self_attention_layer_norm",
+        "block_{i}/feedforward/intermediate": f"{_HUB}/_feedforward_intermediate_dense",
+        "block_{i}/feedforward/output": f"{_HUB}/_feedforward_output_dense",
+        "block_{i}/feedforward_norm": f"{_HUB}/_feedforward_layer_norm",
+    },
+    leaves=KERAS_HUB_LEAVES,
+    layout=join_heads,
+    prefix="layers/",
+    spellings={"disentangled_attention_encoder/": "disentangled_attention_encoder_0/"},
+)
+
+
+def _terms(config, tensors=None):
+    stated = config.get("pos_att_type") or []
+    stated = stated.split("|") if isinstance(stated, str) else stated
+    return [term.strip().lower() for term in stated if term.strip().lower() != "none"]
+
+
+def _write_terms(arguments):
+    terms = arguments["position_attention"]
+    return {"relative_attention": bool(terms), "pos_att_type": list(terms)}
+
+
+def _has_norm(config, tensors=None):
+    return "layer_norm" in map(str.strip, config.get("norm_rel_ebd", "none").lower().split("|"))
+
+
+def _write_norm(arguments):
+    has_norm = arguments["normalize_distances"] and arguments["position_attention"]
+    return {"norm_rel_ebd": "layer_norm" if has_norm else "none"}
+
+
+def _buckets(config, tensors=None):
+    size = config.get("position_buckets", -1)
+    return size if size > 0 else None
+
+
+def _max_distance(config, tensors=None):
+    most = config.get("max_relative_positions", -1)
+    return most if most > 0 else config.get("max_position_embeddings", 512)
+
+
+def _write_max_distance(arguments):
+    is_usual = arguments["max_distance"] == arguments["max_sequence_length"]
+    return {"max_relative_positions": -1 if is_usual else arguments["max_distance"]}
+
+
+def _if_set(name, key):
+    """Return what writes an argument that is None, or 0, where there is no such entry."""
+    return lambda arguments: {key: arguments[name]} if arguments[name] else {}
+
+
+def _check_huggingface(checkpoint):
+    config, terms = checkpoint.config, _terms(checkpoint.config)
+    unknown = [term for term in terms if term not in TERMS]
+    if unknown or (terms and not config.get("relative_attention", False)):
+        raise CheckpointError(
+            f"{checkpoint.source}: its configuration has pos_att_type={config['pos_att_type']!r} "
+            f"and relative_attention={config.get('relative_attention', False)!r}, and "
+            f"DebertaV3Backbone knows only {' and '.join(TERMS)}, with relative_attention."
+        )
+    width = config["hidden_size"]
+    known = {
+        "conv_groups": 1,
+        "pooler_hidden_size": width,
+        "attention_head_size": width // config["num_attention_heads"],
+    }
+    require_only(checkpoint, DebertaV3Backbone, known)
+    rows = 2 * (_buckets(config) or _max_distance(config))
+    for name in checkpoint.tensors:
+        if terms and name.endswith("encoder.rel_embeddings.weight"):
+            found = checkpoint.tensors.shape(name)[0]
+            if found != rows:
+                raise CheckpointError(
+                    f"{checkpoint.source}: {name} has {found} rows, and its configuration asks for "
+                    f"{rows}, so it is another checkpoint's. Copy or download it again."
+                )
+
+
+HUGGINGFACE_CONFIG = ConfigTable(
+    DebertaV3Backbone,
+    "deberta-v2",
+    {
+        "vocabulary_size": Key("vocab_size"),
+        "num_layers": Key("num_hidden_layers"),
+        "num_heads": Key("num_attention_heads"),
+        "hidden_dim": Key("hidden_size"),
+        "intermediate_dim": Key("intermediate_size"),
+        "embedding_dim": By(
+            lambda config, _: config.get("embedding_size", config["hidden_size"]),
+            _if_set("embedding_dim", "embedding_size"),
+        ),
+        "position_attention": By(_terms, _write_terms),
+        "bucket_size": By(
+            _buckets, lambda arguments: {"position_buckets": arguments["bucket_size"] or -1}
+        ),
+        "max_distance": By(_max_distance, _write_max_distance),
+        "share_projections": Key("share_att_key", False),
+        "normalize_distances": By(_has_norm, _write_norm),
+        "use_position_embedding": Key("position_biased_input", True),
+        "num_segments": Key("type_vocab_size", 0),
+        "conv_kernel_size": By(
+            lambda config, _: max(config.get("conv_kernel_size", 0), 0),
+            _if_set("conv_kernel_size", "conv_kernel_size"),
+        ),
+        "conv_activation": Activation("conv_act", "tanh"),
+        **dropout_rules("hidden_dropout_prob", "attention_probs_dropout_prob"),
+        "classifier_dropout": By(
+            lambda config, _: config.get("cls_dropout"),
+            _if_set("classifier_dropout", "cls_dropout"),
+        ),
+        "pooler_dropout": Key("pooler_dropout", 0.0),
+        "pooler_activation": Activation("pooler_hidden_act"),
+        "activation": Activation("hidden_act"),
+        "max_sequence_length": Key("max_position_embeddings", 512),
+        "layer_norm_epsilon": Key("layer_norm_eps", 1e-7),
+    },
+    check=_check_huggingface,
+)
+
+
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    sizes = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    return {key: config[key] for key in (*sizes, "dropout", "max_sequence_length", "bucket_size")}
+
+
+DebertaV3Backbone.CONVERTERS = {
+    "huggingface": Converter(
+        functools.partial(
+            signs,
+            model_type="deberta-v2",
+            tensors=["encoder.rel_embeddings.weight"],
+            prefix="deberta.",
+            own=r"attention\.self\.query_proj\.weight$",
+        ),
+        HUGGINGFACE_CONFIG,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+        vocabulary={"usual_family": "deberta"},
+        architectures=architectures("DebertaV2"),
+        # Transformers 5's own class leaves out the model's table of characters.
+        tokenizer="PreTrainedTokenizerFast",
+    ),
+    "keras_hub": Converter(
+        lambda checkpoint: checkpoint.config.get("class_name") == "DebertaV3Backbone",
+        _keras_hub_config,
+        KERAS_HUB_NAMES,
+        vocabulary={"usual_family": "deberta"},
+    ),
+}
