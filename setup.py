@@ -108,7 +108,7 @@ setup(
     py_modules=["keras_lm_command"],
     package_data={
         "": ["*.html", "*.css", "*.js", "*.json", "*.txt", "*.md"],
-        "keras_lm": ["recipes/*.toml"],
+        "keras_lm": ["py.typed", "recipes/*.toml"],
         "keras_lm.lectures": ["decks/*.toml", "found/*.json"],
     },
     install_requires=CORE,

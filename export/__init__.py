@@ -7,6 +7,11 @@ if __name__ != "keras_lm.export":
     # With the root of the source tree on `sys.path`, every class would exist twice.
     raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
 
+from pathlib import Path
+
+import keras
+
+from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.export.check import ExportCheckError, check
 from keras_lm.export.mediapipe import export_mediapipe
 from keras_lm.export.saved_model import export_saved_model
@@ -25,14 +30,14 @@ WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
 
 
 def export(
-    task,
-    path,
-    format="saved_model",
-    weights="float32",
-    freeze=False,
-    texts=None,
-    tolerance=None,
-):
+    task: keras.Model,
+    path: PathLike,
+    format: str = "saved_model",
+    weights: str = "float32",
+    freeze: bool = False,
+    texts: RawTexts | None = None,
+    tolerance: float | None = None,
+) -> Path:
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
     Args:

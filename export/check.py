@@ -8,10 +8,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike, RawTexts
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
@@ -39,7 +41,14 @@ class CheckReport:
     num_bytes: int
 
 
-def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_default"):
+def check(
+    path: PathLike,
+    task: keras.Model,
+    texts: RawTexts,
+    tolerance: float | None = None,
+    batch_size: int = 32,
+    signature: str = "serving_default",
+) -> CheckReport:
     """Run an exported model in a fresh process, and compare its answers with the task's.
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and

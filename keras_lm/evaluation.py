@@ -2,23 +2,28 @@
 
 import collections
 import csv
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import data, files, metrics, prompting, tasks
+from keras_lm.argument_types import PathLike
 from keras_lm.objectives import IGNORED
 from keras_lm.plain import json_line
 from keras_lm.prompting.zero_shot import first_word
+from keras_lm.published.examples import Examples
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks.scored_answers import ScoredAnswers
+from keras_lm.tasks.task import Task
 
 NO_RELATION = ("no_relation", "NA")  # TACRED's class of none, and as thunlp/ERNIE has it
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-def measure(task, examples, batch_size):
+def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
     """Return a dict of measures of a task on `keras_lm.data.Examples`."""
     if isinstance(task, tasks.CausalLM) and examples.labels:
         return _measure_last_words(task, examples, batch_size)
@@ -159,7 +164,7 @@ def _value(metric, y, answers):
 # === Texts that a Seq2SeqLM writes ===
 
 
-def make_metrics(names, bleu_tokenizer):
+def make_metrics(names: Any, bleu_tokenizer: str) -> list[Any]:
     """Return the metrics that `names` choose, by the name of their column in the results."""
     chosen = {
         "bleu": lambda: [metrics.Bleu(bleu_tokenizer)],
@@ -169,7 +174,13 @@ def make_metrics(names, bleu_tokenizer):
     return [metric for name in dict.fromkeys(names) for metric in chosen[name]()]
 
 
-def measure_written(task, examples, batch_size, chosen, search):
+def measure_written(
+    task: Task,
+    examples: Examples,
+    batch_size: int,
+    chosen: Mapping[str, Any],
+    search: Mapping[str, Any],
+) -> dict[str, Any]:
     """Return a dict of measures of a `Seq2SeqLM`, by `chosen` metrics of what it writes.
 
     `search` are arguments of `generate`. With ROUGE there is `lead3_…`, too: the scores of the
@@ -211,7 +222,7 @@ def _sentences(texts):
 # === Mistakes ===
 
 
-def right_and_found(task, examples, batch_size):
+def right_and_found(task: Task, examples: Examples, batch_size: int) -> tuple[Any, Any]:
     """Return the right labels of rows and those that a task finds: lists of str, or of lists."""
     if isinstance(task, tasks.MultipleChoice):
         found = task.choose(examples.texts, batch_size)["labels"].tolist()
@@ -230,7 +241,7 @@ def right_and_found(task, examples, batch_size):
     return [names[i] for i in y], found
 
 
-def write_errors(path, examples, right, found):
+def write_errors(path: PathLike, examples: Examples, right: Sequence[Any], found: Any) -> int:
     """Write the rows that are answered wrongly as JSONL; return how many there are."""
     wrong = [n for n, pair in enumerate(zip(right, found, strict=True)) if pair[0] != pair[1]]
     with files.replacing(path) as new, open(new, "wb") as file:
@@ -245,7 +256,7 @@ def write_errors(path, examples, right, found):
     return len(wrong)
 
 
-def write_confusion(path, right, found):
+def write_confusion(path: PathLike, right: Sequence[Any], found: Any) -> None:
     """Write how often which class is found for which, as CSV: a row for each right class.
 
     Of words with labels, these are counted.

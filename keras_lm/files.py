@@ -10,7 +10,10 @@ import platform
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+
+from keras_lm.argument_types import PathLike
 
 try:
     import fcntl
@@ -329,7 +332,7 @@ def find_saved_model(path, version=None):
     return versions[max(versions) if version is None else version]
 
 
-def find_files(files):
+def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
     """Return the files that match paths and glob patterns, without duplicates, sorted per pattern.
 
     Args:

@@ -2,11 +2,15 @@
 
 import math
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from keras_lm import files, presets, registry, tokenizers
+from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.models import Backbone
 from keras_lm.models.sizes import estimate, parameters_of
+from keras_lm.presets.source import Source
 
 # The layers of heads, as models call them, and what they are.
 HEADS = {
@@ -22,7 +26,7 @@ HEADS = {
 }
 
 
-def inspect_checkpoint(source):
+def inspect_checkpoint(source: PathLike | Source) -> dict[str, Any]:
     """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights."""
     opened = presets.Source.open(source)
     checkpoint = opened.checkpoint
@@ -98,7 +102,7 @@ def _tokenizer(opened):
 # === Sizes ===
 
 
-def inspect_size(name):
+def inspect_size(name: str) -> dict[str, Any]:
     """Return what a size would need as a dict that JSON can hold; see `keras_lm.models.sizes`."""
 
     def count(name):
@@ -119,7 +123,7 @@ def inspect_size(name):
     }
 
 
-def find_sizes(words=()):
+def find_sizes(words: Sequence[str] = ()) -> list[Any]:
     """Return a dict for each size whose name contains all of some words."""
     return [
         {

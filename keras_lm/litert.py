@@ -6,9 +6,13 @@ import importlib.util
 import os
 import queue
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from keras_lm.argument_types import PathLike
 from keras_lm.optional import require
 from keras_lm.plain import first_line
 from keras_lm.standard_error import quiet
@@ -16,7 +20,7 @@ from keras_lm.standard_error import quiet
 REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
 
-def open_interpreter(model, num_threads=None):
+def open_interpreter(model: PathLike | bytes, num_threads: int | None = None) -> Any:
     """Return an interpreter for a `.tflite`, given by its path or its content as bytes.
 
     Keep a reference to it as long as you use the runner of a signature. Its methods are not for
@@ -85,7 +89,9 @@ class InterpreterPool:
         pool.run("serving_default", {"text": ["I laughed, I cried."]})["labels"]
     """
 
-    def __init__(self, model, num_interpreters=1, num_threads=None):
+    def __init__(
+        self, model: PathLike | bytes, num_interpreters: int = 1, num_threads: int | None = None
+    ):
         _check_threads(num_threads)
         if num_interpreters < 1:
             raise ValueError(f"num_interpreters={num_interpreters}: pass 1 or more.")
@@ -102,7 +108,7 @@ class InterpreterPool:
             raise ValueError(f"{what} cannot be loaded: {first_line(error)}") from error
         self.signatures = interpreter.signatures
 
-    def run(self, signature, inputs):
+    def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the outputs of a signature, a dict of arrays; strings are arrays of `bytes`.
 
         Args:

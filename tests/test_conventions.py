@@ -166,6 +166,42 @@ def test_what_users_see_documents_its_arguments(package):
     assert not wrong
 
 
+def called_in_the_guides():
+    """Return the names of methods that the README, the guides and the examples call."""
+    files = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
+    files += (REPOSITORY / "examples").rglob("*.py")
+    return {name for path in files for name in re.findall(r"\.(\w+)\(", path.read_text())}
+
+
+@pytest.mark.parametrize("package", [name for name in PACKAGES if name != "keras_lm.analysis"])
+def test_what_users_call_is_annotated(package):
+    """Functions, constructors, and of documented methods those that the guides call."""
+    called, wrong = {"__init__", *called_in_the_guides()}, []
+    for name, member in exported(package):
+        calls = vars(member).items() if inspect.isclass(member) else [(name, member)]
+        for call, value in calls:
+            value = getattr(value, "__func__", value)  # of a class or static method
+            if not inspect.isfunction(value):
+                continue
+            if inspect.isclass(member) and (call not in called or is_undocumented(call, value)):
+                continue
+            signature = inspect.signature(value)
+            missing = [
+                argument.name
+                for argument in signature.parameters.values()
+                if argument.annotation is argument.empty and argument.name not in ("self", "cls")
+            ]
+            if signature.return_annotation is signature.empty and call != "__init__":
+                missing.append("what it returns")
+            wrong += [f"{member.__module__}: {value.__qualname__}: {each}" for each in missing]
+    assert not wrong
+
+
+def is_undocumented(call, value):
+    """Whether a method only overrides another one, which says what it takes."""
+    return call != "__init__" and not value.__doc__
+
+
 @pytest.mark.parametrize("package", ["models", "tasks", "tokenizers", "training"])
 def test_classes_that_users_make_show_an_example(package):
     members = [

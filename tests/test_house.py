@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files published elements optional
+version registry files published elements optional argument_types
 litert plain standard_error knowledge
 converters
 presets

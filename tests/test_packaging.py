@@ -41,6 +41,7 @@ def test_wheel_holds_every_module_and_no_other(wheel, repository):
         for path in (repository / folder).rglob("*.py"):
             wanted.add((prefix / path.relative_to(repository / folder)).as_posix())
     assert packed == wanted
+    assert "keras_lm/py.typed" in files  # type checkers read the annotations
 
 
 def test_wheel_says_what_it_is(wheel):

@@ -2,9 +2,11 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checkpoint import Checkpoint
 from keras_lm.converters.names import NameTable
 
 # A configuration that names the model outweighs any number of tensors.
@@ -40,7 +42,14 @@ class Converter:
     tokenizer: str | None = None
 
 
-def signs(checkpoint, model_type, tensors=(), prefix="", own=None, refine=None):
+def signs(
+    checkpoint: Checkpoint,
+    model_type: str | None,
+    tensors: Sequence[str] = (),
+    prefix: str | Sequence[str] = "",
+    own: str | None = None,
+    refine: Callable[..., Any] | None = None,
+) -> Any:
     """Return how well a checkpoint matches a model.
 
     Args:

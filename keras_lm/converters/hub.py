@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+from keras_lm.argument_types import PathLike
 from keras_lm.converters.checked_files import CheckpointError
 
 PREFIX = "hf://"
@@ -28,7 +29,7 @@ WEIGHTS = [
 ]
 
 
-def upload(folder, target, private=True):
+def upload(folder: PathLike, target: str, private: bool = True) -> None:
     """Upload a folder to the Hugging Face hub, where its repository is made if there is none.
 
     Args:

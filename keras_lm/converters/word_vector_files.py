@@ -18,6 +18,7 @@ import pathlib
 import re
 import warnings
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ LARGEST_WIDTH = 2**16
 LARGEST_RATIO = 100  # of text and its gzip; numbers have no more than 10
 
 
-def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
+def read_word_vectors(path: str | pathlib.Path, limit: int | None = None) -> tuple[Any, Any]:
     """Read words and their vectors: return a list of V str, and an array (V, E) float32.
 
     `<unk>` and `<pad>` come first, with vectors of zeros, unless the file itself has them. Of a

@@ -5,7 +5,9 @@ Shapes: B batch, S sequence, V vocabulary, U words looked up, E width of a word 
 
 import random
 import re
+from collections.abc import Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,15 +16,15 @@ BLOCK_WORDS = 256  # looked up together
 
 
 def augment_texts(
-    texts,
-    masked_lm,
-    word_vectors=None,
-    candidates=15,
-    copies=30,
-    probability=0.4,
-    batch_size=32,
-    seed=0,
-):
+    texts: Sequence[str],
+    masked_lm: keras.Model,
+    word_vectors: keras.Model | None = None,
+    candidates: int = 15,
+    copies: int = 30,
+    probability: float = 0.4,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> list[list[str]]:
     """Return each text and copies of it in which some words are replaced by others that fit.
 
     A word that is one token of `masked_lm` may become one of the words which that model finds

@@ -2,10 +2,12 @@
 
 import gzip
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import TooLong, find_files, lines, whole
 
 UNITS = ("line", "block", "file")
@@ -16,7 +18,7 @@ READ_AT_ONCE = 2**20  # bytes
 SENTENCE_BORDER = r"""([.!?…]["'”’)\]]*)\s+(["'“‘(\[]*\p{Lu})"""
 
 
-def read_documents(files, document="line"):
+def read_documents(files: PathLike | Iterable[PathLike], document: str = "line") -> tf.data.Dataset:
     """Return a `tf.data.Dataset` of the documents in text files, in order.
 
     Args:
@@ -48,7 +50,7 @@ def read_documents(files, document="line"):
     )
 
 
-def split_sentences(documents):
+def split_sentences(documents: tf.data.Dataset) -> tf.data.Dataset:
     """Split documents into one sentence per line, by a rule; return a `tf.data.Dataset` of strings.
 
     A sentence ends after `.`, `!`, `?` or `…` (and closing quotes or brackets) if white space and a

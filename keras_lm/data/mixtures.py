@@ -1,5 +1,8 @@
 """Training on several text-to-text tasks: sources in T5's formats, and mixtures of tasks."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +26,7 @@ TEXT_TO_TEXT = {
 }
 
 
-def text_to_text(name, **columns):
+def text_to_text(name: str, **columns: Sequence[str]) -> list[str]:
     """Return the sources of a task in the format of published T5 models, a list of str.
 
     Targets are texts, too: class names such as `"entailment"`, or for stsb numbers such as `"3.8"`.
@@ -65,7 +68,9 @@ def text_to_text(name, **columns):
     return made
 
 
-def mixing_rates(sizes, limit=None, temperature=1.0):
+def mixing_rates(
+    sizes: Sequence[int], limit: int | None = None, temperature: float = 1.0
+) -> np.ndarray:
     """Return the share of each task in a mixture, float64 that sum to 1.
 
     The share is proportional to the number of examples, at most `limit`, to the power of
@@ -91,7 +96,9 @@ def mixing_rates(sizes, limit=None, temperature=1.0):
     return counted / counted.sum()
 
 
-def mix_tasks(tasks, limit=None, temperature=1.0, seed=0):
+def mix_tasks(
+    tasks: Mapping[str, Any], limit: int | None = None, temperature: float = 1.0, seed: int = 0
+) -> tf.data.Dataset:
     """Return an endless `tf.data.Dataset` of `(source, target)`, sampled from several tasks.
 
     The examples of a task are shuffled anew each time that they repeat. The same seed returns the

@@ -5,11 +5,17 @@ import tensorflow as tf
 from keras_lm.data.documents import document_batches
 from keras_lm.elements import check_batch_size
 from keras_lm.objectives import IGNORED
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
-def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
+def token_windows(
+    documents: tf.data.Dataset,
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    drop_remainder: bool = True,
+) -> tf.data.Dataset:
     """Return a `tf.data.Dataset` of windows of tokens, (S + 1,) int32, in the order of the corpus.
 
     Documents are concatenated, with an `"eos"` token after each and before the first. A model reads
@@ -51,7 +57,9 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
     return chunks.scan(tf.constant(end, tf.int32), with_last)
 
 
-def window_batches(windows, batch_size, drop_remainder=False):
+def window_batches(
+    windows: tf.data.Dataset, batch_size: int, drop_remainder: bool = False
+) -> tf.data.Dataset:
     """Return a `tf.data.Dataset` of batches for `fit` and `evaluate` of pretraining tasks.
 
     For windows, a batch is `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of
@@ -74,7 +82,9 @@ def window_batches(windows, batch_size, drop_remainder=False):
     return batches.map(inputs_and_labels).prefetch(tf.data.AUTOTUNE)
 
 
-def epoch_batches(windows, batch_size, seed=0, epoch=0):
+def epoch_batches(
+    windows: tf.data.Dataset, batch_size: int, seed: int = 0, epoch: int = 0
+) -> tf.data.Dataset:
     """Return the batches of one epoch, as `window_batches` does, with the windows shuffled.
 
     The order depends on `seed` and `epoch` only, so an interrupted run can continue with the next

@@ -10,20 +10,22 @@ from keras_lm.data.documents import document_batches
 from keras_lm.data.segments import FORMS, Layout, stream_pairs
 from keras_lm.elements import elements
 from keras_lm.packers import EntityPacker
+from keras_lm.packers.packer import Template
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 ROWS_AT_ONCE = 256  # packed together
 
 
 def pretraining_rows(
-    documents,
-    tokenizer,
-    template,
-    sequence_length,
-    form="full_sentences",
-    short_share=0.0,
-    single_share=0.0,
-    seed=0,
-):
+    documents: tf.data.Dataset,
+    tokenizer: Tokenizer,
+    template: Template,
+    sequence_length: int,
+    form: str = "full_sentences",
+    short_share: float = 0.0,
+    single_share: float = 0.0,
+    seed: int = 0,
+) -> tf.data.Dataset:
     """Return a deterministic `tf.data.Dataset` of rows for pretraining encoders.
 
     A row is a dict of int32: `token_ids`, `segment_ids` and `padding_mask`, (S,) each, `entity_ids`
@@ -105,7 +107,14 @@ def pretraining_rows(
     return _packed(documents, segments, packer, tokenizer, is_pair, label)
 
 
-def stream_rows(documents, tokenizer, template, sequence_length, reuse_length=None, seed=0):
+def stream_rows(
+    documents: tf.data.Dataset,
+    tokenizer: Tokenizer,
+    template: Template,
+    sequence_length: int,
+    reuse_length: int | None = None,
+    seed: int = 0,
+) -> tf.data.Dataset:
     """Return a `tf.data.Dataset` of rows of a corpus that is read as one stream, for `fit_streams`.
 
     A row is a dict of int32 as of `pretraining_rows`, always full. Its first `reuse_length` tokens

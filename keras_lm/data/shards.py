@@ -16,22 +16,32 @@ import itertools
 import json
 import math
 from pathlib import Path, PureWindowsPath
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike
 from keras_lm.data.own_part import own
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.elements import elements
+from keras_lm.packers.packer import Template
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 FORMAT_VERSIONS = (1, 2)
 INDEX = "tokens.json"
 HASHED_AT_ONCE = 2**22  # bytes
 
 
-def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards=1):
+def write_token_shards(
+    documents: tf.data.Dataset,
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    folder: PathLike,
+    num_shards: int = 1,
+) -> int:
     """Tokenize documents and write their windows as TFRecord files; return their number.
 
     Windows are written to the shards in turn, so that each shard is a fair sample of the corpus.
@@ -57,8 +67,14 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
 
 
 def write_row_shards(
-    documents, tokenizer, template, sequence_length, folder, num_shards=1, **settings
-):
+    documents: tf.data.Dataset,
+    tokenizer: Tokenizer,
+    template: Template,
+    sequence_length: int,
+    folder: PathLike,
+    num_shards: int = 1,
+    **settings: Any,
+) -> int:
     """Write the rows of `pretraining_rows` as TFRecord files, like `write_token_shards`.
 
     Args:
@@ -82,7 +98,7 @@ def write_row_shards(
     return _write(rows, tokenizer, folder, num_shards, index)
 
 
-def read_token_index(folder):
+def read_token_index(folder: PathLike) -> dict[str, Any]:
     """Return the index of a folder of shards, the dict in its `tokens.json`.
 
     Args:
@@ -154,7 +170,13 @@ def columns_of(index):
     return index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
 
 
-def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=True):
+def read_token_shards(
+    folder: PathLike,
+    tokenizer: Tokenizer | None = None,
+    worker: int = 0,
+    num_workers: int = 1,
+    verify: bool = True,
+) -> tf.data.Dataset:
     """Return windows or rows from shards: a dataset of known length, in a fixed order.
 
     Args:

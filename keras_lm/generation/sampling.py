@@ -1,6 +1,7 @@
 """`Sampling`: the arguments of `generate`, checked before anything runs."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -54,16 +55,16 @@ class Sampling:
             self.num_return_sequences,
         )
 
-    def per_row(self, limits, rows):
+    def per_row(self, limits: Any, rows: Any) -> dict[str, Any]:
         """Return the `OPTIONS` of each row, arrays (rows,); `limits` are `decoding.Limits`."""
         return per_row(all_options(limits, **{n: getattr(self, n) for n in OPTIONS}), rows)
 
-    def stops(self, vocabulary_size):
+    def stops(self, vocabulary_size: int) -> dict[str, Any]:
         """Return the strings and the token ids to stop at, arrays by name."""
         strings, ids = split_stop(self.stop, vocabulary_size)
         return {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
 
-    def search(self):
+    def search(self) -> dict[str, Any]:
         """Return the numbers of texts and of beams, for all rows, by name."""
         numbers = {"num_return_sequences": np.int32(self.num_return_sequences)}
         if self.num_beams > 1:

@@ -6,10 +6,13 @@ Shapes: N concepts, of which number 0 is none; E edges, each in both directions;
 import hashlib
 import json
 from array import array
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.knowledge.conceptnet import RELATIONS
 from keras_lm.knowledge.lemmas import key_of
@@ -51,7 +54,7 @@ class ConceptStore:
         store.edges_of(ice)[0]  # the numbers of its neighbours
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: PathLike):
         self.folder = Path(folder).expanduser()
         description = self.folder / DESCRIPTION
         if not description.is_file():
@@ -85,18 +88,18 @@ class ConceptStore:
 
     # === Names ===
 
-    def name(self, concept):
+    def name(self, concept: int) -> str:
         """Return the name of a concept, with `_` between its words; `""` for 0."""
         return self._string("name", concept).decode()
 
-    def find(self, name):
+    def find(self, name: str) -> int:
         """Return the number of the concept with a name, 0 if there is none."""
         name = name.encode("utf-8", "replace")
         at = self._first("name", name)
         is_there = at < self.num_concepts and self._string("name", at) == name
         return at if is_there else 0
 
-    def find_key(self, key):
+    def find_key(self, key: str) -> Any:
         """Return the numbers of the concepts whose lemmas are `key`, the shortest names first."""
         key, found = key.encode("utf-8", "replace"), []
         at, number = self._first("key", key), len(self._parts["key_ends"])
@@ -122,7 +125,7 @@ class ConceptStore:
 
     # === Edges ===
 
-    def edges_of(self, concept):
+    def edges_of(self, concept: int) -> tuple[np.ndarray, ...]:
         """Return the targets, relations and weights of the edges from a concept.
 
         They are sorted by target; of several to the same one, the heaviest is first.
@@ -130,20 +133,20 @@ class ConceptStore:
         start, end = self._parts["starts"][concept : concept + 2]
         return tuple(self._parts[name][start:end] for name in PARTS[-3:])
 
-    def relations_between(self, concept, other):
+    def relations_between(self, concept: int, other: int) -> list[int]:
         """Return the numbers of the relations from one concept to another, the heaviest first."""
         targets, relations, _ = self.edges_of(concept)
         start, end = np.searchsorted(targets, [other, other + 1])
         return relations[start:end].tolist()
 
-    def relation_name(self, relation):
+    def relation_name(self, relation: int) -> str:
         """Return the name of a relation, with `-` in front of an inverse one."""
         number = len(self.relations)
         if relation > number:
             return f"-{self.relations[relation - number - 1]}"
         return self.relations[relation - 1]
 
-    def triples(self):
+    def triples(self) -> np.ndarray:
         """Return all edges in their own direction as (E / 2, 3) int32: head, relation, tail.
 
         Entities are concepts and relations numbers, so that `TransE(store.num_concepts,
@@ -157,7 +160,12 @@ class ConceptStore:
     # === Building ===
 
     @classmethod
-    def build(cls, edges, folder, relations=RELATIONS):
+    def build(
+        cls,
+        edges: Iterable[tuple[str, int, str, float]],
+        folder: PathLike,
+        relations: Sequence[str] = RELATIONS,
+    ) -> Self:
         """Write a store, in one step, and return it opened.
 
         Args:

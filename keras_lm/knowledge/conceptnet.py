@@ -3,8 +3,10 @@
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import lines
 from keras_lm.knowledge.stop_words import is_concept
 
@@ -41,7 +43,7 @@ _NUMBERS = {
 }
 
 
-def read_conceptnet(path):
+def read_conceptnet(path: PathLike) -> Iterator[tuple[str, int, str, float]]:
     """Yield the English edges of ConceptNet's dump as (head, relation, tail, weight).
 
     A relation is its number in `RELATIONS`, from 1. Left out are edges of other relations, from a

@@ -1,7 +1,10 @@
 """Which concepts of a graph a text speaks of."""
 
 import functools
+from typing import Any
 
+from keras_lm.argument_types import PathLike
+from keras_lm.knowledge.concept_store import ConceptStore
 from keras_lm.knowledge.lemmas import lemmas_of
 from keras_lm.knowledge.stop_words import STOP_WORDS
 
@@ -32,11 +35,11 @@ class Concepts:
     `grounding`, which takes the lemmas of spaCy's tagger. simplemma's know no parts of speech.
     """
 
-    def __init__(self, store):
+    def __init__(self, store: ConceptStore | PathLike):
         self.store = store
         self._found = functools.lru_cache(maxsize=2**16)(self._find)
 
-    def of(self, text, besides=""):
+    def of(self, text: str, besides: str = "") -> list[int]:
         """Return the numbers of the concepts of a text, in their order, each once.
 
         Args:
@@ -68,7 +71,7 @@ class Concepts:
             name.endswith("e") and name[:-1] in names
         )
 
-    def of_choice(self, question, answer):
+    def of_choice(self, question: str, answer: str) -> tuple[Any, Any]:
         """Return the concepts of a question, without those of the answer's words, and of it."""
         answers = self.of(answer)
         return [one for one in self.of(question, answer) if one not in answers], answers

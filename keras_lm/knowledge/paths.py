@@ -2,8 +2,14 @@
 
 import functools
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from keras_lm.argument_types import PathLike
+from keras_lm.knowledge.concept_store import ConceptStore
+from keras_lm.knowledge.trans_e import TransE
 
 NOT_FOLLOWED = "HasContext"  # leads to fields of study, near which all their words would be
 JOINED = 8  # half paths from either side that meet in a concept
@@ -43,12 +49,12 @@ class PathFinder:
 
     def __init__(
         self,
-        store,
-        trans_e=None,
-        max_hops=4,
-        max_paths=100,
-        max_neighbors=100,
-        threshold=0.15,
+        store: ConceptStore | PathLike,
+        trans_e: TransE | PathLike | None = None,
+        max_hops: int = 4,
+        max_paths: int = 100,
+        max_neighbors: int = 100,
+        threshold: float = 0.15,
     ):
         if not 1 <= max_hops <= 4:
             raise ValueError(f"max_hops={max_hops}: pass 1 to 4.")
@@ -71,7 +77,7 @@ class PathFinder:
         self._near = functools.lru_cache(maxsize=2**14)(self._heaviest_neighbors)
         self._two_away = functools.lru_cache(maxsize=2**10)(self._ends_of_two)
 
-    def find(self, concept, other):
+    def find(self, concept: int, other: int) -> list[Any]:
         """Return the paths from one concept to another, tuples of concepts, the shortest first."""
         if not concept or not other or concept == other:
             return []
@@ -83,7 +89,7 @@ class PathFinder:
                 break
         return [path for path in paths if self._is_likely(path)]
 
-    def relations(self, path):
+    def relations(self, path: Sequence[int]) -> list[Any]:
         """Return the number of the heaviest relation of each of a path's edges."""
         return [self._followed(*edge)[0] for edge in itertools.pairwise(path)]
 
@@ -96,7 +102,7 @@ class PathFinder:
             return True
         return self.score(path) >= self.threshold
 
-    def score(self, path):
+    def score(self, path: Sequence[int]) -> float:
         """Return the product over a path's edges of the best score of their relations."""
         number, score = len(self.store.relations), 1.0
         for head, tail in itertools.pairwise(path):

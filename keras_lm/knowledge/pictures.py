@@ -1,7 +1,10 @@
 """A picture of the paths that a choice was scored by."""
 
 import textwrap
+from pathlib import Path
+from typing import Any
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.optional import require
 
@@ -9,7 +12,9 @@ WIDTH, ROW = 9, 0.55  # inches, of the picture and of a path
 MOST_LETTERS = 22  # of a concept
 
 
-def draw_explanation(explained, path, choice=None, most=8):
+def draw_explanation(
+    explained: dict[str, Any], path: PathLike, choice: int | None = None, most: int = 8
+) -> Path:
     """Draw the paths with the most attention, a row for each, and return the file's `Path`.
 
     The attention of a path is its pair's times its own; a line is as strong as that. A relation

@@ -8,10 +8,13 @@ import itertools
 import math
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.files import as_path
 from keras_lm.knowledge.concept_store import DESCRIPTION, ConceptStore
 from keras_lm.knowledge.concepts import Concepts
@@ -60,7 +63,13 @@ class SchemaGraphs:
     `graph_generation/graph_gen.py`, the plain graph.
     """
 
-    def __init__(self, store, trans_e=None, cache=None, **search):
+    def __init__(
+        self,
+        store: ConceptStore | PathLike,
+        trans_e: TransE | PathLike | None = None,
+        cache: PathLike | None = None,
+        **search: Any,
+    ):
         self.store = store if isinstance(store, ConceptStore) else ConceptStore(store)
         if trans_e is not None and not isinstance(trans_e, TransE):
             trans_e = TransE.load(trans_e)
@@ -70,7 +79,7 @@ class SchemaGraphs:
         self.path_length = self.finder.max_hops + 1  # T
         self._cache = None if cache is None else _Cache(cache, self._settings())
 
-    def describe_source(self):
+    def describe_source(self) -> dict[str, Any]:
         """Return where the graphs come from, for `from_source`, and their sizes; JSON can hold it.
 
         Raises:
@@ -94,7 +103,7 @@ class SchemaGraphs:
         }
 
     @classmethod
-    def from_source(cls, source):
+    def from_source(cls, source: Any) -> Self | None:
         """Return what `describe_source` described, or None if its store is not on this machine.
 
         Raises:
@@ -118,11 +127,11 @@ class SchemaGraphs:
             f"{finder.max_neighbors} {pruned}"
         )
 
-    def find(self, question, answer):
+    def find(self, question: str, answer: str) -> dict[str, Any]:
         """Return the graph of a question and an answer, strings: a dict, see `join_graphs`."""
         return self.between(*self.concepts.of_choice(question, answer))
 
-    def between(self, questions, answers):
+    def between(self, questions: Sequence[int], answers: Any) -> dict[str, Any]:
         """Return the graph between two lists of concepts."""
         pairs = [(question, answer) for question in questions for answer in answers]
         of_pairs, paths = [], []
@@ -168,7 +177,7 @@ class SchemaGraphs:
             self._cache.put(concept, other, found)
         return found
 
-    def pack(self, questions, choices):
+    def pack(self, questions: Sequence[str], choices: Sequence[Any]) -> list[list[str]]:
         """Return the graphs of questions and their choices, packed: a list of str for each.
 
         Args:
@@ -180,7 +189,9 @@ class SchemaGraphs:
             for question, row in zip(questions, choices, strict=True)
         ]
 
-    def describe(self, graph, pair_attention, path_attention):
+    def describe(
+        self, graph: dict[str, Any], pair_attention: Tensor, path_attention: Tensor
+    ) -> list[Any]:
         """Return what a graph holds in words, with the attention of each part, sorted by it.
 
         Args:
@@ -216,7 +227,7 @@ class SchemaGraphs:
         return sorted(pairs, key=lambda pair: -pair["attention"])
 
 
-def pack_graph(graph):
+def pack_graph(graph: dict[str, Any]) -> str:
     """Return a graph as a string, to travel beside a text: base64 of its numbers, int32.
 
     The first five are T and the numbers of nodes, edges, pairs and paths. The concepts of paths are

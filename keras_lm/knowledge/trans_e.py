@@ -5,10 +5,13 @@ Shapes: N triples, E entities, D width.
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.knowledge.triples import checked_triples
 
@@ -50,7 +53,15 @@ class TransE:
     `pathfinder/path_scoring.py`.
     """
 
-    def __init__(self, num_entities, num_relations, dim=100, margin=1.0, norm=1, seed=0):
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        dim: int = 100,
+        margin: float = 1.0,
+        norm: int = 1,
+        seed: int = 0,
+    ):
         sizes = {"num_entities": num_entities, "num_relations": num_relations, "dim": dim}
         for name, value in sizes.items():
             if value < 1:
@@ -68,7 +79,14 @@ class TransE:
             for rows in (num_entities, num_relations)
         )
 
-    def fit(self, triples, epochs=10, batch_size=1024, learning_rate=0.01, report=None):
+    def fit(
+        self,
+        triples: Any,
+        epochs: int = 10,
+        batch_size: int = 1024,
+        learning_rate: float = 0.01,
+        report: Callable[[int, float], Any] | None = None,
+    ) -> list[float]:
         """Learn from triples (N, 3), integers: head, relation, tail.
 
         Args:
@@ -132,12 +150,12 @@ class TransE:
     def _length(self, differences):
         return np.linalg.norm(differences, self.norm, axis=-1)
 
-    def distances(self, triples):
+    def distances(self, triples: Any) -> np.ndarray:
         """Return the distance of head + relation and tail of each triple, (N,) float32."""
         triples = checked_triples(triples, len(self.entities), len(self.relations))
         return self._length(self._differences(triples))
 
-    def scores(self, triples):
+    def scores(self, triples: Any) -> np.ndarray:
         """Return how well the relation points from head to tail, (N,) from 0 to 1.
 
         It is `(1 + cosine) / 2` of the relation and of tail - head; paths are pruned by it.
@@ -148,7 +166,7 @@ class TransE:
         )
         return (1 + found) / 2
 
-    def evaluate(self, triples, known=()):
+    def evaluate(self, triples: Any, known: Any = ()) -> dict[str, float]:
         """Rank the right head and the right tail of triples among all entities.
 
         Args:
@@ -191,7 +209,7 @@ class TransE:
             found[f"{prefix}random_hits@10"] = float(np.minimum(HITS / number, 1).mean())
         return found
 
-    def save(self, folder):
+    def save(self, folder: PathLike) -> None:
         """Write the vectors to a folder, in one step: `entities.npy`, `relations.npy`."""
         with replacing(folder) as new:
             new.mkdir()
@@ -202,7 +220,7 @@ class TransE:
         self.folder = Path(folder).expanduser()
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: PathLike) -> Self:
         """Read what `save` wrote.
 
         Raises:

@@ -1,15 +1,17 @@
 """Triples of a knowledge graph in OpenKE's plain files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 
 ENTITIES, RELATIONS = "entity2id.txt", "relation2id.txt"
 
 
-def read_triples(folder, split="train"):
+def read_triples(folder: PathLike, split: str = "train") -> tuple[list[str], list[str], np.ndarray]:
     """Return the names of entities, those of relations, and the triples of a folder of OpenKE's.
 
     Args:
@@ -49,7 +51,13 @@ def read_triples(folder, split="train"):
     return entities, relations, np.array(rows, "int32").reshape(-1, 3)[:, [0, 2, 1]]
 
 
-def write_triples(folder, entities, relations, triples, split="train"):
+def write_triples(
+    folder: PathLike,
+    entities: Sequence[str],
+    relations: Sequence[str],
+    triples: np.ndarray,
+    split: str = "train",
+) -> None:
     """Write OpenKE's files, each in one step; see `read_triples`.
 
     Args:

@@ -1,5 +1,7 @@
 """A bottleneck to train between frozen layers. Shapes: D width."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -23,7 +25,7 @@ class Adapter(keras.layers.Layer):
     initial values: google-research/adapter-bert, `modeling.py`.
     """
 
-    def __init__(self, adapter_dim, **kwargs):
+    def __init__(self, adapter_dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.adapter_dim = adapter_dim
 

@@ -1,8 +1,11 @@
 """Self-attention, and cross-attention to a source."""
 
+from typing import Any
+
 import keras
 from keras import ops, tree
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import (
     draw_seed,
     dropout,
@@ -76,14 +79,21 @@ class Attention(ContextLayer):
     # Whether the projections to queries, keys and values have biases, and that of the output.
     has_biases = has_output_bias = True
 
-    def __init__(self, num_heads, dropout=0.0, output_stddev=0.02, head_dim=None, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        dropout: float = 0.0,
+        output_stddev: float = 0.02,
+        head_dim: int | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout
         self.output_stddev = output_stddev
         self.head_dim = self._given_head_dim = head_dim
 
-    def set_widths(self, hidden_dim):
+    def set_widths(self, hidden_dim: int) -> int:
         """Set `head_dim` and `scale`, given the width D of the input; return N·H."""
         if self._given_head_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
@@ -120,7 +130,7 @@ class Attention(ContextLayer):
             name="output",
         )
 
-    def split_heads(self, x, parts):
+    def split_heads(self, x: Tensor, parts: int) -> Tensor:
         """Return the `parts` of (B, S, parts·N·H) as a list of (B, N, S, H)."""
         if x.shape[1] == 1:  # in a step of decoding, there is nothing to transpose
             x = ops.reshape(x, (-1, parts, self.num_heads, 1, self.head_dim))
@@ -129,7 +139,7 @@ class Attention(ContextLayer):
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
-    def project(self, x, context):
+    def project(self, x: Tensor, context: Any) -> Any:
         """Return the query (B, N, S, H), and key and value, (B, N, T, H) each.
 
         Query and key are the arguments of `raw_scores`, and may be nested tensors: the first those
@@ -137,7 +147,7 @@ class Attention(ContextLayer):
         """
         raise NotImplementedError(f"{type(self).__name__} must define project.")
 
-    def raw_scores(self, query, key):
+    def raw_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the scores (B, N, S, T) for the results of `project`, or for a block of queries.
 
         It must not use weights, because in blocks they would have no gradient.
@@ -161,17 +171,17 @@ class Attention(ContextLayer):
             attended = attended * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)
         return self.output_dense(self.join_heads(attended)), (key, value)
 
-    def scores(self, x, context=None, **fields):
+    def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
         """Return the scores (B, N, S, T) before the softmax, with the bias, float32."""
         context = self.as_context(context, fields)
         query, key, _ = self.project(x, context)
         return with_bias(self.raw_scores(query, key), context.bias)
 
-    def probabilities(self, x, context=None, **fields):
+    def probabilities(self, x: Tensor, context: Any = None, **fields: Any) -> Tensor:
         """Return the attention probabilities (B, N, S, T), float32."""
         return softmax(self.scores(x, context, **fields))
 
-    def attended_length(self, x, context):
+    def attended_length(self, x: Tensor, context: Any) -> int | None:
         """Return T, or None if it is unknown while a model is built."""
         raise NotImplementedError(f"{type(self).__name__} must define attended_length.")
 
@@ -180,7 +190,7 @@ class Attention(ContextLayer):
         shape = (x.shape[0], self.num_heads, self.attended_length(x, context), width)
         return tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(2))
 
-    def join_heads(self, x):
+    def join_heads(self, x: Tensor) -> Tensor:
         """Return (B, N, S, H) as (B, S, N·H)."""
         width = self.num_heads * self.head_dim
         if x.shape[2] == 1:
@@ -235,7 +245,7 @@ class SelfAttention(Attention):
             )
         return query, key, value
 
-    def write(self, old, new, write_at):
+    def write(self, old: Any, new: Any, write_at: Tensor) -> Any:
         """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots."""
         return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
 
@@ -279,7 +289,7 @@ class CrossAttention(Attention):
         self.key_value.build(source_shape)
         self.build_output(x_shape[-1])
 
-    def keys_and_values(self, source):
+    def keys_and_values(self, source: Tensor) -> list[Tensor]:
         """Return keys and values of a source (B, T, its width), each (B, N, T, H)."""
         return self.split_heads(self.key_value(source), 2)
 

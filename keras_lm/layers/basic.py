@@ -1,14 +1,18 @@
 """Basic layers in the forms that TensorFlow runs fastest. Shapes: B batch, S sequence, D hidden."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.backend import int8_product, is_in_int8
 
 
-def truncated_normal(stddev=0.02):
+def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
     """Return a new initialiser, truncated to two `stddev` (google-research/bert, `modeling.py`).
 
     Args:
@@ -18,7 +22,7 @@ def truncated_normal(stddev=0.02):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-def gelu_tanh(x):
+def gelu_tanh(x: Tensor) -> Tensor:
     """GELU in the tanh approximation, as in google-research's BERT, ALBERT, XLNet and in GPT.
 
     Keras's own `"gelu"` is the exact (erf) form; the two differ by up to 5e-4.
@@ -31,7 +35,7 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def float32_or_wider(policy):
+def float32_or_wider(policy: keras.DTypePolicy) -> str:
     """Return the dtype of logits and statistics: float32, or that of a float64 policy.
 
     Args:
@@ -40,7 +44,7 @@ def float32_or_wider(policy):
     return keras.backend.result_type(policy.compute_dtype, "float32")
 
 
-def get_activation(name):
+def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     """Return an activation function by its name.
 
     Args:
@@ -62,7 +66,7 @@ class Dense(keras.layers.Dense):
 
     adapter = None
 
-    def add_adapter(self, adapter_dim):
+    def add_adapter(self, adapter_dim: int) -> None:
         """Apply a new `Adapter` to the output of a built layer from now on."""
         self._tracker.unlock()
         self.adapter = Adapter(adapter_dim, name="adapter", dtype=self.dtype_policy)
@@ -133,7 +137,7 @@ class PositionEmbedding(keras.layers.Layer):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3 ("Input/Output Representations").
     """
 
-    def __init__(self, max_sequence_length, hidden_dim, **kwargs):
+    def __init__(self, max_sequence_length: int, hidden_dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.max_sequence_length = max_sequence_length
         self.hidden_dim = hidden_dim
@@ -178,7 +182,9 @@ class SinusoidalPositionEmbedding(PositionEmbedding):
     Source: https://arxiv.org/abs/1706.03762, section 3.5.
     """
 
-    def __init__(self, max_sequence_length, hidden_dim, interleaved=True, **kwargs):
+    def __init__(
+        self, max_sequence_length: int, hidden_dim: int, interleaved: bool = True, **kwargs: Any
+    ):
         super().__init__(max_sequence_length, hidden_dim, **kwargs)
         self.interleaved = interleaved
 
@@ -195,8 +201,13 @@ class SinusoidalPositionEmbedding(PositionEmbedding):
 
 
 def embedding_layers(
-    vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon, dtype
-):
+    vocabulary_size: int,
+    embedding_dim: int,
+    max_sequence_length: int,
+    num_segments: int,
+    layer_norm_epsilon: float,
+    dtype: DType,
+) -> tuple[Any, Any, Any, Any]:
     """Return the layers of BERT's input: embeddings of tokens, positions and segments, and a norm.
 
     They are a tuple, not one layer, because each is a layer of the backbone, which names it.

@@ -1,8 +1,11 @@
 """Heads of causal models. Shapes: B batch, S sequence, D hidden, V vocabulary."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import matmul_transposed
 from keras_lm.layers.basic import Dense, float32_or_wider, truncated_normal
 
@@ -19,7 +22,7 @@ class CausalLMHead(keras.layers.Layer):
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
     """
 
-    def __init__(self, token_embedding, tied=True, **kwargs):
+    def __init__(self, token_embedding: keras.Layer, tied: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.token_embedding = token_embedding
         self.tied = tied
@@ -32,12 +35,12 @@ class CausalLMHead(keras.layers.Layer):
                 initializer=self.make_initializer(),
             )
 
-    def make_initializer(self):
+    def make_initializer(self) -> str:
         """Return the initialiser of the head's own matrix, if it is not tied."""
         return "glorot_uniform"
 
     @property
-    def table(self):
+    def table(self) -> Tensor:
         """The matrix (V, D), a row per token of the vocabulary."""
         return self.token_embedding.embeddings if self.tied else self.own
 
@@ -64,7 +67,9 @@ class LastTokenClassifier(keras.layers.Layer):
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", section 3.2.
     """
 
-    def __init__(self, num_classes, dropout=0.1, use_bias=True, **kwargs):
+    def __init__(
+        self, num_classes: int, dropout: float = 0.1, use_bias: bool = True, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.dropout_rate = dropout

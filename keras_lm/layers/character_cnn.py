@@ -3,9 +3,13 @@
 Shapes: W words, C characters of a word, E width of a character, F filters, D width of a word.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.basic import Dense
 
 
@@ -37,13 +41,13 @@ class CharacterCNN(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size,
-        embedding_dim,
-        filters,
-        num_highways=2,
-        hidden_dim=None,
-        activation="relu",
-        **kwargs,
+        vocabulary_size: int,
+        embedding_dim: int,
+        filters: Sequence[Sequence[int]],
+        num_highways: int = 2,
+        hidden_dim: int | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if not filters:
@@ -99,7 +103,7 @@ class CharacterCNN(keras.layers.Layer):
             x = self.projection(x)
         return x
 
-    def cache_words(self, character_ids):
+    def cache_words(self, character_ids: Tensor) -> None:
         """Compute the vectors of words (V, C) now, so that calls look them up; None removes them.
 
         In training they are still computed. Call this again after the weights have changed. It

@@ -1,8 +1,11 @@
 """The context of attention: its inputs besides the vectors of the tokens."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
+
+from keras_lm.argument_types import Tensor
 
 # Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 
@@ -62,11 +65,11 @@ class ContextLayer(keras.layers.Layer):
     def forward(self, x, context, training=None):
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
-    def kept_spec(self, x, context):
+    def kept_spec(self, x: Tensor, context: Any) -> Any:
         """Return `keras.KerasTensor`s for what `forward` keeps, given those of its arguments."""
         raise NotImplementedError(f"{type(self).__name__} must define kept_spec.")
 
-    def as_context(self, context, fields):
+    def as_context(self, context: Any, fields: Mapping[str, Any]) -> AttentionContext:
         """Return the `AttentionContext` for the arguments of a call."""
         if context is None:
             return AttentionContext(**fields)

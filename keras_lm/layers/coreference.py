@@ -4,9 +4,12 @@ Shapes: B documents, W words, D their width, L words of the longest span, G the 
 vector, K spans that are kept, A antecedents that each is compared with.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.basic import Dense
 
 LOWEST = -1e9  # the score of what is not there: finite, but below all others
@@ -55,14 +58,14 @@ class CoreferenceHead(keras.layers.Layer):
 
     def __init__(
         self,
-        max_span_width=10,
-        span_ratio=0.4,
-        max_antecedents=50,
-        num_rounds=1,
-        hidden_dim=150,
-        feature_dim=20,
-        dropout=0.3,
-        **kwargs,
+        max_span_width: int = 10,
+        span_ratio: float = 0.4,
+        max_antecedents: int = 50,
+        num_rounds: int = 1,
+        hidden_dim: int = 150,
+        feature_dim: int = 20,
+        dropout: float = 0.3,
+        **kwargs: Any,
     ):
         super().__init__(**{"dtype": "float32"} | kwargs)
         self.max_span_width = max_span_width
@@ -115,7 +118,7 @@ class CoreferenceHead(keras.layers.Layer):
             "antecedent_scores": self.fine(x, antecedents, coarse, training),
         }
 
-    def spans(self, words, mask, training=None):
+    def spans(self, words: Tensor, mask: Tensor, training: bool | None = None) -> Any:
         """Return the vectors (B, W, L, G) of the spans from each word on, and which ones exist."""
         longest, number = self.max_span_width, ops.shape(words)[1]
 
@@ -142,7 +145,7 @@ class CoreferenceHead(keras.layers.Layer):
         )
         return spans, ops.logical_and(there[:, :, :1], there)
 
-    def best_places(self, mentions, is_span, mask):
+    def best_places(self, mentions: Tensor, is_span: Tensor, mask: Tensor) -> tuple[Any, Any]:
         """Return the places (B, K) in W · L of the spans to keep, ascending, and which are real.
 
         Fewer spans are kept for documents with fewer words.
@@ -160,7 +163,7 @@ class CoreferenceHead(keras.layers.Layer):
         places = ops.sort(ops.where(is_kept, ops.cast(places, "int32"), last), axis=1)
         return ops.where(places < last, places, 0), places < last
 
-    def coarse(self, x, scores):
+    def coarse(self, x: Tensor, scores: Tensor) -> tuple[Any, Any]:
         """Return the best antecedents (B, K, A) of spans (B, K, G), and their coarse scores."""
         place = ops.arange(ops.shape(x)[1], dtype="int32")
         pairs = ops.matmul(self.coarse_score(x), ops.transpose(x, (0, 2, 1)))  # (B, K, K)
@@ -173,7 +176,9 @@ class CoreferenceHead(keras.layers.Layer):
         coarse, antecedents = ops.top_k(pairs, self.max_antecedents)
         return ops.where(coarse > LOWEST / 2, ops.cast(antecedents, "int32"), 0), coarse
 
-    def fine(self, x, antecedents, coarse, training=None):
+    def fine(
+        self, x: Tensor, antecedents: Tensor, coarse: Tensor, training: bool | None = None
+    ) -> Tensor:
         """Return the scores of none and of `antecedents`, (B, K, 1 + A), after all rounds."""
         number = ops.arange(ops.shape(x)[1], dtype="int32")[:, None]
         distance = ops.maximum(number - antecedents, 1)  # (B, K, A)

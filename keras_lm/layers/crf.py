@@ -1,10 +1,12 @@
 """A conditional random field over sequences. Shapes: B batch, S sequence, C classes."""
 
 import dataclasses
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import scan, softmax
 from keras_lm.layers.visible import MASKED
 
@@ -33,7 +35,7 @@ class CRF(keras.layers.Layer):
     al. 2016, https://arxiv.org/abs/1603.01360, section 2.2.
     """
 
-    def __init__(self, num_classes, **kwargs):
+    def __init__(self, num_classes: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_classes = num_classes
 
@@ -44,11 +46,11 @@ class CRF(keras.layers.Layer):
         self.end = self.add_weight(name="end", shape=(size,), initializer="zeros")
         self.built = True
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         """Return the logits; only the loss and decoding use the transitions."""
         return logits
 
-    def log_likelihood(self, logits, labels, mask):
+    def log_likelihood(self, logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """Return the log-probability (B,) of labels (B, S) int; 0 for a fully masked row."""
         chain = self._chain(logits, mask)
         _, last = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
@@ -56,7 +58,7 @@ class CRF(keras.layers.Layer):
         has_any = ops.any(chain.is_real[:, :, 0], axis=0)
         return ops.where(has_any, self._score(chain, labels) - log_sum, 0.0)
 
-    def decode(self, logits, mask, allowed=None):
+    def decode(self, logits: Tensor, mask: Tensor, allowed: Tensor = None) -> Tensor:
         """Return the likeliest classes, (B, S) int32, 0 where the mask is 0.
 
         `allowed` is `(transitions, start, end)`, 1 or 0: which classes may follow each other,
@@ -79,7 +81,7 @@ class CRF(keras.layers.Layer):
         _, labels = scan(step, (start,), (best, chain.is_real, chain.is_last), reverse=True)
         return ops.transpose(labels) * ops.cast(mask, "int32")
 
-    def marginals(self, logits, mask, allowed=None):
+    def marginals(self, logits: Tensor, mask: Tensor, allowed: Tensor = None) -> Tensor:
         """Return the probability of each class at each position, (B, S, C)."""
         chain = self._chain(logits, mask, allowed)
         before, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))

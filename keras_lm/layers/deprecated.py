@@ -1,6 +1,7 @@
 """Names of earlier releases, which the next release will remove."""
 
 import warnings
+from typing import Any
 
 import keras
 
@@ -16,7 +17,7 @@ class _Causal:
     Returns the output, the keys and the values.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         name = type(self).__name__
         warnings.warn(
             f"{name} is deprecated: use {name.removeprefix('Causal')}, which returns what it keeps "

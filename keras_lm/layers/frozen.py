@@ -1,5 +1,7 @@
 """A frozen model inside another."""
 
+from typing import Any
+
 import keras
 
 
@@ -14,7 +16,7 @@ class Frozen(keras.layers.Layer):
         model: `keras.Model`.
     """
 
-    def __init__(self, model, **kwargs):
+    def __init__(self, model: keras.Model, **kwargs: Any):
         super().__init__(**kwargs)
         self.model = model
         self.trainable = False

@@ -1,8 +1,12 @@
 """Heads, `head(outputs, inputs)`: a backbone's outputs and the packed inputs → logits of a task."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.basic import (
     Dense,
     LayerNormalization,
@@ -26,7 +30,7 @@ class PooledClassifier(keras.layers.Layer):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
 
-    def __init__(self, num_classes, dropout=0.1, **kwargs):
+    def __init__(self, num_classes: int, dropout: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.dropout_rate = dropout
@@ -110,7 +114,7 @@ class EachTokenClassifier(keras.layers.Layer):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3, and its figure 4 (d).
     """
 
-    def __init__(self, num_classes, dropout=0.1, **kwargs):
+    def __init__(self, num_classes: int, dropout: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.dropout_rate = dropout
@@ -176,7 +180,13 @@ class MaskedLMHead(keras.layers.Layer):
     # Of each text, those that are masked at the published rate; see `keras_lm.models.sizes`.
     share_of_tokens = 0.15
 
-    def __init__(self, token_embedding, activation="gelu", layer_norm_epsilon=1e-12, **kwargs):
+    def __init__(
+        self,
+        token_embedding: keras.Layer,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.token_embedding = token_embedding
         self.activation = activation

@@ -1,8 +1,11 @@
 """Masks: int32 in all interfaces, one additive bias inside."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import takes_rules
 from keras_lm.layers.visible import MASKED, Visible
 
@@ -47,13 +50,13 @@ class CausalBias(keras.layers.Layer):
     https://arxiv.org/abs/1904.10509, section 4.
     """
 
-    def __init__(self, window=None, **kwargs):
+    def __init__(self, window: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         if window is not None and window < 1:
             raise ValueError(f"window={window}: pass 1 or more, as a token attends to itself.")
         self.window = window
 
-    def visible(self, padding_mask, slots=None):
+    def visible(self, padding_mask: Tensor, slots: int | None = None) -> Visible:
         """Return which columns each query attends to."""
         window = ()
         if self.window is not None:

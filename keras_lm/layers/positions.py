@@ -4,6 +4,8 @@ Shapes: B batch, S sequence, T what is attended to, N heads.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,7 +32,9 @@ class CountedPositionEmbedding(keras.layers.Layer):
     Source: fairseq, `learned_positional_embedding.py`.
     """
 
-    def __init__(self, max_sequence_length, hidden_dim, first_position=2, **kwargs):
+    def __init__(
+        self, max_sequence_length: int, hidden_dim: int, first_position: int = 2, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.max_sequence_length = max_sequence_length
         self.hidden_dim = hidden_dim
@@ -84,7 +88,13 @@ class RelativePositionBias(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_buckets, num_heads, max_distance=128, bidirectional=True, stddev=1.0, **kwargs
+        self,
+        num_buckets: int | Sequence[int],
+        num_heads: int,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        stddev: float = 1.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.num_buckets = num_buckets

@@ -1,8 +1,11 @@
 """Recurrent layers with explicit state. Shapes: B batch, S sequence, I input width, U units."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType, Shape, Tensor
 from keras_lm.layers.backend import scan
 from keras_lm.layers.basic import float32_or_wider
 
@@ -33,7 +36,14 @@ class Recurrent(keras.layers.Layer):
     parts = ("hidden",)  # the names of a state's parts, the output first
     bias_initializer = "zeros"
 
-    def __init__(self, units, reverse=False, weight_drop=0.0, use_bias=True, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        reverse: bool = False,
+        weight_drop: float = 0.0,
+        use_bias: bool = True,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         if not 0 <= weight_drop < 1:
             raise ValueError(f"weight_drop={weight_drop}: pass a number from 0 to below 1.")
@@ -54,7 +64,7 @@ class Recurrent(keras.layers.Layer):
                 name="bias", shape=(gates,), initializer=self.bias_initializer
             )
 
-    def advance(self, gates, state, recurrent_kernel):
+    def advance(self, gates: Tensor, state: Any, recurrent_kernel: Tensor) -> tuple[Tensor, ...]:
         """Return the state after a step, a tuple of (B, U) like `state`.
 
         Args:
@@ -91,7 +101,7 @@ class Recurrent(keras.layers.Layer):
         }
         return ops.transpose(outputs, (1, 0, 2)), state
 
-    def input_gates(self, x):
+    def input_gates(self, x: Tensor) -> Tensor:
         """Return the input's part of the gates, for any number of steps in one product.
 
         Args:
@@ -148,7 +158,7 @@ class LSTM(Recurrent):
     gates = 4
     parts = ("hidden", "cell")
 
-    def bias_initializer(self, shape, dtype=None):
+    def bias_initializer(self, shape: Shape, dtype: DType = None) -> Tensor:
         """Zeros, but ones for the forget gate, so that an untrained cell keeps its values."""
         zeros, ones = ops.zeros(self.units, dtype), ops.ones(self.units, dtype)
         return ops.concatenate([zeros, ones, zeros, zeros])

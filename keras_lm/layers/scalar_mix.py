@@ -1,5 +1,7 @@
 """A learned weighting of a model's layers."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -33,7 +35,7 @@ class ScalarMix(keras.layers.Layer):
     normalisation allenai/bilm-tf, `weight_layers`, and AllenNLP's `ScalarMix`.
     """
 
-    def __init__(self, regularization=0.0, layer_norm=False, **kwargs):
+    def __init__(self, regularization: float = 0.0, layer_norm: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         if regularization < 0:
             raise ValueError(f"regularization={regularization}: pass 0 or more.")

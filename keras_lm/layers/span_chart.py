@@ -4,6 +4,8 @@ Shapes: B batch, S sequence, W words, F = W + 1 places between words, L labels, 
 (i, j) has the words from place i to place j; a chart (B, F, F) has a cell for each span.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -33,7 +35,7 @@ class SpanScorer(keras.layers.Layer):
     vectors of places: Stern et al. 2017, https://arxiv.org/abs/1705.03919, section 3.2.
     """
 
-    def __init__(self, num_classes, hidden_dim=250, **kwargs):
+    def __init__(self, num_classes: int, hidden_dim: int = 250, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.hidden_dim = hidden_dim

@@ -1,7 +1,11 @@
 """Transformer blocks."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.attention import CrossAttention, SelfAttention
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 from keras_lm.layers.context import AttentionContext, ContextLayer
@@ -19,7 +23,13 @@ class FeedForward(keras.layers.Layer):
     Source: https://arxiv.org/abs/1706.03762, section 3.3.
     """
 
-    def __init__(self, intermediate_dim, activation="gelu", output_stddev=0.02, **kwargs):
+    def __init__(
+        self,
+        intermediate_dim: int,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        output_stddev: float = 0.02,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
@@ -90,15 +100,15 @@ class PostNormBlock(ContextLayer):
 
     def __init__(
         self,
-        num_heads,
-        intermediate_dim,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        output_stddev=0.02,
-        head_dim=None,
-        **kwargs,
+        num_heads: int,
+        intermediate_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        output_stddev: float = 0.02,
+        head_dim: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
@@ -149,11 +159,13 @@ class PostNormBlock(ContextLayer):
             if not layer.built:  # a layer that is shared with another block is built already
                 layer.build(input_shape)
 
-    def read(self, x, norm):
+    def read(self, x: Tensor, norm: keras.Layer) -> Any:
         """Return the input of a part of the block, given the residual `x` and the part's norm."""
         return x
 
-    def residual(self, x, norm, added, training=None):
+    def residual(
+        self, x: Tensor, norm: keras.Layer, added: Tensor, training: bool | None = None
+    ) -> Tensor:
         """Return the residual `x` after adding a part's output, all (B, S, D)."""
         return norm(x + self.dropout(added, training=training))
 
@@ -161,7 +173,7 @@ class PostNormBlock(ContextLayer):
         x, kept = self.add_attention(x, context, training)
         return self.add_feedforward(x, training), kept
 
-    def add_attention(self, x, context, training=None):
+    def add_attention(self, x: Tensor, context: Any, training: bool | None = None) -> Any:
         """Return the residual after self-attention, and what the attention keeps."""
         attended, kept = self.attention(*self.attention_inputs(x, context), training=training)
         return self.residual(x, self.attention_norm, attended, training), kept
@@ -170,7 +182,7 @@ class PostNormBlock(ContextLayer):
         added = self.feedforward(self.read(x, self.feedforward_norm))
         return self.residual(x, self.feedforward_norm, added, training)
 
-    def attention_inputs(self, x, context):
+    def attention_inputs(self, x: Tensor, context: Any) -> tuple[Any, Any]:
         """Return the inputs of self-attention, given the residual `x` and the memory."""
         if context.memory is not None:
             memory = self.read(context.memory, self.attention_norm)
@@ -262,13 +274,13 @@ class DecoderBlock:
         x = self.residual(x, self.cross_attention_norm, attended, training)
         return self.add_feedforward(x, training), (kept, source)
 
-    def cross_attention_inputs(self, x, context):
+    def cross_attention_inputs(self, x: Tensor, context: Any) -> tuple[Any, Any]:
         """Return the inputs of attention to the source."""
         field = "past" if isinstance(context.source, (list, tuple)) else "source"
         source = {field: context.source, "bias": context.source_bias}
         return self.read(x, self.cross_attention_norm), AttentionContext(**source)
 
-    def cross_attention_probabilities(self, x, context=None, **fields):
+    def cross_attention_probabilities(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
         """Return the probabilities of attention to the source, (B, N, S, T) float32."""
         context = self.as_context(context, fields)
         x, _ = self.add_attention(x, context)

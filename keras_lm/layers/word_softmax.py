@@ -1,5 +1,7 @@
 """A softmax over many words. Shapes: D hidden, V words, N predictions, K words of a sample."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -31,7 +33,13 @@ class WordSoftmax(keras.layers.Layer):
     Translation", https://arxiv.org/abs/1412.2007, section 3.
     """
 
-    def __init__(self, vocabulary_size, num_candidates=None, dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_candidates: int | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         if num_candidates is not None and num_candidates < 1:
             raise ValueError(f"num_candidates={num_candidates}: pass 1 or more, or None for all.")

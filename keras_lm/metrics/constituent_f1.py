@@ -1,6 +1,7 @@
 """F1 of constituents, computed as the program EVALB does."""
 
 import collections
+from typing import Any
 
 import keras
 import numpy as np
@@ -39,7 +40,7 @@ class ConstituentF1(keras.metrics.Metric):
     https://aclanthology.org/P97-1003, section 4; https://nlp.cs.nyu.edu/evalb.
     """
 
-    def __init__(self, name="f1", **kwargs):
+    def __init__(self, name: str = "f1", **kwargs: Any):
         super().__init__(name=name, **kwargs)
         # Counts of constituents and of sentences.
         self.right, self.found, self.marked, self.complete, self.sentences = (
@@ -70,7 +71,7 @@ class ConstituentF1(keras.metrics.Metric):
     def result(self):
         return keras.ops.divide_no_nan(2 * self.right, self.found + self.marked)
 
-    def scores(self):
+    def scores(self) -> Any:
         """Return `precision`, `recall`, `f1` and `complete_match`, from 0 to 1."""
         ratios = {
             "precision": (self.right, self.found),

@@ -1,12 +1,19 @@
 """How much context a language model uses. Shapes: M models, C lengths of context, T tokens."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
 
 
-def context_losses(task, token_ids, lengths, batch_size=32):
+def context_losses(
+    task: keras.Model, token_ids: Tensor, lengths: Sequence[int], batch_size: int = 32
+) -> np.ndarray:
     """Return the cross-entropies (C, T) float32 of tokens given the last tokens before each only.
 
     The tokens are those with the longest context before them, T = N - max(lengths). Each context is
@@ -46,7 +53,9 @@ def context_losses(task, token_ids, lengths, batch_size=32):
     return np.stack(found)
 
 
-def relative_effective_context_length(losses, lengths, ratio=1.0, threshold=0.01):
+def relative_effective_context_length(
+    losses: Tensor, lengths: Sequence[int], ratio: float = 1.0, threshold: float = 0.01
+) -> list[Any]:
     """Return up to which length of context each of several models gains from more: M ints.
 
     With a context of c tokens, the best of the models sets a baseline for each token. A model gains

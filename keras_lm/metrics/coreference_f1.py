@@ -1,6 +1,7 @@
 """Scores of coreference clusters, as in the CoNLL-2012 shared task."""
 
 import collections
+from typing import Any
 
 import keras
 import numpy as np
@@ -37,7 +38,7 @@ class CoreferenceF1(keras.metrics.Metric):
     https://aclanthology.org/H05-1004.
     """
 
-    def __init__(self, name="conll_f1", **kwargs):
+    def __init__(self, name: str = "conll_f1", **kwargs: Any):
         self._align = require("scipy.optimize", "CoreferenceF1").linear_sum_assignment
         super().__init__(name=name, **kwargs)
         # For each of the three metrics: recall's numerator and denominator, then precision's.
@@ -64,7 +65,7 @@ class CoreferenceF1(keras.metrics.Metric):
     def result(self):
         return self.scores()["conll_f1"]
 
-    def scores(self):
+    def scores(self) -> Any:
         """Return `conll_f1`, and for each of the three a dict of `precision`, `recall`, `f1`."""
         right, number = np.moveaxis(self.counts.numpy(), 2, 0)
         ratios = np.divide(right, number, out=np.zeros_like(right), where=number > 0)

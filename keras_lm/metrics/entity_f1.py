@@ -1,5 +1,8 @@
 """F1 of entities. Shapes: B batch, S sequence, C classes."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -34,7 +37,13 @@ class EntityF1(keras.metrics.Metric):
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
     """
 
-    def __init__(self, class_names, strict=False, name="entity_f1", **kwargs):
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        strict: bool = False,
+        name: str = "entity_f1",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, **kwargs)
         self.class_names = list(class_names)
         self.strict = strict
@@ -98,7 +107,7 @@ class EntityF1(keras.metrics.Metric):
         right, found, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
         return keras.ops.divide_no_nan(2 * right, found + marked)
 
-    def scores(self):
+    def scores(self) -> Any:
         """Return `precision`, `recall` and `f1`, and in `classes` the same for each entity type.
 
         A type also has its number of `entities` in the labels; types that do not occur are left

@@ -3,10 +3,13 @@
 A metric keeps sums if they suffice; `KeptValues` keeps the values themselves, up to a number.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import Tensor
 from keras_lm.objectives import IGNORED
 
 
@@ -56,7 +59,7 @@ class ConfusionMetric(keras.metrics.Metric):
     and (B, S, C). Labels that are `IGNORED` are left out.
     """
 
-    def __init__(self, num_classes=2, name=None, **kwargs):
+    def __init__(self, num_classes: int = 2, name: str | None = None, **kwargs: Any):
         super().__init__(name=name, **kwargs)
         self.num_classes = num_classes
         self.confusion = self.add_weight((num_classes, num_classes), "zeros", name="confusion")
@@ -97,7 +100,7 @@ class MatthewsCorrelation(ConfusionMetric):
     https://doi.org/10.1016/j.compbiolchem.2004.09.006.
     """
 
-    def __init__(self, num_classes=2, name="matthews_correlation", **kwargs):
+    def __init__(self, num_classes: int = 2, name: str = "matthews_correlation", **kwargs: Any):
         super().__init__(num_classes, name=name, **kwargs)
 
     def result(self):
@@ -126,7 +129,7 @@ class BinaryF1(ConfusionMetric):
     Call: see `ConfusionMetric`.
     """
 
-    def __init__(self, class_id=1, num_classes=2, name="f1", **kwargs):
+    def __init__(self, class_id: int = 1, num_classes: int = 2, name: str = "f1", **kwargs: Any):
         if not 0 <= class_id < num_classes:
             raise ValueError(
                 f"class_id={class_id}: pass 0 to {num_classes - 1}, as there are {num_classes} "
@@ -163,7 +166,9 @@ class MicroF1(ConfusionMetric):
     Source: Zhang et al. 2017, https://aclanthology.org/D17-1004, and its `score.py`.
     """
 
-    def __init__(self, num_classes, without=None, name="micro_f1", **kwargs):
+    def __init__(
+        self, num_classes: int, without: int | None = None, name: str = "micro_f1", **kwargs: Any
+    ):
         if without is not None and not 0 <= without < num_classes:
             raise ValueError(f"without={without}: pass 0 to {num_classes - 1}, a class, or None.")
         super().__init__(num_classes, name=name, **kwargs)
@@ -205,7 +210,7 @@ class LooseF1(keras.metrics.Metric):
     Source: Ling and Weld 2012, "Fine-Grained Entity Recognition", section 4.2.
     """
 
-    def __init__(self, average="micro", name=None, **kwargs):
+    def __init__(self, average: str = "micro", name: str | None = None, **kwargs: Any):
         if average not in ("micro", "macro"):
             raise ValueError(f"average={average!r}: pass 'micro' or 'macro'.")
         super().__init__(name=name or f"loose_{average}_f1", **kwargs)
@@ -255,7 +260,7 @@ class ExpectedCalibrationError(keras.metrics.Metric):
     Source: Guo et al. 2017, https://arxiv.org/abs/1706.04599, section 2.
     """
 
-    def __init__(self, num_bins=15, name="expected_calibration_error", **kwargs):
+    def __init__(self, num_bins: int = 15, name: str = "expected_calibration_error", **kwargs: Any):
         super().__init__(name=name, **kwargs)
         self.num_bins = num_bins
         # For each bin: the sums of weights, of weights of right answers, and of probabilities.
@@ -297,7 +302,7 @@ class PearsonCorrelation(keras.metrics.Metric):
         task.compile(metrics=[keras_lm.metrics.PearsonCorrelation()])
     """
 
-    def __init__(self, name="pearson_correlation", **kwargs):
+    def __init__(self, name: str = "pearson_correlation", **kwargs: Any):
         super().__init__(name=name, **kwargs)
         # The sums of 1, x, y, x², y² and xy; in float64, as their differences may be small.
         self.sums = self.add_weight((6,), "zeros", dtype="float64", name="sums")
@@ -324,7 +329,7 @@ class KeptValues(keras.metrics.Metric):
         capacity: int.
     """
 
-    def __init__(self, capacity=100_000, name=None, **kwargs):
+    def __init__(self, capacity: int = 100_000, name: str | None = None, **kwargs: Any):
         super().__init__(name=name, **kwargs)
         if capacity < 1:
             raise ValueError(f"capacity={capacity}: keep 1 value or more.")
@@ -352,7 +357,7 @@ class KeptValues(keras.metrics.Metric):
         self.kept.assign_add(tf.transpose(tf.scatter_nd(places[:, tf.newaxis], values, shape)))
         self.number.assign_add(rows)
 
-    def values(self, labels, outputs):
+    def values(self, labels: Tensor, outputs: Tensor) -> Any:
         """Return labels and outputs, (N,) each."""
         return numbers_of(self, labels, outputs)[:2]
 
@@ -361,7 +366,7 @@ class KeptValues(keras.metrics.Metric):
         there = is_there > 0
         return self.of_values(tf.boolean_mask(labels, there), tf.boolean_mask(outputs, there))
 
-    def of_values(self, labels, outputs):
+    def of_values(self, labels: Tensor, outputs: Tensor) -> Any:
         """Return the metric of labels and outputs, (N,) float32 each."""
         raise NotImplementedError(f"{type(self).__name__} must define of_values.")
 
@@ -379,7 +384,7 @@ class SpearmanCorrelation(KeptValues):
     Call: `update_state(labels, outputs)`, (B,) or (B, 1) each.
     """
 
-    def __init__(self, capacity=100_000, name="spearman_correlation", **kwargs):
+    def __init__(self, capacity: int = 100_000, name: str = "spearman_correlation", **kwargs: Any):
         super().__init__(capacity, name=name, **kwargs)
 
     def of_values(self, labels, outputs):
@@ -410,7 +415,9 @@ class BestThresholdAccuracy(KeptValues):
     of two classes, (B, 2), whose score is their difference.
     """
 
-    def __init__(self, capacity=100_000, name="best_threshold_accuracy", **kwargs):
+    def __init__(
+        self, capacity: int = 100_000, name: str = "best_threshold_accuracy", **kwargs: Any
+    ):
         super().__init__(capacity, name=name, **kwargs)
 
     def values(self, labels, outputs):
@@ -422,7 +429,7 @@ class BestThresholdAccuracy(KeptValues):
     def of_values(self, labels, outputs):
         return self._cuts(labels, outputs)[1]
 
-    def threshold(self):
+    def threshold(self) -> float:
         """Return the best threshold, the highest of several; scores at or above it are a yes."""
         is_there, labels, outputs = np.asarray(self.kept)
         there = is_there > 0

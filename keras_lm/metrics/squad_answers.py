@@ -3,6 +3,8 @@
 import collections
 import re
 import string
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -34,12 +36,12 @@ def _normalized_golds(answers):
     return some(map(normalized_answer, answers))
 
 
-def answer_exact_match(text, answers):
+def answer_exact_match(text: str, answers: Sequence[str]) -> float:
     """Return 1.0 if an answer equals one of the right ones, else 0.0; "" means no answer."""
     return float(normalized_answer(text) in _normalized_golds(answers))
 
 
-def answer_f1(text, answers):
+def answer_f1(text: str, answers: Sequence[str]) -> float:
     """Return the F1 of an answer's words with the most similar right answer."""
     found = normalized_answer(text).split()
     return max(_f1_of_words(found, answer.split()) for answer in _normalized_golds(answers))
@@ -52,7 +54,7 @@ def _f1_of_words(found, right):
     return 2 * same / (len(found) + len(right))
 
 
-def answer_is_known(text, answers):
+def answer_is_known(text: str, answers: Sequence[str]) -> float:
     """Return 1.0 if a text is answered that has an answer, or left if it has none; else 0.0."""
     return float(bool(normalized_answer(text)) == (_normalized_golds(answers) != [""]))
 
@@ -115,7 +117,7 @@ class ExactMatch(AnswerMetric):
 
     compare = staticmethod(answer_exact_match)
 
-    def __init__(self, name="exact_match", **kwargs):
+    def __init__(self, name: str = "exact_match", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
 
@@ -128,7 +130,7 @@ class AnswerF1(AnswerMetric):
 
     compare = staticmethod(answer_f1)
 
-    def __init__(self, name="f1", **kwargs):
+    def __init__(self, name: str = "f1", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
 
@@ -141,5 +143,5 @@ class NoAnswerAccuracy(AnswerMetric):
 
     compare = staticmethod(answer_is_known)
 
-    def __init__(self, name="no_answer_accuracy", **kwargs):
+    def __init__(self, name: str = "no_answer_accuracy", **kwargs: Any):
         super().__init__(name=name, **kwargs)

@@ -1,5 +1,7 @@
 """Metrics of translations and summaries. Shapes: B batch, G right texts."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -24,7 +26,7 @@ class CorpusMetric(keras.metrics.Metric):
     under XLA.
     """
 
-    def __init__(self, metric, name, **kwargs):
+    def __init__(self, metric: Any, name: str, **kwargs: Any):
         super().__init__(name=name, **kwargs)
         self.metric = metric
         # Counts of n-grams, as float32 is not exact above 2 ** 24.
@@ -79,7 +81,9 @@ class Bleu(CorpusMetric):
     https://arxiv.org/abs/1804.08771.
     """
 
-    def __init__(self, tokenize="13a", lowercase=False, name="bleu", **kwargs):
+    def __init__(
+        self, tokenize: str = "13a", lowercase: bool = False, name: str = "bleu", **kwargs: Any
+    ):
         sacrebleu = optional.require("sacrebleu.metrics", "BLEU")
         if tokenize not in sacrebleu.BLEU.TOKENIZERS:
             known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
@@ -106,7 +110,9 @@ class ChrF(CorpusMetric):
     Source: Popović 2015, https://aclanthology.org/W15-3049; 2017, https://aclanthology.org/W17-4770.
     """
 
-    def __init__(self, word_order=0, lowercase=False, name="chrf", **kwargs):
+    def __init__(
+        self, word_order: int = 0, lowercase: bool = False, name: str = "chrf", **kwargs: Any
+    ):
         sacrebleu = optional.require("sacrebleu.metrics", "chrF")
         super().__init__(sacrebleu.CHRF(word_order=word_order, lowercase=lowercase), name, **kwargs)
         self.arguments = {"word_order": word_order, "lowercase": lowercase}
@@ -137,7 +143,9 @@ class Rouge(AnswerMetric):
     Source: Lin 2004, https://aclanthology.org/W04-1013.
     """
 
-    def __init__(self, kind="rougeL", stem=True, name=None, **kwargs):
+    def __init__(
+        self, kind: str = "rougeL", stem: bool = True, name: str | None = None, **kwargs: Any
+    ):
         scorer = optional.require("rouge_score.rouge_scorer", "ROUGE")
         super().__init__(name=name or kind.lower(), **kwargs)
         self.kind, self.stem = kind, stem

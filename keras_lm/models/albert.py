@@ -8,10 +8,12 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import (
     Activation,
     By,
@@ -139,26 +141,26 @@ class AlbertBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        embedding_dim=128,
-        num_groups=1,
-        num_inner_repetitions=1,
-        sharing="all",
-        dropout=0.0,
-        attention_dropout=None,
-        classifier_dropout=0.1,
-        activation="gelu_tanh",
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        use_pooler=True,
-        always_project=False,
-        dtype=None,
-        name="albert_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        embedding_dim: int = 128,
+        num_groups: int = 1,
+        num_inner_repetitions: int = 1,
+        sharing: str = "all",
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        classifier_dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "gelu_tanh",
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        use_pooler: bool = True,
+        always_project: bool = False,
+        dtype: DType = None,
+        name: str = "albert_backbone",
     ):
         super().__init__(
             inputs={

@@ -1,54 +1,28 @@
 """Backbone: what every pretrained model is, under its head."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_lm import presets
+from keras_lm.argument_types import DType, PathLike
 from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.basic import as_tensor
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.default_rate import default_rate
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.input_fields import Input
 from keras_lm.models.sizes import kernels
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Packer, Template
+from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
-
-
-@dataclasses.dataclass(frozen=True)
-class Input:
-    """One entry of the dict that a backbone takes.
-
-    `shape` is without the batch axis. `default` fills a missing input: an int fills (B, S), a
-    callable computes it from the input called `like`, and with None the input is required. With
-    `is_state` it is what an earlier call returned under the same key, by default the initial state.
-
-    Example:
-
-        Input(default=1, like="token_ids")  # a mask: every token is real
-    """
-
-    shape: tuple = (None,)
-    dtype: str = "int32"
-    default: int | Callable | None = None
-    like: str | None = None
-    is_state: bool = False
-
-    @property
-    def is_required(self):
-        return self.default is None and not self.is_state
-
-    def make_default(self, like):
-        """Return the default for the input `like`, (B, S) or (B, S, …)."""
-        if callable(self.default):
-            return self.default(like)
-        like = like[:, :, 0] if len(like.shape) == 3 else like
-        return ops.cast(ops.full_like(like, self.default), self.dtype)
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 
 class Backbone(keras.Model):
@@ -120,7 +94,7 @@ class Backbone(keras.Model):
         backbone._arguments = arguments
         return backbone
 
-    def __init__(self, inputs, dtype=None, name=None):
+    def __init__(self, inputs: dict[str, Input], dtype: DType = None, name: str | None = None):
         super().__init__(dtype=dtype, name=name)
         self.input_fields = inputs
 
@@ -229,7 +203,9 @@ class Backbone(keras.Model):
         return {name: dict(owner.SIZES[name]) for name, owner in sorted(found.items())}
 
     @classmethod
-    def from_preset(cls, source, load_weights=True, **overrides):
+    def from_preset(
+        cls, source: PathLike | Source, load_weights: bool = True, **overrides: Any
+    ) -> Self:
         """Load a backbone, of the class that `source` calls for.
 
         Args:
@@ -252,7 +228,7 @@ class Backbone(keras.Model):
         """
         return presets.load_backbone(source, cls, load_weights=load_weights, **overrides)
 
-    def save_to_preset(self, folder, overwrite=True):
+    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
         """Write configuration and weights to `folder` as a keras_lm preset, in one step.
 
         The folder is created, or replaced if it holds a preset. If it holds anything else, it is
@@ -261,7 +237,12 @@ class Backbone(keras.Model):
         """
         presets.save(folder, backbone=self, overwrite=overwrite)
 
-    def save_to_huggingface(self, folder, tokenizer=None, max_shard_bytes=5_000_000_000):
+    def save_to_huggingface(
+        self,
+        folder: PathLike,
+        tokenizer: Tokenizer | None = None,
+        max_shard_bytes: int = 5_000_000_000,
+    ) -> None:
         """Write the bare model as a folder that Hugging Face's transformers loads.
 
         Args:
@@ -314,7 +295,7 @@ class Backbone(keras.Model):
                 variable.assign(ops.concatenate([old, variable[old.shape[0] :]], axis=0))
         return copy
 
-    def with_layers(self, layers):
+    def with_layers(self, layers: Sequence[int]) -> Self:
         """Return a copy with some of the blocks: a student for distillation from this model.
 
         Args:

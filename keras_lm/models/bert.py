@@ -4,9 +4,11 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import (
     Activation,
     By,
@@ -111,20 +113,20 @@ class BertBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        use_pooler=True,
-        dtype=None,
-        name="bert_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        use_pooler: bool = True,
+        dtype: DType = None,
+        name: str = "bert_backbone",
     ):
         super().__init__(
             inputs={

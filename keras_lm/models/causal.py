@@ -4,9 +4,11 @@ Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head, D hidden.
 """
 
 import math
+from typing import Any
 
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.backend import require
 from keras_lm.layers.cache import known, with_free_slots
@@ -18,12 +20,12 @@ from keras_lm.packers import Template
 class CachedBackbone(Backbone):
     """A model whose state, a `cache`, has slots with the keys and values of the tokens so far."""
 
-    def cache_sizes(self):
+    def cache_sizes(self) -> tuple[int, int, int]:
         """Return L, N and H of the cache."""
         heads = self.config["num_heads"]
         return self.config["num_layers"], heads, self.config["hidden_dim"] // heads
 
-    def cache_bytes(self):
+    def cache_bytes(self) -> int:
         """Return how many bytes the cache of one full sequence has, in float32."""
         return 4 * 2 * math.prod(self.cache_sizes()) * self.max_sequence_length
 
@@ -38,7 +40,7 @@ class CachedBackbone(Backbone):
             "length": ops.zeros((batch_size,), "int32"),
         }
 
-    def make_cache(self, batch_size, slots):
+    def make_cache(self, batch_size: int, slots: int) -> Any:
         """Return an empty cache with T = `slots` free slots, as a call takes and returns it."""
         return self.pack_state(self.initial_state(batch_size, slots))
 
@@ -117,7 +119,7 @@ class CausalBackbone(CachedBackbone):
     is_causal = True
     SCRATCH_RATE = (6e-4, 1.0)  # GPT-3, table 2.1
 
-    def __init__(self, dtype=None, name=None):
+    def __init__(self, dtype: DType = None, name: str | None = None):
         inputs = {
             "token_ids": Input(),
             "padding_mask": Input(default=1, like="token_ids"),

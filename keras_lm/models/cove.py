@@ -4,17 +4,20 @@ Shapes: B batch, S words, V vocabulary, E width of a word vector, D both directi
 """
 
 import re
+from typing import Any, Self
 
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers import LSTM
 from keras_lm.models.backbone import Input, WordBackbone
-from keras_lm.models.word_vectors import TABLE
+from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
+from keras_lm.models.word_vectors import TABLE, WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 
 
@@ -61,13 +64,13 @@ class CoveBackbone(WordBackbone):
 
     def __init__(
         self,
-        num_layers=2,
-        embedding_dim=300,
-        hidden_dim=600,
-        vocabulary_size=0,
-        dropout=0.0,
-        dtype=None,
-        name="cove_backbone",
+        num_layers: int = 2,
+        embedding_dim: int = 300,
+        hidden_dim: int = 600,
+        vocabulary_size: int = 0,
+        dropout: float = 0.0,
+        dtype: DType = None,
+        name: str = "cove_backbone",
     ):
         if hidden_dim % 2:
             raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
@@ -103,7 +106,7 @@ class CoveBackbone(WordBackbone):
         return {"sequence_output": x, "hidden_states": hidden_states}
 
     @classmethod
-    def from_translator(cls, translator):
+    def from_translator(cls, translator: RNNEncoderDecoderBackbone) -> Self:
         """Return the encoder of a translation model, with its word vectors: how CoVe was made.
 
         The paper's translator is `RNNEncoderDecoderBackbone(…, num_layers=2, hidden_dim=600,
@@ -138,7 +141,7 @@ class CoveBackbone(WordBackbone):
                 own.set_weights(other.get_weights())
         return cove
 
-    def with_word_vectors(self, word_vectors):
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
         """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`.
 
         Raises:

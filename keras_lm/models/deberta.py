@@ -9,9 +9,11 @@ Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 """
 
 import functools
+from collections.abc import Callable, Sequence
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, dropout_rules
 from keras_lm.converters.converter import Converter, architectures, require_only, signs
@@ -147,31 +149,31 @@ class DebertaV3Backbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        embedding_dim=None,
-        position_attention=TERMS,
-        bucket_size=256,
-        max_distance=None,
-        share_projections=True,
-        normalize_distances=True,
-        use_position_embedding=False,
-        num_segments=0,
-        conv_kernel_size=0,
-        conv_activation="tanh",
-        dropout=0.1,
-        attention_dropout=None,
-        classifier_dropout=None,
-        pooler_dropout=0.0,
-        pooler_activation="gelu",
-        activation="gelu",
-        max_sequence_length=512,
-        layer_norm_epsilon=1e-7,
-        dtype=None,
-        name="deberta_v3_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        embedding_dim: int | None = None,
+        position_attention: Sequence[str] = TERMS,
+        bucket_size: int | None = 256,
+        max_distance: int | None = None,
+        share_projections: bool = True,
+        normalize_distances: bool = True,
+        use_position_embedding: bool = False,
+        num_segments: int = 0,
+        conv_kernel_size: int = 0,
+        conv_activation: str = "tanh",
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        classifier_dropout: float | None = None,
+        pooler_dropout: float = 0.0,
+        pooler_activation: str = "gelu",
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        layer_norm_epsilon: float = 1e-7,
+        dtype: DType = None,
+        name: str = "deberta_v3_backbone",
     ):
         super().__init__(
             inputs={
@@ -259,7 +261,7 @@ class DebertaV3Backbone(Backbone):
             "attention_contexts": [context] * len(self.blocks),
         }
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         """Those of other blocks with attention, and a product with each distance for each term.
 
         The vectors of distances are the same for all tokens, and not counted.

@@ -7,10 +7,13 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import keras
 import numpy as np
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, dropout_rules
 from keras_lm.converters.converter import Converter, architectures, signs
 from keras_lm.converters.names import (
@@ -35,6 +38,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.bert import BertBackbone
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -124,19 +128,19 @@ class DistilBertBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=None,
-        classifier_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        sinusoidal=False,
-        dtype=None,
-        name="distil_bert_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        classifier_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        sinusoidal: bool = False,
+        dtype: DType = None,
+        name: str = "distil_bert_backbone",
     ):
         super().__init__(
             inputs={
@@ -193,7 +197,7 @@ class DistilBertBackbone(Backbone):
         }
 
     @classmethod
-    def from_teacher(cls, teacher, layers=None):
+    def from_teacher(cls, teacher: BertBackbone, layers: Sequence[int] | None = None) -> Self:
         """Return a student for distillation, which starts from some layers of a BERT.
 
         The teacher's embedding of segment 0 becomes part of the positions, so that with all its

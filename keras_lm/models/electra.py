@@ -11,9 +11,11 @@ Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 
 import functools
 import re
+from collections.abc import Callable
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import ConfigTable, Key
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
@@ -149,21 +151,21 @@ class ElectraBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        embedding_dim=None,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        embeddings_of=None,
-        dtype=None,
-        name="electra_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        embedding_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        embeddings_of: Backbone | None = None,
+        dtype: DType = None,
+        name: str = "electra_backbone",
     ):
         super().__init__(
             inputs={
@@ -236,7 +238,9 @@ class ElectraBackbone(Backbone):
             "attention_contexts": [context] * len(self.blocks),
         }
 
-    def make_generator(self, size=1 / 4, share_embeddings=True):
+    def make_generator(
+        self, size: float = 1 / 4, share_embeddings: bool = True
+    ) -> "ElectraGeneratorBackbone":
         """Return a new, random generator to pretrain this backbone with.
 
         Args:

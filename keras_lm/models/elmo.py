@@ -4,10 +4,13 @@ Shapes: B batch, S words, C characters of a word, W all words of a batch and two
 direction, U units of a cell, L layers, T steps: the words of a sentence and its two boundaries.
 """
 
+from collections.abc import Callable, Sequence
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType, PathLike, Tensor
 from keras_lm.converters.allennlp_files import write_allennlp
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
@@ -97,23 +100,23 @@ class ElmoBackbone(WordBackbone):
 
     def __init__(
         self,
-        num_layers,
-        hidden_dim,
-        cell_dim,
-        filters,
-        embedding_dim=16,
-        num_highways=2,
-        vocabulary_size=CHARACTERS,
-        characters_per_word=50,
-        activation="relu",
-        cell_clip=3.0,
-        projection_clip=3.0,
-        residual=True,
-        project_words=True,
-        project_cells=True,
-        dropout=0.0,
-        dtype=None,
-        name="elmo_backbone",
+        num_layers: int,
+        hidden_dim: int,
+        cell_dim: int,
+        filters: Sequence[Sequence[int]],
+        embedding_dim: int = 16,
+        num_highways: int = 2,
+        vocabulary_size: int = CHARACTERS,
+        characters_per_word: int = 50,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        cell_clip: float | None = 3.0,
+        projection_clip: float | None = 3.0,
+        residual: bool = True,
+        project_words: bool = True,
+        project_cells: bool = True,
+        dropout: float = 0.0,
+        dtype: DType = None,
+        name: str = "elmo_backbone",
     ):
         _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells)
         _check_depths(num_layers, filters, characters_per_word)
@@ -184,16 +187,16 @@ class ElmoBackbone(WordBackbone):
         }
 
     @property
-    def hidden_states_with_boundaries(self):
+    def hidden_states_with_boundaries(self) -> list[Tensor]:
         """Symbolic tensors (B, T, 2D): the start of each sentence, its words, and its end."""
         return self.symbolic["hidden_states_with_boundaries"]
 
     @property
-    def mask_with_boundaries(self):
+    def mask_with_boundaries(self) -> Tensor:
         """Symbolic tensor (B, T) bool: whether there is a word or a boundary."""
         return self.symbolic["mask_with_boundaries"]
 
-    def cache_words(self, character_ids):
+    def cache_words(self, character_ids: Tensor) -> None:
         """Look frequent words up in a table instead of computing them from their characters.
 
         Outputs are the same, but faster. Call this before `predict` and `export`, and again when
@@ -234,11 +237,11 @@ class ElmoBackbone(WordBackbone):
             multiplied += (places - 1) * size * config["embedding_dim"] * number
         return 2 * multiplied
 
-    def forward_half(self, words):
+    def forward_half(self, words: Sequence[str]) -> ElmoForwardBackbone:
         """Return a copy of the direction that reads forwards, over the ids of a list of words."""
         return ElmoForwardBackbone.from_elmo(self, words)
 
-    def save_to_allennlp(self, folder):
+    def save_to_allennlp(self, folder: PathLike) -> None:
         """Write `options.json` and `weights.hdf5` for AllenNLP and bilm-tf, both or none.
 
         `folder` must be empty or missing, and the character ids ELMo's. `from_preset` reads these

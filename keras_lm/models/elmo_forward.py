@@ -3,9 +3,13 @@
 Shapes: B batch, S words, C characters, D hidden, U units of a cell, L layers, V vocabulary.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Self
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import CharacterCNN, WordSoftmax
 from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.models.elmo_layers import CHARACTERS, RANGES, ProjectedLSTMs
@@ -63,24 +67,24 @@ class ElmoForwardBackbone(WordBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        hidden_dim,
-        cell_dim,
-        filters,
-        embedding_dim=16,
-        num_highways=2,
-        num_characters=CHARACTERS,
-        characters_per_word=50,
-        activation="relu",
-        cell_clip=3.0,
-        projection_clip=3.0,
-        residual=True,
-        project_words=True,
-        project_cells=True,
-        dropout=0.0,
-        dtype=None,
-        name="elmo_forward_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        hidden_dim: int,
+        cell_dim: int,
+        filters: Sequence[Sequence[int]],
+        embedding_dim: int = 16,
+        num_highways: int = 2,
+        num_characters: int = CHARACTERS,
+        characters_per_word: int = 50,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        cell_clip: float | None = 3.0,
+        projection_clip: float | None = 3.0,
+        residual: bool = True,
+        project_words: bool = True,
+        project_cells: bool = True,
+        dropout: float = 0.0,
+        dtype: DType = None,
+        name: str = "elmo_forward_backbone",
     ):
         super().__init__(
             inputs={
@@ -125,7 +129,7 @@ class ElmoForwardBackbone(WordBackbone):
         self.finish()
 
     @classmethod
-    def from_elmo(cls, elmo, words):
+    def from_elmo(cls, elmo: keras.Model, words: Sequence[str]) -> Self:
         """Return a copy of the forward half of `elmo`; `words` (V) include `<S>` and `</S>`."""
         config = elmo.get_config()
         config |= {"num_characters": config["vocabulary_size"], "vocabulary_size": len(words)}

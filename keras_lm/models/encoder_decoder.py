@@ -6,8 +6,11 @@
 Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per head, D hidden.
 """
 
+from typing import Any
+
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
@@ -55,7 +58,7 @@ class EncoderDecoderBackbone(Backbone):
     generates_start = True
     has_cross_attention = True
 
-    def __init__(self, state_name="cache", dtype=None, name=None):
+    def __init__(self, state_name: str = "cache", dtype: DType = None, name: str | None = None):
         inputs = {
             "encoder_token_ids": Input(),
             "encoder_padding_mask": Input(default=1, like="encoder_token_ids"),
@@ -75,7 +78,7 @@ class EncoderDecoderBackbone(Backbone):
     def encode(self, token_ids, padding_mask, training=None):
         raise NotImplementedError(f"{type(self).__name__} must define encode.")
 
-    def state_after(self, token_ids, padding_mask, length):
+    def state_after(self, token_ids: Tensor, padding_mask: Tensor, length: int) -> Any:
         """Return the state before any target token, for sources (B, S).
 
         Args:
@@ -85,11 +88,11 @@ class EncoderDecoderBackbone(Backbone):
         raise NotImplementedError(f"{type(self).__name__} does not say how its decoder starts.")
 
     @property
-    def encoder_hidden_states(self):
+    def encoder_hidden_states(self) -> list[Tensor]:
         """Symbolic tensors: the encoder's embedding output, then that of each of its blocks."""
         return self.symbolic["encoder_hidden_states"]
 
-    def encoder_backbone(self):
+    def encoder_backbone(self) -> Backbone:
         """Return the encoder as a model of its own, with copies of its weights.
 
         It is a backbone as BERT's, for all tasks that read texts; see `EncoderHalf`.
@@ -208,7 +211,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
     # === To look inside ===
 
-    def encoder_attention_probabilities(self, inputs):
+    def encoder_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Any]:
         """Return the encoder's attention probabilities, a list of (B, N, S, S), one per block."""
         computed = self.compute(inputs)
         states, contexts = (
@@ -219,7 +222,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
             for block, x, context in zip(self.encoder_blocks, states[:-1], contexts, strict=True)
         ]
 
-    def cross_attention_probabilities(self, inputs):
+    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> Any:
         """Return what target tokens read of the source, a list of (B, N, T, S), one per block."""
         computed = self.compute(inputs)
         states, contexts = computed["hidden_states"], computed["attention_contexts"]
@@ -249,7 +252,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         _, heads, width = super().cache_sizes()
         return len(self.decoder_blocks), heads, self.config.get("head_dim") or width
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int, length: int = 0) -> Any:
         """As `Backbone`'s, after a source of `length` tokens of padding."""
         state = super().initial_state(batch_size, length)
         source = {name: state[name] for name in ("keys", "values", "padding_mask")}

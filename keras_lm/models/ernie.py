@@ -9,11 +9,14 @@ Shapes: B batch, S sequence, D hidden, E width of an entity, V vocabulary, C can
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import read
 from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only
@@ -152,24 +155,24 @@ class ErnieBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        entity_dim=100,
-        num_entity_heads=4,
-        layer_types=None,
-        num_entities=0,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        use_pooler=True,
-        dtype=None,
-        name="ernie_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        entity_dim: int = 100,
+        num_entity_heads: int = 4,
+        layer_types: Sequence[str] | None = None,
+        num_entities: int = 0,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        use_pooler: bool = True,
+        dtype: DType = None,
+        name: str = "ernie_backbone",
     ):
         if len(layer_types or ()) > num_layers:
             raise ValueError(
@@ -283,7 +286,7 @@ class ErnieBackbone(Backbone):
         width = self.layer_types.count("norm") * self.config["entity_dim"]
         return super().forward_flops() + 4 * self.max_sequence_length * width
 
-    def with_entities(self, vectors):
+    def with_entities(self, vectors: Tensor) -> Self:
         """Return a copy with a table of entities, in place of any other, which takes `entity_ids`.
 
         Args:

@@ -6,9 +6,12 @@ and multiplied with it, a layer makes this narrow again, and texts are pooled by
 Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.layers import Dense
 from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest, mean
 
@@ -49,13 +52,13 @@ class EsimBackbone(PairBackbone):
 
     def __init__(
         self,
-        vocabulary_size=None,
-        embedding_dim=300,
-        hidden_dim=600,
-        language_model=None,
-        dropout=0.5,
-        dtype=None,
-        name="esim_backbone",
+        vocabulary_size: int | None = None,
+        embedding_dim: int = 300,
+        hidden_dim: int = 600,
+        language_model: Any = None,
+        dropout: float = 0.5,
+        dtype: DType = None,
+        name: str = "esim_backbone",
     ):
         super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.encode = TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name="encoding")

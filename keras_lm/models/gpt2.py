@@ -4,9 +4,11 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import Activation, ConfigTable
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
@@ -71,18 +73,18 @@ class GPT2Backbone(CausalBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu_tanh",
-        max_sequence_length=1024,
-        layer_norm_epsilon=1e-5,
-        dtype=None,
-        name="gpt2_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu_tanh",
+        max_sequence_length: int = 1024,
+        layer_norm_epsilon: float = 1e-5,
+        dtype: DType = None,
+        name: str = "gpt2_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
         self.token_embedding = keras.layers.ReversibleEmbedding(

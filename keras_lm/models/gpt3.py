@@ -6,9 +6,11 @@ neither code nor weights, and the paper states neither the band's width nor whic
 
 import dataclasses
 import functools
+from collections.abc import Callable, Sequence
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import By, Refused
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.models.gpt import huggingface_head
@@ -57,19 +59,19 @@ class GPT3Backbone(GPT2Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        attention_windows=(None, 256),
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu_tanh",
-        max_sequence_length=2048,
-        layer_norm_epsilon=1e-5,
-        dtype=None,
-        name="gpt3_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        attention_windows: Sequence[int | None] = (None, 256),
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu_tanh",
+        max_sequence_length: int = 2048,
+        layer_norm_epsilon: float = 1e-5,
+        dtype: DType = None,
+        name: str = "gpt3_backbone",
     ):
         others = {k: v for k, v in self.config.items() if k != "attention_windows"}
         super().__init__(**others, dtype=dtype, name=name)

@@ -5,9 +5,11 @@ query, key and value have no biases.
 """
 
 import functools
+from collections.abc import Callable, Sequence
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import (
     Activation,
     By,
@@ -73,19 +75,19 @@ class GPTNeoBackbone(GPT3Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        attention_windows=(None, 256),
-        dropout=0.0,
-        attention_dropout=None,
-        activation="gelu_tanh",
-        max_sequence_length=2048,
-        layer_norm_epsilon=1e-5,
-        dtype=None,
-        name="gpt_neo_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        attention_windows: Sequence[int | None] = (None, 256),
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu_tanh",
+        max_sequence_length: int = 2048,
+        layer_norm_epsilon: float = 1e-5,
+        dtype: DType = None,
+        name: str = "gpt_neo_backbone",
     ):
         super().__init__(**self.config, dtype=dtype, name=name)
 

@@ -4,10 +4,14 @@ Shapes: R texts, one for each choice, G nodes, E edges, P pairs of concepts, Q p
 the longest path, D width of a text, C of a concept, K of a pair, U of a path.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers import LSTM, Dense
 from keras_lm.layers.basic import as_tensor, float32_or_wider
 from keras_lm.layers.recurrent import BidirectionalLSTM
@@ -84,17 +88,17 @@ class KagNet(keras.layers.Layer):
 
     def __init__(
         self,
-        num_concepts,
-        num_relations,
-        concept_dim=100,
-        relation_dim=100,
-        pair_dim=128,
-        path_dim=128,
-        graph_hidden_dim=50,
-        graph_dim=25,
-        bidirectional=False,
-        dropout=0.1,
-        **kwargs,
+        num_concepts: int,
+        num_relations: int,
+        concept_dim: int = 100,
+        relation_dim: int = 100,
+        pair_dim: int = 128,
+        path_dim: int = 128,
+        graph_hidden_dim: int = 50,
+        graph_dim: int = 25,
+        bidirectional: bool = False,
+        dropout: float = 0.1,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if bidirectional and path_dim % 2:
@@ -187,20 +191,20 @@ class KagNet(keras.layers.Layer):
             "path_attention": path_attention,
         }
 
-    def convolve(self, node_concepts, edges):
+    def convolve(self, node_concepts: Tensor, edges: Tensor) -> Tensor:
         """Return the states of nodes, (G, graph_dim): each layer sums over incoming edges."""
         x = self.concepts(ops.maximum(node_concepts, 0))  # (G, C)
         for layer in self.convolutions:
             x = layer(_sum(_take(x, edges[:, 0]), edges[:, 1], ops.shape(x)[0]))
         return x
 
-    def concept_vectors(self, concepts, nodes, states):
+    def concept_vectors(self, concepts: Tensor, nodes: Tensor, states: Any) -> Tensor:
         """Return the vector of each concept followed by the state of its node, or by zeros."""
         return ops.concatenate(
             [self.concepts(ops.maximum(concepts, 0)), _take(states, nodes)], axis=-1
         )
 
-    def pool_paths(self, graph, states, pairs):
+    def pool_paths(self, graph: dict[str, Any], states: Any, pairs: Tensor) -> tuple[Any, Any]:
         """Return the paths of each pair as one vector, (P + R, U), and their attention (Q,)."""
         of_path = graph["path_pairs"]
         steps = self.concept_vectors(graph["path_concepts"], graph["path_nodes"], states)
@@ -214,7 +218,7 @@ class KagNet(keras.layers.Layer):
         return super().get_config() | self.arguments
 
 
-def join_graphs(graphs):
+def join_graphs(graphs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return one graph of several, in the form that `KagNet` takes, with numpy arrays.
 
     Args:

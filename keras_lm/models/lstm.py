@@ -10,6 +10,7 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.models.head_table import Head, own
@@ -69,13 +70,13 @@ class LSTMBackbone(WordBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers=2,
-        hidden_dim=650,
-        bidirectional=False,
-        dropout=0.2,
-        dtype=None,
-        name="lstm_backbone",
+        vocabulary_size: int,
+        num_layers: int = 2,
+        hidden_dim: int = 650,
+        bidirectional: bool = False,
+        dropout: float = 0.2,
+        dtype: DType = None,
+        name: str = "lstm_backbone",
     ):
         if bidirectional and hidden_dim % 2:
             raise ValueError(

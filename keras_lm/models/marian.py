@@ -9,10 +9,13 @@ Shapes: B batch, S source, T target, D hidden, V vocabulary.
 
 import functools
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Only
 from keras_lm.converters.converter import Converter, signs
@@ -99,21 +102,21 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        num_decoder_layers=None,
-        decoder_vocabulary_size=None,
-        scale_embedding=True,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation="silu",
-        max_sequence_length=512,
-        layer_norm_epsilon=1e-5,
-        dtype=None,
-        name="marian_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        num_decoder_layers: int | None = None,
+        decoder_vocabulary_size: int | None = None,
+        scale_embedding: bool = True,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation: str | Callable[[Tensor], Tensor] = "silu",
+        max_sequence_length: int = 512,
+        layer_norm_epsilon: float = 1e-5,
+        dtype: DType = None,
+        name: str = "marian_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
 
@@ -160,7 +163,9 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
         ]
         self.finish()
 
-    def embed(self, embedding, token_ids, padding_mask, start=None):
+    def embed(
+        self, embedding: keras.Layer, token_ids: Tensor, padding_mask: Tensor, start: Any = None
+    ) -> Tensor:
         """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""
         x = embedding(token_ids)
         if self.config["scale_embedding"]:

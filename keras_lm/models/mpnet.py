@@ -12,9 +12,11 @@ Shapes: B batch, S sequence, D hidden, N heads.
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import By, ConfigTable, has_pooler
 from keras_lm.converters.converter import PLAIN_ENCODER, Converter, architectures, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
@@ -92,19 +94,19 @@ class MPNetBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        layer_norm_epsilon=1e-5,
-        use_pooler=True,
-        dtype=None,
-        name="mpnet_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        layer_norm_epsilon: float = 1e-5,
+        use_pooler: bool = True,
+        dtype: DType = None,
+        name: str = "mpnet_backbone",
     ):
         super().__init__(
             inputs={

@@ -3,9 +3,12 @@
 Shapes: B batch, S words of both texts, E width of a word.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.layers import Dense
 from keras_lm.models.pairs import PairBackbone, mean
 
@@ -42,13 +45,13 @@ class PairCBOWBackbone(PairBackbone):
 
     def __init__(
         self,
-        vocabulary_size=None,
-        embedding_dim=300,
-        language_model=None,
-        pooled_dim=512,
-        dropout=0.2,
-        dtype=None,
-        name="pair_cbow_backbone",
+        vocabulary_size: int | None = None,
+        embedding_dim: int = 300,
+        language_model: Any = None,
+        pooled_dim: int = 512,
+        dropout: float = 0.2,
+        dtype: DType = None,
+        name: str = "pair_cbow_backbone",
     ):
         super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)

@@ -3,9 +3,12 @@
 Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.layers import Dense
 from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest
 
@@ -51,15 +54,15 @@ class PairLSTMBackbone(PairBackbone):
 
     def __init__(
         self,
-        vocabulary_size=None,
-        embedding_dim=300,
-        hidden_dim=3000,
-        num_layers=2,
-        language_model=None,
-        pooled_dim=512,
-        dropout=0.2,
-        dtype=None,
-        name="pair_lstm_backbone",
+        vocabulary_size: int | None = None,
+        embedding_dim: int = 300,
+        hidden_dim: int = 3000,
+        num_layers: int = 2,
+        language_model: Any = None,
+        pooled_dim: int = 512,
+        dropout: float = 0.2,
+        dtype: DType = None,
+        name: str = "pair_lstm_backbone",
     ):
         super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.lstms = [

@@ -3,9 +3,12 @@
 Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import matmul_transposed, softmax
 from keras_lm.layers.visible import MASKED
@@ -42,7 +45,9 @@ class PairBackbone(Backbone):
     forward_flops = None
     HEADS = {"classification": Head(PooledClassifier, "classifier", dropout=own("dropout"))}
 
-    def __init__(self, vocabulary_size, embedding_dim, language_model, dtype, name):
+    def __init__(
+        self, vocabulary_size: int, embedding_dim: int, language_model: Any, dtype: DType, name: str
+    ):
         if (vocabulary_size is None) == (language_model is None):
             raise ValueError(
                 f"vocabulary_size={vocabulary_size} and language_model={language_model!r}: pass "
@@ -72,7 +77,7 @@ class PairBackbone(Backbone):
             self.join = join(dtype=dtype, name="pair_words")
         self.masks = [TextMask(segment) for segment in (0, 1)]
 
-    def read(self, segment_ids, padding_mask, **words):
+    def read(self, segment_ids: Tensor, padding_mask: Tensor, **words: Any) -> Any:
         """Return the words of both texts (B, S, E), and the mask of each text (B, S)."""
         if self.language_model is None:
             x = self.embedding(words["token_ids"])
@@ -95,7 +100,7 @@ class PairBackbone(Backbone):
         return self.language_model.max_sequence_length if self.language_model else None
 
     @property
-    def TEMPLATE(self):
+    def TEMPLATE(self) -> Template:
         """The two texts, with the language model's separator between them."""
         between = ""
         if self.language_model is not None:

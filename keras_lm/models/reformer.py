@@ -9,10 +9,13 @@ Shapes: B batch, S sequence, T slots, D hidden, V vocabulary.
 
 import functools
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key
 from keras_lm.converters.converter import Converter, signs
@@ -142,33 +145,33 @@ class ReformerBackbone(CachedBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_dim=None,
-        attention_layers=("local", "lsh"),
-        causal=True,
-        local_chunk_length=64,
-        num_local_chunks_before=1,
-        num_local_chunks_after=0,
-        lsh_chunk_length=64,
-        num_lsh_chunks_before=1,
-        num_lsh_chunks_after=0,
-        num_buckets=None,
-        num_hashes=1,
-        hash_seed=0,
-        axial_shape=None,
-        axial_dims=None,
-        dropout=0.05,
-        local_attention_dropout=0.05,
-        lsh_attention_dropout=0.0,
-        activation="relu",
-        max_sequence_length=4096,
-        layer_norm_epsilon=1e-12,
-        dtype=None,
-        name="reformer_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        attention_layers: Sequence[str] = ("local", "lsh"),
+        causal: bool = True,
+        local_chunk_length: int = 64,
+        num_local_chunks_before: int = 1,
+        num_local_chunks_after: int = 0,
+        lsh_chunk_length: int = 64,
+        num_lsh_chunks_before: int = 1,
+        num_lsh_chunks_after: int = 0,
+        num_buckets: int | Sequence[int] | None = None,
+        num_hashes: int = 1,
+        hash_seed: int = 0,
+        axial_shape: Sequence[int] | None = None,
+        axial_dims: Sequence[int] | None = None,
+        dropout: float = 0.05,
+        local_attention_dropout: float = 0.05,
+        lsh_attention_dropout: float = 0.0,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        max_sequence_length: int = 4096,
+        layer_norm_epsilon: float = 1e-12,
+        dtype: DType = None,
+        name: str = "reformer_backbone",
     ):
         check_axes(axial_shape, axial_dims, max_sequence_length, hidden_dim)
         inputs = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
@@ -249,7 +252,7 @@ class ReformerBackbone(CachedBackbone):
         }
         return outputs | ({"cache": cache} if self.is_causal else {})
 
-    def noise(self, training, rotations):
+    def noise(self, training: bool | None, rotations: Tensor) -> list[Any]:
         """Return the seeds (SEEDS, 2) of each block in training, and the rotations it is given."""
         seeds = [None] * len(self.blocks)
         if training:
@@ -268,7 +271,7 @@ class ReformerBackbone(CachedBackbone):
     def is_causal(self):
         return self.config["causal"]
 
-    def in_order(self, cache, slots):
+    def in_order(self, cache: Any, slots: int) -> tuple[Any, Any, Any]:
         """Return all tokens and their mask in whole chunks, and where those of `slots` are."""
         token_ids, mask = cache["token_ids"], cache["padding_mask"]
         if slots is not None:
@@ -279,7 +282,7 @@ class ReformerBackbone(CachedBackbone):
             places = ops.take_along_axis(places, slots, axis=1)
         return token_ids, mask, places
 
-    def stepping_state(self, state):
+    def stepping_state(self, state: Any) -> Any:
         """Return what the attention of each block keeps of the tokens so far.
 
         A token then reads these, and not the whole text: its output is the same up to the first
@@ -288,7 +291,13 @@ class ReformerBackbone(CachedBackbone):
         """
         return steps.after_prompt(self, state)
 
-    def embedded(self, token_ids, padding_mask, start=None, training=None):
+    def embedded(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        start: Any = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """Return the vectors of tokens and their positions, (B, S, D)."""
         x = self.dropout(self.token_embedding(token_ids), training=training)
         positions = self.position_embedding(padding_mask, start=start)
@@ -326,7 +335,7 @@ class ReformerBackbone(CachedBackbone):
             )
         return super().make_head(kind, **options)
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         """Return the FLOPs for a token of a full sequence: of kernels, attention, and hashing."""
         flops = 2 * kernels(self.blocks)
         for attention in (block.attention for block in self.blocks):

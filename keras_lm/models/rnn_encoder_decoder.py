@@ -6,9 +6,12 @@ that of its layers, of one size for any length. Between 2014 and 2017 it was mac
 Shapes: B batch, S source, T target, D hidden, E width of an embedding, L layers, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
@@ -17,6 +20,7 @@ from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
 from keras_lm.models.sizes import kernels
+from keras_lm.models.word_vectors import WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 
 LAYERS = {
@@ -91,21 +95,21 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers=2,
-        hidden_dim=500,
-        embedding_dim=None,
-        num_decoder_layers=None,
-        decoder_vocabulary_size=None,
-        cell="lstm",
-        bidirectional=True,
-        attention="general",
-        input_feeding=False,
-        reverse_source=False,
-        tie_embeddings=False,
-        dropout=0.2,
-        dtype=None,
-        name="rnn_encoder_decoder_backbone",
+        vocabulary_size: int,
+        num_layers: int = 2,
+        hidden_dim: int = 500,
+        embedding_dim: int | None = None,
+        num_decoder_layers: int | None = None,
+        decoder_vocabulary_size: int | None = None,
+        cell: str = "lstm",
+        bidirectional: bool = True,
+        attention: str | None = "general",
+        input_feeding: bool = False,
+        reverse_source: bool = False,
+        tie_embeddings: bool = False,
+        dropout: float = 0.2,
+        dtype: DType = None,
+        name: str = "rnn_encoder_decoder_backbone",
     ):
         _check(**self.config)
         super().__init__(state_name="states", dtype=dtype, name=name)
@@ -187,7 +191,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             "encoder_states": last,
         }
 
-    def start(self, encoded, padding_mask):
+    def start(self, encoded: Any, padding_mask: Tensor) -> Any:
         """Return the decoder's state before any token: after what `encode` returns of a source."""
         last, number = encoded["encoder_states"], len(self.decoder.cells)
         # As many as the decoder has layers, the top one's again if the encoder has fewer.
@@ -210,7 +214,9 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             fixed = {"keys": keys, "values": values, "padding_mask": padding_mask}
         return states | {FIXED: fixed}
 
-    def decode(self, token_ids, padding_mask, states, training=None):
+    def decode(
+        self, token_ids: Tensor, padding_mask: Tensor, states: Any, training: bool | None = None
+    ) -> Any:
         """Return what the decoder makes of tokens (B, T) after `states`."""
         x = self.decoder_token_embedding(token_ids)
         hidden_states = [x]  # (B, T, D)
@@ -233,7 +239,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
     def has_cross_attention(self):
         return self.decoder.attention is not None
 
-    def cross_attention_probabilities(self, inputs):
+    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> Any:
         """Return what target tokens read of the source: a list of one (B, 1, T, S) float32.
 
         Raises:
@@ -247,7 +253,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         found = attention.probabilities(computed["queries"], keys, computed["source_bias"])
         return [ops.expand_dims(found, 1)]
 
-    def with_word_vectors(self, word_vectors):
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
         """Return a copy whose encoder reads word vectors, as CoVe's does: they are not trained.
 
         `copy.token_embedding.trainable` says so, which is True again in a copy that is loaded.
@@ -290,7 +296,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
 
     # === State ===
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int, length: int = 0) -> Any:
         """As `Backbone`'s, after a source of `length` tokens of padding."""
         width, number = self.config["hidden_dim"], len(self.decoder.cells)
 

@@ -9,10 +9,12 @@ Shapes: B batch, S sequence, D hidden.
 
 import functools
 import re
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import By, ConfigTable, has_pooler
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
@@ -98,21 +100,21 @@ class RobertaBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        first_position=2,
-        num_segments=1,
-        layer_norm_epsilon=1e-5,
-        use_pooler=False,
-        dtype=None,
-        name="roberta_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        first_position: int = 2,
+        num_segments: int = 1,
+        layer_norm_epsilon: float = 1e-5,
+        use_pooler: bool = False,
+        dtype: DType = None,
+        name: str = "roberta_backbone",
     ):
         super().__init__(
             inputs={

@@ -9,10 +9,12 @@ Shapes: B batch, S sequence, D hidden, V vocabulary, M spans per row, L longest 
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import By
 from keras_lm.layers import (
     Dense,
@@ -161,21 +163,21 @@ class SpanBertBackbone(BertBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=None,
-        activation="gelu",
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        use_pooler=False,
-        max_span_length=20,
-        dtype=None,
-        name="span_bert_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        use_pooler: bool = False,
+        max_span_length: int = 20,
+        dtype: DType = None,
+        name: str = "span_bert_backbone",
     ):
         others = {k: v for k, v in self.config.items() if k != "max_span_length"}
         super().__init__(**others, dtype=dtype, name=name)

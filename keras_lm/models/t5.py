@@ -11,9 +11,11 @@ Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary
 import dataclasses
 import functools
 import re
+from collections.abc import Callable, Sequence
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused
 from keras_lm.converters.converter import Converter, own_activation, signs
@@ -87,22 +89,22 @@ class T5Backbone(CachedEncoderDecoderBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_dim=None,
-        num_decoder_layers=None,
-        dropout=0.1,
-        activation="relu",
-        gated=False,
-        tie_embeddings=True,
-        num_buckets=32,
-        max_distance=128,
-        layer_norm_epsilon=1e-6,
-        dtype=None,
-        name="t5_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        num_decoder_layers: int | None = None,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        gated: bool = False,
+        tie_embeddings: bool = True,
+        num_buckets: int | Sequence[int] = 32,
+        max_distance: int = 128,
+        layer_norm_epsilon: float = 1e-6,
+        dtype: DType = None,
+        name: str = "t5_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
         self.token_embedding = keras.layers.ReversibleEmbedding(

@@ -3,12 +3,17 @@
 Shapes: B batch, S words, V words of a list, E width of a word, D both directions of a layer.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
 from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.word_vectors import WordVectorBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -91,16 +96,16 @@ class TagLMBackbone(WordBackbone):
 
     def __init__(
         self,
-        language_model,
-        words=None,
-        lowercase=False,
-        embedding_dim=100,
-        hidden_dim=400,
-        num_layers=2,
-        filters=((1, 16), (2, 16), (3, 32), (4, 32)),
-        dropout=0.25,
-        dtype=None,
-        name="taglm_backbone",
+        language_model: Any,
+        words: Sequence[str] | None = None,
+        lowercase: bool = False,
+        embedding_dim: int = 100,
+        hidden_dim: int = 400,
+        num_layers: int = 2,
+        filters: Sequence[Sequence[int]] = ((1, 16), (2, 16), (3, 32), (4, 32)),
+        dropout: float = 0.25,
+        dtype: DType = None,
+        name: str = "taglm_backbone",
     ):
         if hidden_dim % 2:
             raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
@@ -188,7 +193,7 @@ class TagLMBackbone(WordBackbone):
         attributes = {name: self.config[name] for name in ("words", "lowercase")}
         return type("TagLMPacker", (SpelledWordPacker,), attributes)
 
-    def with_word_vectors(self, word_vectors):
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
         """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself.
 
         Raises:

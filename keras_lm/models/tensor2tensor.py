@@ -14,6 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, require_only
 from keras_lm.converters.names import NameTable
@@ -143,22 +144,22 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        num_decoder_layers=None,
-        decoder_vocabulary_size=None,
-        tie_embeddings=True,
-        pre_norm=True,
-        target_space=0,
-        dropout=0.1,
-        attention_dropout=0.1,
-        max_sequence_length=512,
-        layer_norm_epsilon=1e-6,
-        dtype=None,
-        name="tensor2tensor_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        num_decoder_layers: int | None = None,
+        decoder_vocabulary_size: int | None = None,
+        tie_embeddings: bool = True,
+        pre_norm: bool = True,
+        target_space: int = 0,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        max_sequence_length: int = 512,
+        layer_norm_epsilon: float = 1e-6,
+        dtype: DType = None,
+        name: str = "tensor2tensor_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
         if target_space is not None and not 0 <= target_space < NUM_SPACES:
@@ -214,7 +215,7 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
             )
         self.finish()
 
-    def embed(self, embedding, token_ids):
+    def embed(self, embedding: keras.Layer, token_ids: Tensor) -> Tensor:
         """Return the vectors (B, S, D) of tokens, zeros for token 0."""
         x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
         return x * ops.expand_dims(ops.cast(ops.not_equal(token_ids, 0), x.dtype), 2)

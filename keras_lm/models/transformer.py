@@ -3,8 +3,12 @@
 Shapes: B batch, S source, T target, D hidden, V vocabulary.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import (
     AttentionContext,
     CausalBias,
@@ -65,21 +69,21 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        num_decoder_layers=None,
-        decoder_vocabulary_size=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation="relu",
-        final_norms=False,
-        max_sequence_length=512,
-        layer_norm_epsilon=1e-6,
-        dtype=None,
-        name="transformer_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        num_decoder_layers: int | None = None,
+        decoder_vocabulary_size: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        final_norms: bool = False,
+        max_sequence_length: int = 512,
+        layer_norm_epsilon: float = 1e-6,
+        dtype: DType = None,
+        name: str = "transformer_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
 
@@ -129,7 +133,9 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
             )
         self.finish()
 
-    def embed(self, embedding, token_ids, padding_mask, start=None):
+    def embed(
+        self, embedding: keras.Layer, token_ids: Tensor, padding_mask: Tensor, start: Any = None
+    ) -> Tensor:
         """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""
         x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
         return x + self.position_embedding(padding_mask, start)

@@ -11,11 +11,14 @@ import functools
 import itertools
 import math
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, require_only, signs
 from keras_lm.converters.names import (
@@ -110,30 +113,30 @@ class TransformerXLBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_dim=None,
-        embedding_dim=None,
-        cutoffs=(),
-        div_val=1,
-        project_all=True,
-        tie_projections=None,
-        tie_embeddings=True,
-        memory_length=512,
-        clamp_length=None,
-        same_length=False,
-        counts_itself=True,
-        starts_empty=False,
-        pre_norm=False,
-        untie_biases=True,
-        dropout=0.1,
-        attention_dropout=0.0,
-        layer_norm_epsilon=1e-5,
-        dtype=None,
-        name="transformer_xl_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        embedding_dim: int | None = None,
+        cutoffs: Sequence[int] = (),
+        div_val: int = 1,
+        project_all: bool = True,
+        tie_projections: bool | Sequence[bool] | None = None,
+        tie_embeddings: bool = True,
+        memory_length: int = 512,
+        clamp_length: int | None = None,
+        same_length: bool = False,
+        counts_itself: bool = True,
+        starts_empty: bool = False,
+        pre_norm: bool = False,
+        untie_biases: bool = True,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-5,
+        dtype: DType = None,
+        name: str = "transformer_xl_backbone",
     ):
         super().__init__(
             inputs={
@@ -182,7 +185,7 @@ class TransformerXLBackbone(Backbone):
                 block.biases = self.biases
         self.finish()
 
-    def set_lengths(self, **lengths):
+    def set_lengths(self, **lengths: Any) -> None:
         """Change `memory_length`, `clamp_length` or `same_length`, which no weight depends on.
 
         Models are evaluated with longer memories than they were trained with. A memory of an
@@ -268,7 +271,7 @@ class TransformerXLBackbone(Backbone):
         length = state["length"] % ops.size(slots)
         return {"sequence_output": x, "memory": state | {"length": length, FIXED: memory[FIXED]}}
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         """See `Backbone.forward_flops`: of a segment as long as the memory, the last word of it.
 
         What a segment projects of the memory and of its distances counts for its tokens, and so do
@@ -303,7 +306,7 @@ class TransformerXLBackbone(Backbone):
     def unpack_state(self, state):
         return ops.unstack(state, len(self.blocks), axis=1)
 
-    def stepping_state(self, state):
+    def stepping_state(self, state: Any) -> dict[str, Any]:
         """Return the memory's keys and values, (B, N, T, H) a block, and those of distances.
 
         They are a `KeyValueCache` of the T tokens to which one attends, itself among them, in which

@@ -5,11 +5,14 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Self
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
@@ -22,6 +25,7 @@ from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.packers import Template
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 
 
@@ -93,23 +97,23 @@ class AWDLSTMBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers=3,
-        hidden_dim=1152,
-        embedding_dim=400,
-        bidirectional=False,
-        dropout=0.15,
-        embedding_dropout=0.02,
-        input_dropout=0.25,
-        weight_drop=0.2,
-        output_dropout=0.1,
-        activation_penalty=2.0,
-        slowness_penalty=1.0,
-        classifier_dims=(50,),
-        pooled_length=1440,
-        pooled_chunk=72,
-        dtype=None,
-        name="awd_lstm_backbone",
+        vocabulary_size: int,
+        num_layers: int = 3,
+        hidden_dim: int = 1152,
+        embedding_dim: int = 400,
+        bidirectional: bool = False,
+        dropout: float = 0.15,
+        embedding_dropout: float = 0.02,
+        input_dropout: float = 0.25,
+        weight_drop: float = 0.2,
+        output_dropout: float = 0.1,
+        activation_penalty: float = 2.0,
+        slowness_penalty: float = 1.0,
+        classifier_dims: Sequence[int] = (50,),
+        pooled_length: int = 1440,
+        pooled_chunk: int = 72,
+        dtype: DType = None,
+        name: str = "awd_lstm_backbone",
     ):
         if bidirectional and (hidden_dim % 2 or embedding_dim % 2):
             raise ValueError(
@@ -180,7 +184,7 @@ class AWDLSTMBackbone(Backbone):
         # The tied embedding multiplies too, for the logits.
         return 2 * (kernels(self.lstms) + math.prod(self.token_embedding.embeddings.shape))
 
-    def with_vocabulary(self, old, new):
+    def with_vocabulary(self, old: Tokenizer, new: Tokenizer) -> Self:
         """Return a copy for another vocabulary, such as that of a target task's texts.
 
         A word in both `old` and `new`, lists of words by id, keeps its embedding; a new one starts

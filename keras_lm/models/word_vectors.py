@@ -3,8 +3,11 @@
 Shapes: B batch, S words, V vocabulary, E width of a vector.
 """
 
+from typing import Any, Self
+
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
 from keras_lm.models.backbone import Input, WordBackbone
@@ -46,7 +49,12 @@ class WordVectorBackbone(WordBackbone):
     tokenizer_class = WordTokenizer
 
     def __init__(
-        self, vocabulary_size, embedding_dim, dropout=0.0, dtype=None, name="word_vector_backbone"
+        self,
+        vocabulary_size: int,
+        embedding_dim: int,
+        dropout: float = 0.0,
+        dtype: DType = None,
+        name: str = "word_vector_backbone",
     ):
         super().__init__(
             {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")},
@@ -63,7 +71,7 @@ class WordVectorBackbone(WordBackbone):
         return {"sequence_output": x, "hidden_states": [x]}
 
     @classmethod
-    def from_vectors(cls, vectors, **options):
+    def from_vectors(cls, vectors: Tensor, **options: Any) -> Self:
         """Return a backbone with `vectors` (V, E), one row per word of the tokenizer.
 
         Raises:

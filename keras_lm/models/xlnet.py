@@ -9,11 +9,14 @@ Shapes: B batch, S sequence, M memory, R targets, D hidden, V vocabulary.
 
 import functools
 import re
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused, read
 from keras_lm.converters.converter import (
     Converter,
@@ -126,22 +129,22 @@ class XLNetBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_dim=None,
-        memory_length=0,
-        reuse_length=None,
-        causal=False,
-        clamp_length=None,
-        dropout=0.1,
-        attention_dropout=0.1,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        dtype=None,
-        name="xlnet_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        memory_length: int = 0,
+        reuse_length: int | None = None,
+        causal: bool = False,
+        clamp_length: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        dtype: DType = None,
+        name: str = "xlnet_backbone",
     ):
         super().__init__(
             inputs={
@@ -244,7 +247,7 @@ class XLNetBackbone(Backbone):
 
     # === State ===
 
-    def empty_memory(self, x):
+    def empty_memory(self, x: Tensor) -> dict[str, Any]:
         """Return the memory before a first text, for as many rows as `x` (B, S, D) has."""
         length = self.config["memory_length"]
         empty = ops.tile(ops.zeros_like(ops.expand_dims(x[:, 0], 1)), (1, length, 1))  # (B, M, D)

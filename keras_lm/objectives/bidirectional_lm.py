@@ -1,8 +1,11 @@
 """Bidirectional language modelling. Shapes: B batch, S words, T = S + 1 predictions a direction."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MeanOfKnown
 from keras_lm.objectives.objective import Objective
@@ -16,7 +19,7 @@ class DirectionPerplexity(keras.metrics.Mean):
         direction: `"forward"`, `"backward"`, or None for both together.
     """
 
-    def __init__(self, direction=None, name=None, **kwargs):
+    def __init__(self, direction: str | None = None, name: str | None = None, **kwargs: Any):
         super().__init__(name=name or "_".join(filter(None, [direction, "perplexity"])), **kwargs)
         self.direction = direction
         self.rows = {"forward": slice(0, 1), "backward": slice(1, 2), None: slice(0, 2)}[direction]
@@ -50,7 +53,9 @@ class BidirectionalLanguageModel(Objective):
 
     heads = {"losses": "bidirectional_lm"}
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Make the labels (B, 2, T) of a batch, `IGNORED` where there is nothing to predict.
 
         Nothing is masked, because no direction sees the words that it predicts. `word_ids`

@@ -1,8 +1,11 @@
 """Causal language modelling. Shapes: B batch, S sequence, V vocabulary."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MaskedCrossentropy, MeanOfKnown
 from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
@@ -18,7 +21,7 @@ class Perplexity(keras.metrics.Mean):
 
     loss_class = MaskedCrossentropy
 
-    def __init__(self, name="perplexity", **kwargs):
+    def __init__(self, name: str = "perplexity", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, labels, outputs, sample_weight=None):
@@ -44,7 +47,7 @@ class BitsPerToken(Perplexity):
     outputs, sample_weight=None)` with logits (B, S, V), or the losses (B, S) of a head.
     """
 
-    def __init__(self, name="bits_per_token", **kwargs):
+    def __init__(self, name: str = "bits_per_token", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, labels, outputs, sample_weight=None):
@@ -80,7 +83,9 @@ class CausalLanguageModel(Objective):
         head = backbone.HEADS.get(self.heads["token_logits"])
         self.of_losses = getattr(getattr(head, "layer", None), "computes_losses", False)
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Make the labels (B, S); nothing is masked, as the network cannot look ahead."""
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
         labels = token_ids[:, 1:]

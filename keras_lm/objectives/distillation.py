@@ -4,9 +4,13 @@ Shapes: B batch, S sequence, M masked positions, N heads, L layers, D and D' the
 and teacher, V vocabulary.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers import Dense
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MeanLoss, MeanOfKnown
@@ -63,14 +67,14 @@ class MaskedLMDistillation(Objective):
 
     def __init__(
         self,
-        teacher,
-        temperature=2.0,
-        teacher_weight=5.0,
-        masked_lm_weight=2.0,
-        cosine_weight=1.0,
-        squares_weight=0.0,
-        restrict_to_mask=False,
-        masking=None,
+        teacher: Any,
+        temperature: float = 2.0,
+        teacher_weight: float = 5.0,
+        masked_lm_weight: float = 2.0,
+        cosine_weight: float = 1.0,
+        squares_weight: float = 0.0,
+        restrict_to_mask: bool = False,
+        masking: MaskedLanguageModel | None = None,
     ):
         if getattr(teacher, "pretraining_head", None) != "token":
             raise ValueError(
@@ -120,7 +124,7 @@ class MaskedLMDistillation(Objective):
             made["cosine_losses"] = 1.0 - ops.sum(states * wanted_states, axis=-1)  # (B, S)
         return self.counted_labels(inputs, labels), made
 
-    def counted_labels(self, inputs, labels):
+    def counted_labels(self, inputs: dict[str, Tensor], labels: Tensor) -> Any:
         """Return the labels of each loss; losses without labels get 1 for each real token."""
         real = ops.where(ops.equal(inputs["padding_mask"], 1), 1, IGNORED)  # (B, S)
         taught = labels if self.restrict_to_mask else real
@@ -187,7 +191,7 @@ class LayerDistillation(Objective):
     `general_distill.py` and `task_distill.py`.
     """
 
-    def __init__(self, student, teacher, layers=None):
+    def __init__(self, student: Any, teacher: Any, layers: Sequence[int] | None = None):
         for name, backbone in (("student", student), ("teacher", teacher)):
             if "attention_contexts" not in backbone.symbolic:
                 raise ValueError(
@@ -208,7 +212,9 @@ class LayerDistillation(Objective):
         self.projection.build(student.hidden_states[-1].shape)
         self.companions = [self.projection]
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Return the inputs unchanged, and no labels: nothing is masked."""
         return inputs, None
 
@@ -230,7 +236,7 @@ class LayerDistillation(Objective):
         }
         return self.counted_labels(inputs, labels), made
 
-    def counted_labels(self, inputs, labels):
+    def counted_labels(self, inputs: dict[str, Tensor], labels: Tensor) -> Any:
         """Return a 0 for each row and loss."""
         rows = ops.zeros_like(inputs["token_ids"][:, 0])  # (B,)
         return {"attention_losses": rows, "state_losses": rows}
@@ -251,7 +257,7 @@ class TeacherLoss(MeanLoss):
     `LOWEST` are the logits of missing choices, and of tokens that do not begin a word.
     """
 
-    def losses(self, wanted, found):
+    def losses(self, wanted: Tensor, found: Any) -> Any:
         """Return the loss of each output; both tensors and the result have the same shape."""
         raise NotImplementedError(f"{type(self).__name__} must define losses.")
 
@@ -286,7 +292,9 @@ class SoftCrossentropy(TeacherLoss):
     Source: https://arxiv.org/abs/1503.02531, section 2; the mean is TinyBERT's.
     """
 
-    def __init__(self, temperature=1.0, multi_label=False, name="soft_crossentropy"):
+    def __init__(
+        self, temperature: float = 1.0, multi_label: bool = False, name: str = "soft_crossentropy"
+    ):
         super().__init__(name)
         self.temperature = temperature
         self.multi_label = multi_label
@@ -308,7 +316,7 @@ class SoftCrossentropy(TeacherLoss):
 class TeacherMeanSquares(TeacherLoss):
     """Mean squared difference from a teacher's outputs, for a regressor; both (B, 1)."""
 
-    def __init__(self, name="teacher_mean_squares"):
+    def __init__(self, name: str = "teacher_mean_squares"):
         super().__init__(name)
 
     def losses(self, wanted, found):

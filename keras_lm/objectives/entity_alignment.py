@@ -1,8 +1,11 @@
 """ERNIE's objective for entities. Shapes: B batch, S sequence, C candidates, N = B · S places."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.draws import Draws
 from keras_lm.objectives.losses import MaskedCrossentropy
@@ -37,7 +40,9 @@ class EntityAlignment(Objective):
 
     heads = {"entity_logits": "entity"}
 
-    def __init__(self, replaced_share=0.05, dropped_share=0.15, seed=None):
+    def __init__(
+        self, replaced_share: float = 0.05, dropped_share: float = 0.15, seed: int | None = None
+    ):
         if min(replaced_share, dropped_share) < 0 or replaced_share + dropped_share > 1:
             raise ValueError(
                 f"replaced_share={replaced_share} and dropped_share={dropped_share}: pass numbers "
@@ -53,7 +58,9 @@ class EntityAlignment(Objective):
                 "chooses from: pass the backbone that its with_entities(vectors) returns."
             )
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Hide entities; return `candidate_ids` (B, C) beside them, and labels (B, S) among these.
 
         All rows of the candidates are alike. The labels are of before, `IGNORED` without an entity.

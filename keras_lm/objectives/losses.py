@@ -4,10 +4,12 @@ Shapes: B batch, M labels per row, V classes.
 """
 
 import typing
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import num_replicas
 from keras_lm.layers.masks import IGNORED
 
@@ -46,18 +48,20 @@ class MeanLoss(keras.losses.Loss):
     batch: however labels are distributed, the gradient is that of the whole batch.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: str):
         super().__init__(name=name, reduction=None)
 
-    def sum_and_count(self, labels, outputs, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, outputs: Tensor, sample_weight: Tensor = None
+    ) -> tuple[Any, Any]:
         """Return the sum of all losses and their count or weight: two float32 scalars."""
         raise NotImplementedError(f"{type(self).__name__} must define sum_and_count.")
 
-    def count(self, labels, sample_weight=None):
+    def count(self, labels: Tensor, sample_weight: Tensor = None) -> Tensor:
         """Return the count of `sum_and_count`, which only depends on labels and weights."""
         return ops.sum(label_weights(labels, sample_weight))
 
-    def __call__(self, labels, outputs, sample_weight=None):
+    def __call__(self, labels: Tensor, outputs: Tensor, sample_weight: Tensor = None) -> Tensor:
         """Return the scalar mean."""
         return ops.divide_no_nan(*self.sum_and_count(labels, outputs, sample_weight))
 
@@ -84,7 +88,7 @@ class MaskedCrossentropy(MeanLoss):
     Szegedy et al. 2015, https://arxiv.org/abs/1512.00567, section 7.
     """
 
-    def __init__(self, label_smoothing=0.0, name="masked_crossentropy"):
+    def __init__(self, label_smoothing: float = 0.0, name: str = "masked_crossentropy"):
         super().__init__(name)
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing={label_smoothing!r}: pass a number from 0 to 1.")
@@ -113,7 +117,7 @@ class MeanOfKnown(MeanLoss):
     for each row, (B,), makes it a weighted mean.
     """
 
-    def __init__(self, name="mean_of_known"):
+    def __init__(self, name: str = "mean_of_known"):
         super().__init__(name)
 
     def sum_and_count(self, labels, losses, sample_weight=None):
@@ -140,7 +144,7 @@ class MarginRanking(MeanLoss):
     Source: INK-USC/KagNet, `models/main.py`: `torch.nn.MarginRankingLoss` with margin 0.2.
     """
 
-    def __init__(self, margin=0.2, name="margin_ranking"):
+    def __init__(self, margin: float = 0.2, name: str = "margin_ranking"):
         super().__init__(name)
         self.margin = margin
 

@@ -1,11 +1,14 @@
 """Masked language modelling. Shapes: B batch, S sequence, M masked positions, V vocabulary."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.draws import Draws, DrawsOfText
 from keras_lm.objectives.losses import MaskedCrossentropy
@@ -60,17 +63,17 @@ class MaskedLanguageModel(Objective):
 
     def __init__(
         self,
-        mask_id=None,
-        vocabulary_size=None,
-        special_ids=None,
-        rate=0.15,
-        whole_words=False,
-        seed=None,
-        mask_share=0.8,
-        random_share=0.1,
-        token_counts=None,
-        token_weights=None,
-        masks_per_text=None,
+        mask_id: int | None = None,
+        vocabulary_size: int | None = None,
+        special_ids: Sequence[int] | None = None,
+        rate: float = 0.15,
+        whole_words: bool = False,
+        seed: int | None = None,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        token_counts: Sequence[float] | None = None,
+        token_weights: Sequence[float] | None = None,
+        masks_per_text: int | None = None,
     ):
         if not 0 < rate <= 1:
             raise ValueError(f"rate={rate}: pass a number above 0 and at most 1.")
@@ -117,7 +120,9 @@ class MaskedLanguageModel(Objective):
                     "each token."
                 )
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Mask tokens at `mask_positions` (B, M), and return their ids as labels, or `IGNORED`.
 
         The labels are also in the inputs, as `mask_labels`, for objectives that come after.
@@ -159,11 +164,11 @@ class MaskedLanguageModel(Objective):
 
     # === For subclasses to override ===
 
-    def budget(self, available):
+    def budget(self, available: Tensor) -> Tensor:
         """Return how many of the `available` (B, 1) tokens to mask at most, float32."""
         return ops.round(self.rate * available)
 
-    def choose(self, token_ids, maskable, wanted, draws):
+    def choose(self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Tensor) -> Any:
         """Choose up to `wanted` (B, 1) of the tokens that are `maskable` (B, S).
 
         Returns all columns of each row (B, S), the chosen ones first, and how many these are,
@@ -179,7 +184,7 @@ class MaskedLanguageModel(Objective):
     def word_starts(self, token_ids):
         return word_starts(token_ids, self.tokenizer.begins_word, self.tokenizer.ends_word)
 
-    def draw_fates(self, positions, draws):
+    def draw_fates(self, positions: Tensor, draws: Tensor) -> Tensor:
         """Return numbers in [0, 1) for the tokens at positions (B, M).
 
         Numbers below `mask_share` mask a token, those in the next `random_share` replace it.

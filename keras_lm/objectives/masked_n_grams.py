@@ -1,5 +1,7 @@
 """ALBERT's masking: n-grams of whole words."""
 
+from typing import Any
+
 from keras_lm.objectives.masked_runs import MaskedRuns
 from keras_lm.objectives.objective import register_objective
 
@@ -28,7 +30,7 @@ class MaskedNGrams(MaskedRuns):
     `create_pretraining_data.py`.
     """
 
-    def __init__(self, longest=3, **arguments):
+    def __init__(self, longest: int = 3, **arguments: Any):
         super().__init__(longest, **arguments)
 
     def weight(self, words):

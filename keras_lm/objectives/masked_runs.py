@@ -1,8 +1,11 @@
 """Masking of runs of whole words. Shapes: B batch, S sequence, W = S places for words."""
 
+from typing import Any
+
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import Shape, Tensor
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.whole_words import choose_runs
 
@@ -21,14 +24,14 @@ class MaskedRuns(MaskedLanguageModel):
     # Whether runs may overlap, and then become one. Adjacent runs are always allowed.
     overlap = False
 
-    def __init__(self, longest, **arguments):
+    def __init__(self, longest: int, **arguments: Any):
         if longest < 1 or longest % 1:
             raise ValueError(f"longest={longest}: pass an int, 1 or more.")
         weights = np.array([self.weight(words) for words in range(1, longest + 1)])
         self.length_shares = weights / weights.sum()
         super().__init__(whole_words=True, **arguments)
 
-    def weight(self, words):
+    def weight(self, words: int) -> float:
         """Return the relative probability of a run of `words` words."""
         raise NotImplementedError(f"{type(self).__name__} must define weight.")
 
@@ -38,7 +41,7 @@ class MaskedRuns(MaskedLanguageModel):
         starts = self.word_starts(token_ids)
         return choose_runs(starts, maskable, wanted, chance, lengths, self.overlap)
 
-    def draw_lengths(self, shape, draws):
+    def draw_lengths(self, shape: Shape, draws: Tensor) -> Tensor:
         """Return the lengths, in words, of the runs that would begin at each word, (B, W) int32."""
         chance = draws.uniform(shape)[..., None]
         bounds = np.cumsum(self.length_shares)[:-1].astype("float32")

@@ -1,5 +1,7 @@
 """SpanBERT's masking: spans of whole words. Shapes: B batch, M masked positions."""
 
+from typing import Any
+
 from keras import ops
 
 from keras_lm.objectives.masked_runs import MaskedRuns
@@ -36,7 +38,7 @@ class MaskedSpans(MaskedRuns):
 
     overlap = True
 
-    def __init__(self, geometric_p=0.2, longest=10, **arguments):
+    def __init__(self, geometric_p: float = 0.2, longest: int = 10, **arguments: Any):
         if not 0 < geometric_p <= 1:
             raise ValueError(f"geometric_p={geometric_p}: pass a number above 0 and at most 1.")
         self.geometric_p = geometric_p

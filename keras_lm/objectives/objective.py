@@ -1,8 +1,11 @@
 """Training objectives. Shapes: B batch, M labels per row, V classes."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.objectives.losses import label_weights
 
 _BY_KIND, _BY_NAME = {}, {}
@@ -34,20 +37,22 @@ class Objective:
     # The `keras.random.SeedGenerator` of an objective that draws random numbers.
     seed_generator = None
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         """Read what the objective needs from the task's tokenizer, which may be None."""
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         """Read what the objective needs from the task's backbone."""
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Corrupt a batch, in `keras.ops` and static shapes; return `(inputs, labels)`.
 
         Without `training`, a batch is corrupted in the same way each time.
         """
         raise NotImplementedError(f"{type(self).__name__} must define corrupt.")
 
-    def counted_labels(self, inputs, labels):
+    def counted_labels(self, inputs: dict[str, Tensor], labels: Tensor) -> Any:
         """Return labels by output, `IGNORED` where those are that its own `forward` will make.
 
         Micro-batches divide by the number of labels in the whole batch, so they need it before
@@ -56,15 +61,15 @@ class Objective:
         """
         return {}
 
-    def loss(self):
+    def loss(self) -> Any:
         """Return the loss: a `MeanLoss`, or a dict of them by output."""
         raise NotImplementedError(f"{type(self).__name__} must define loss.")
 
-    def loss_weights(self):
+    def loss_weights(self) -> dict[str, float]:
         """Return the weights of losses in their sum, a dict by output; missing ones are 1."""
         return {}
 
-    def metrics(self):
+    def metrics(self) -> Any:
         """Return the metrics: a list, or a dict of lists by output."""
         return []
 
@@ -75,7 +80,7 @@ class Objective:
         return {name: value}
 
     @property
-    def variables(self):
+    def variables(self) -> list[Any]:
         """Its variables in a training checkpoint: the random seed and the companions'."""
         seed = [self.seed_generator.state] if self.seed_generator else []
         return seed + [variable for c in self.companions for variable in c.variables]
@@ -85,7 +90,7 @@ class Objective:
         return [weight for c in self.companions for weight in c.trainable_weights]
 
 
-def register_objective(cls):
+def register_objective(cls: type) -> type:
     """Register an objective by its name, and as the objective of its heads if it is the first."""
     _BY_NAME[cls.__name__] = cls
     for kind in cls.heads.values():
@@ -93,7 +98,7 @@ def register_objective(cls):
     return cls
 
 
-def pretraining_objectives(backbone):
+def pretraining_objectives(backbone: keras.Model) -> list[Any]:
     """Return the objectives that a backbone was pretrained with, a list of `Objective`.
 
     Args:
@@ -118,7 +123,7 @@ def pretraining_objectives(backbone):
 class MaskedAccuracy(keras.metrics.Mean):
     """Fraction of the labels that are not `IGNORED` whose class has the highest logit."""
 
-    def __init__(self, name="accuracy", **kwargs):
+    def __init__(self, name: str = "accuracy", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, labels, logits, sample_weight=None):

@@ -1,9 +1,13 @@
 """Permutation language modelling. Shapes: B batch, S sequence, R targets per row, V vocabulary."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.causal_lm import Perplexity
 from keras_lm.objectives.draws import Draws
@@ -60,12 +64,12 @@ class PermutationLanguageModel(Objective):
 
     def __init__(
         self,
-        special_ids=None,
-        context=6,
-        longest=5,
-        permutation_length=None,
-        reuse_length=None,
-        seed=None,
+        special_ids: Sequence[int] | None = None,
+        context: int = 6,
+        longest: int = 5,
+        permutation_length: int | None = None,
+        reuse_length: int | None = None,
+        seed: int | None = None,
     ):
         numbers = {"context": context, "longest": longest}
         numbers |= {"permutation_length": permutation_length, "reuse_length": reuse_length}
@@ -100,7 +104,9 @@ class PermutationLanguageModel(Objective):
                 "XLNetBackbone."
             )
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Draw targets and an order; the labels (B, R) are the targets' ids, or `IGNORED`.
 
         Rows that `is_reversed` names, see `XLNetBackbone`, have their spans from right to left.

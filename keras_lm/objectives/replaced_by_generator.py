@@ -3,9 +3,12 @@
 Shapes: B batch, S sequence, M masked positions, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.replaced_tokens import ReplacedTokens
@@ -55,7 +58,14 @@ class ReplacedByGenerator(ReplacedTokens):
 
     labels_of_data = None
 
-    def __init__(self, generator, weight=50.0, temperature=1.0, masking=None, seed=None):
+    def __init__(
+        self,
+        generator: Any,
+        weight: float = 50.0,
+        temperature: float = 1.0,
+        masking: MaskedLanguageModel | None = None,
+        seed: int | None = None,
+    ):
         for name, value in (("weight", weight), ("temperature", temperature)):
             if not value > 0:
                 raise ValueError(f"{name}={value}: pass a number above 0.")
@@ -71,11 +81,15 @@ class ReplacedByGenerator(ReplacedTokens):
     def set_tokenizer(self, tokenizer):
         self.masking.set_tokenizer(tokenizer)
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Mask tokens, see `MaskedLanguageModel.corrupt`."""
         return self.masking.corrupt(inputs, training)
 
-    def forward(self, task, inputs, labels, training):
+    def forward(
+        self, task: keras.Model, inputs: dict[str, Tensor], labels: Tensor, training: bool | None
+    ) -> Any:
         """Return labels and outputs of both networks, `generator_logits` and `replaced_logits`."""
         sizes = [one.backbone.vocabulary_size for one in (self.generator, task)]
         if sizes[0] != sizes[1]:
@@ -92,19 +106,21 @@ class ReplacedByGenerator(ReplacedTokens):
             {"generator_logits": logits, "replaced_logits": found},
         )
 
-    def counted_labels(self, inputs, labels):
+    def counted_labels(self, inputs: dict[str, Tensor], labels: Tensor) -> Any:
         """Return the generator's labels, and 0 for each real token."""
         real = ops.where(ops.equal(inputs["padding_mask"], 1), 0, IGNORED)
         return {"generator_logits": labels, "replaced_logits": real}
 
-    def sample(self, logits, training=True):
+    def sample(self, logits: Tensor, training: bool | None = True) -> Tensor:
         """Draw a token for each masked position, (B, M), by adding Gumbel noise to its logits."""
         logits = ops.stop_gradient(ops.cast(logits, "float32")) / self.temperature
         seed = self.seed_generator if training else 3
         chance = keras.random.uniform(ops.shape(logits), seed=seed)
         return ops.cast(ops.argmax(logits - ops.log(-ops.log(chance)), axis=-1), "int32")
 
-    def fill_in(self, inputs, labels, samples):
+    def fill_in(
+        self, inputs: dict[str, Tensor], labels: Tensor, samples: Tensor
+    ) -> tuple[Any, Any]:
         """Put samples at the masked positions; return which tokens are replaced, (B, S).
 
         Args:

@@ -1,8 +1,11 @@
 """Replaced-token detection: which tokens are a generator's? Shapes: B batch, S sequence."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MeanLoss, label_weights
 from keras_lm.objectives.objective import Objective, register_objective
@@ -15,7 +18,7 @@ class MaskedBinaryCrossentropy(MeanLoss):
     Call: `loss(labels, logits, sample_weight=None)`, both (B, S), labels 0 or 1.
     """
 
-    def __init__(self, name="masked_binary_crossentropy"):
+    def __init__(self, name: str = "masked_binary_crossentropy"):
         super().__init__(name)
 
     def sum_and_count(self, labels, logits, sample_weight=None):
@@ -31,7 +34,7 @@ class MaskedBinaryCrossentropy(MeanLoss):
 class ReplacedAccuracy(keras.metrics.Mean):
     """Fraction of the labels that are not `IGNORED` that the sign of the logit predicts."""
 
-    def __init__(self, name="accuracy", **kwargs):
+    def __init__(self, name: str = "accuracy", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, labels, logits, sample_weight=None):
@@ -41,7 +44,7 @@ class ReplacedAccuracy(keras.metrics.Mean):
         weight = weight * ops.cast(counted, "float32")
         return super().update_state(ops.cast(values, "float32"), sample_weight=weight)
 
-    def compare(self, replaced, found):
+    def compare(self, replaced: Tensor, found: Any) -> Any:
         """Return the values to average, and a mask of which values count, bool (B, S) each."""
         return ops.equal(replaced, found), ops.ones_like(found)
 
@@ -50,7 +53,7 @@ class ReplacedAccuracy(keras.metrics.Mean):
 class ReplacedPrecision(ReplacedAccuracy):
     """Of the tokens that are predicted to be replaced, the fraction that are."""
 
-    def __init__(self, name="precision", **kwargs):
+    def __init__(self, name: str = "precision", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def compare(self, replaced, found):
@@ -61,7 +64,7 @@ class ReplacedPrecision(ReplacedAccuracy):
 class ReplacedRecall(ReplacedAccuracy):
     """Of the tokens that are replaced, the fraction that are found."""
 
-    def __init__(self, name="recall", **kwargs):
+    def __init__(self, name: str = "recall", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def compare(self, replaced, found):
@@ -72,7 +75,7 @@ class ReplacedRecall(ReplacedAccuracy):
 class ReplacedShare(ReplacedAccuracy):
     """Fraction of all tokens that are replaced; one minus it is the accuracy of predicting none."""
 
-    def __init__(self, name="share", **kwargs):
+    def __init__(self, name: str = "share", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
     def compare(self, replaced, found):

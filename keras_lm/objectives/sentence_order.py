@@ -1,8 +1,11 @@
 """Sentence-order prediction: are two texts in their original order? Shapes: B batch, S sequence."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MaskedCrossentropy
 from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
@@ -25,10 +28,12 @@ class SentenceOrder(Objective):
     heads = {"sentence_order_logits": "sentence_order"}
     uses_pooler = True
 
-    def __init__(self, seed=None):
+    def __init__(self, seed: int | None = None):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Swap texts; the labels (B,) say which rows are swapped."""
         mask, segments = inputs["padding_mask"], inputs["segment_ids"]
         start = ops.cast(ops.argmax(mask, axis=1), "int32")[:, None] + 1  # (B, 1), after [CLS]

@@ -1,8 +1,12 @@
 """The span-boundary objective. Shapes: B batch, S sequence, M targets per row."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import num_replicas
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MaskedCrossentropy
@@ -20,7 +24,7 @@ class SpanCrossentropy(MaskedCrossentropy):
         label_smoothing: float, see `MaskedCrossentropy`.
     """
 
-    def __init__(self, label_smoothing=0.0, name="span_crossentropy"):
+    def __init__(self, label_smoothing: float = 0.0, name: str = "span_crossentropy"):
         super().__init__(label_smoothing, name)
 
     def sum_and_count(self, labels, logits, sample_weight=None):
@@ -60,7 +64,9 @@ class SpanBoundary(Objective):
 
     heads = {"span_boundary_logits": "span_boundary"}
 
-    def __init__(self, special_ids=None, max_span_length=None):
+    def __init__(
+        self, special_ids: Sequence[int] | None = None, max_span_length: int | None = None
+    ):
         if max_span_length is not None and max_span_length < 1:
             raise ValueError(f"max_span_length={max_span_length}: pass 1 or more.")
         self.given = special_ids, max_span_length
@@ -82,7 +88,9 @@ class SpanBoundary(Objective):
             )
         self.max_span_length = most if given is None else given
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Find the span of each masked token; the labels (B, M, 1) are the tokens.
 
         Adds `span_boundaries` (B, M, 2), the positions left and right of the token's span, and

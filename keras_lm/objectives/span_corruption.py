@@ -3,10 +3,14 @@
 Shapes: B batch, S sequence, T target.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.causal_lm import Perplexity
 from keras_lm.objectives.draws import Draws
@@ -51,7 +55,13 @@ class SpanCorruption(Objective):
 
     heads = {"token_logits": "seq2seq_lm"}
 
-    def __init__(self, rate=0.15, mean_span=3.0, sentinels=None, seed=None):
+    def __init__(
+        self,
+        rate: float = 0.15,
+        mean_span: float = 3.0,
+        sentinels: Sequence[str] | None = None,
+        seed: int | None = None,
+    ):
         if not 0 < rate < 1:
             raise ValueError(f"rate={rate}: pass a number between 0 and 1.")
         if mean_span < 1:
@@ -87,7 +97,9 @@ class SpanCorruption(Objective):
                 f"(pad or bos), but the tokenizer only has {sorted(roles)}: pass another one."
             )
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         """Return the inputs of an encoder-decoder, and the labels (B, T)."""
         token_ids = ops.cast(inputs["token_ids"], "int32")
         mask = inputs.get("padding_mask")
@@ -177,7 +189,9 @@ class SpanCorruption(Objective):
         return [Perplexity(), MaskedAccuracy()]
 
 
-def span_corruption_lengths(sequence_length, rate=0.15, mean_span=3.0):
+def span_corruption_lengths(
+    sequence_length: int, rate: float = 0.15, mean_span: float = 3.0
+) -> tuple[int, int]:
     """Return `(tokens, targets)`: the longest text whose corrupted form has `sequence_length`.
 
     `targets` is the length of its target; both include end tokens. T5 cuts its corpus into texts of

@@ -25,7 +25,7 @@ class TreeHinge(MeanLoss):
     https://arxiv.org/abs/1705.03919, section 4.
     """
 
-    def __init__(self, name="tree_hinge"):
+    def __init__(self, name: str = "tree_hinge"):
         super().__init__(name)
 
     def sum_and_count(self, labels, scores, sample_weight=None):

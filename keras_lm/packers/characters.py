@@ -1,7 +1,10 @@
 """The packer for words as characters. Shapes: B batch, S sequence, C characters, W words."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from keras_lm.argument_types import Tensor
 from keras_lm.packers.packer import PackedInput, Packer
 
 
@@ -33,7 +36,7 @@ class CharacterPacker(Packer):
         words[[i for i in range(len(words)) if i not in special]] = 0
         self._words = words
 
-    def pack(self, **texts):
+    def pack(self, **texts: Any) -> dict[str, Tensor]:
         """Return the packed dict for ragged (B, None, C) int32; see `Packer.pack`."""
         table, numbers = [tf.constant(self._words)], {}
         first = len(self._words)

@@ -30,7 +30,7 @@ class EntityPacker(Packer):
         return super().inputs | {"entity_ids": PackedInput(fill=NO_ENTITY)}
 
     @property
-    def links(self):
+    def links(self) -> bool:
         """Whether the tokenizer finds mentions."""
         return hasattr(self.tokenizer, "link")
 

@@ -1,8 +1,12 @@
 """Windows of long texts. Shapes: B batch, R windows of all examples, S sequence."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
-from keras_lm.packers.packer import Texts
+from keras_lm.argument_types import Tensor
+from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tokenizers import splitting, strings
 
 
@@ -74,7 +78,7 @@ class Windows(Texts):
 
     names = required = ("question", "context")
 
-    def __init__(self, stride=128, max_question_length=None):
+    def __init__(self, stride: int = 128, max_question_length: int | None = None):
         super().__init__()
         for name, value in (("stride", stride), ("max_question_length", max_question_length)):
             if value is not None and value < 1:
@@ -82,7 +86,13 @@ class Windows(Texts):
         self.stride = stride
         self.max_question_length = max_question_length
 
-    def pack(self, packer, columns, tokenize=None, find=tokens_and_places):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Tensor],
+        tokenize: Callable[[Tensor], Tensor] | None = None,
+        find: Callable[..., Any] = tokens_and_places,
+    ) -> dict[str, Tensor]:
         """Return the packed windows; `find` replaces `tokens_and_places`, for contexts."""
         questions = packer.ids(columns["question"], tokenize)
         ids, starts, ends = find(packer.tokenizer, columns["context"])
@@ -123,7 +133,7 @@ class Windows(Texts):
             "max_context": tf.cast(inside & (best == place[:, tf.newaxis]), tf.int32),
         }
 
-    def count(self, packer, columns):
+    def count(self, packer: Packer, columns: dict[str, Tensor]) -> Tensor:
         """Return the number of windows of each example, (B,), without finding places: quicker."""
         questions, contexts = (packer.ids(columns[name]) for name in self.names)
         return self._sizes(packer, questions, contexts)[-1]

@@ -2,9 +2,14 @@
 
 import copy
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import tensorflow as tf
 from keras import ops
+
+from keras_lm.argument_types import Tensor
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 PADDINGS = ("longest", "fixed")
@@ -54,7 +59,7 @@ class Template:
         pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
         return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
 
-    def pieces(self, name):
+    def pieces(self, name: str) -> Any:
         """Return the pieces of `"single"` or `"pair"` as a list of (text, segment id)."""
         pieces = []
         for piece in getattr(self, name).split():
@@ -64,7 +69,7 @@ class Template:
             pieces.append((text, int(segment)))
         return pieces
 
-    def ids(self, name, tokenizer):
+    def ids(self, name: str, tokenizer: Tokenizer) -> Any:
         """Return `pieces` with a tokenizer's ids in place of the special tokens.
 
         Raises:
@@ -75,14 +80,14 @@ class Template:
             for piece, segment in self.pieces(name)
         ]
 
-    def for_tokenizer(self, tokenizer):
+    def for_tokenizer(self, tokenizer: Tokenizer) -> Self:
         """Return the template, with the special tokens that a tokenizer states, if it does."""
         stated = getattr(tokenizer, "template", None)
         if stated is None:
             return self
         return dataclasses.replace(self, single=stated[0], pair=stated[1])
 
-    def within(self, num_segments):
+    def within(self, num_segments: int) -> Self:
         """Return the template for a model with this many segments; higher ones become its last."""
         last = max(num_segments - 1, 0)
 
@@ -119,7 +124,7 @@ class Texts:
     # The name, for errors, of what makes several rows per example, (B, C, S); None for one row.
     several_for = None
 
-    def __init__(self, text_pair=True, takes_words=False):
+    def __init__(self, text_pair: bool = True, takes_words: bool = False):
         if not text_pair:
             self.names = self.required
         self.word_names = self.names  # those that may be lists of words, if texts may
@@ -132,7 +137,7 @@ class Texts:
         names = [name for name in self.names if name in columns]
         return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
 
-    def join(self, logits, inputs):
+    def join(self, logits: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Combine the logits of the rows of each example, (B, C, classes), into one (B, …)."""
         raise NotImplementedError(f"{type(self).__name__} has one row per example.")
 
@@ -184,12 +189,12 @@ class Packer:
 
     def __init__(
         self,
-        template,
-        tokenizer,
-        sequence_length,
-        padding="longest",
-        truncation="longest_first",
-        rows=None,
+        template: Template,
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        padding: str = "longest",
+        truncation: str = "longest_first",
+        rows: Any = None,
     ):
         if padding not in PADDINGS:
             raise ValueError(f"padding={padding!r}: use one of {PADDINGS}.")
@@ -205,7 +210,7 @@ class Packer:
         if tokenizer is not None:
             self.read_vocabulary(tokenizer)
 
-    def read_vocabulary(self, tokenizer):
+    def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Look up the ids of special tokens; called once if there is a tokenizer."""
         # Without a padding token, as in GPT-2, any id will do: the mask marks real tokens.
         roles = [role for role in ("pad", "eos") if role in tokenizer.special_tokens]
@@ -225,7 +230,7 @@ class Packer:
                 f"special tokens: use {least} or more."
             )
 
-    def number_of_special_tokens(self, name):
+    def number_of_special_tokens(self, name: str) -> int:
         """Return the number of special tokens around one text (`"single"`) or a `"pair"`."""
         return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
 
@@ -241,7 +246,7 @@ class Packer:
         return self.rows.names
 
     @property
-    def lists(self):
+    def lists(self) -> Any:
         """Names of the columns whose entries are lists of strings, or can be lists of words."""
         return self.rows.word_names if self.takes_words else self.rows.lists
 
@@ -249,7 +254,7 @@ class Packer:
     def takes_words(self):
         return self.rows.takes_words_of(self.tokenizer)
 
-    def specs(self, optional=False, words=False):
+    def specs(self, optional: bool = False, words: bool = False) -> dict[str, Any]:
         """Return the `tf.TensorSpec`s of text columns; `words` if texts are words, (B, W)."""
         names = self.names if optional else self.rows.required
         wide = self.lists if words else self.rows.lists
@@ -258,11 +263,13 @@ class Packer:
 
     # === Packing ===
 
-    def __call__(self, columns, tokenize=None):
+    def __call__(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
         """Return the packed dict for columns of text; `tokenize` replaces the tokenizer."""
         return self.rows.pack(self, columns, tokenize)
 
-    def ids(self, text, tokenize=None):
+    def ids(self, text: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return the ragged ids of texts (B,), or of words (B, W)."""
         if not isinstance(text, tf.RaggedTensor):
             text = tf.convert_to_tensor(text, tf.string)
@@ -272,7 +279,7 @@ class Packer:
             text = tf.RaggedTensor.from_tensor(text, padding="")
         return self.tokenizer.tokenize_words(text)
 
-    def pack(self, **texts):
+    def pack(self, **texts: Any) -> dict[str, Tensor]:
         """Return the packed dict for ragged ids (B, None), `text` and for pairs `text_pair`."""
         runs, first, total, columns = self._lay_out(texts)
         position = tf.range(columns)[tf.newaxis, :]  # (1, S)
@@ -293,14 +300,14 @@ class Packer:
             "padding_mask": tf.cast(real, tf.int32),
         }
 
-    def pieces(self, packed):
+    def pieces(self, packed: dict[str, Tensor]) -> Any:
         """Return `tokens` and `token_ids` of packed rows, (B, S) each: what the model reads."""
         tokens = self.tokenizer.tokens(packed["token_ids"])
         # By the mask: a text can have the padding token, too.
         tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
         return {"tokens": tokens, "token_ids": packed["token_ids"]}
 
-    def spans(self, **texts):
+    def spans(self, **texts: Any) -> Any:
         """Return where `pack` puts each text: name → (first column, number of tokens), (B,)."""
         runs, *_ = self._lay_out(texts)
         return {piece: (start, n) for piece, _, start, n in runs if isinstance(piece, str)}
@@ -308,7 +315,7 @@ class Packer:
     # === What is packed already ===
 
     @property
-    def inputs(self):
+    def inputs(self) -> Any:
         """The packed inputs, the sequence itself first: name → `PackedInput`."""
         return {
             "token_ids": PackedInput(fill=self.pad_id),
@@ -316,13 +323,13 @@ class Packer:
             "padding_mask": PackedInput(),
         }
 
-    def with_mask(self, packed):
+    def with_mask(self, packed: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return packed rows with their default mask, before they are padded further."""
         if "token_ids" not in packed:
             return packed
         return {"padding_mask": tf.ones_like(packed["token_ids"])} | packed
 
-    def pad_to(self, packed, widths):
+    def pad_to(self, packed: dict[str, Tensor], widths: Mapping[str, int]) -> dict[str, Any]:
         """Pad packed rows (B, S, …) to columns, int32 by name, on the template's padding side.
 
         Tensors that the packer did not make (`mask_positions`) are padded with zeros on the right.
@@ -346,7 +353,7 @@ class Packer:
             for name, spec in specs.items()
         }
 
-    def flatten(self, inputs):
+    def flatten(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return packed examples as rows: (B, C, S) → (B · C, S); `join` undoes it for logits."""
         if self.rows.several_for is None:
             return inputs

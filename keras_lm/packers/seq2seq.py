@@ -1,9 +1,14 @@
 """Packing for encoder-decoders. Shapes: B batch, S source, T target."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
-from keras_lm.packers.packer import PackedInput, Packer
+from keras_lm.packers.packer import PackedInput, Packer, Template
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 READ = ("token_ids", "padding_mask")  # what each half of the model reads
 
@@ -35,7 +40,14 @@ class Seq2SeqPacker(Packer):
     Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
     """
 
-    def __init__(self, template, tokenizer, sequence_length, target_length, **arguments):
+    def __init__(
+        self,
+        template: Template,
+        tokenizer: Tokenizer,
+        sequence_length: int,
+        target_length: int,
+        **arguments: Any,
+    ):
         if template.padding_side != "right":
             raise ValueError(
                 "template has padding_side='left': a decoder reads from left to right."
@@ -67,7 +79,9 @@ class Seq2SeqPacker(Packer):
     def pieces(self, packed):
         return super().pieces({name: packed[f"encoder_{name}"] for name in READ})
 
-    def targets(self, labels, tokenize=None):
+    def targets(
+        self, labels: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Any, Any]:
         """Return the decoder's inputs for target texts (B,), and the labels (B, T), int32.
 
         `tokenize` maps strings to ragged ids; by default it is the target's tokenizer.

@@ -3,11 +3,16 @@
 Shapes: B batch, C windows, S sequence, W words of a text, N words of all texts.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
+from keras_lm.argument_types import Tensor
 from keras_lm.packers.overlapping_windows import parts_of_rows
-from keras_lm.packers.packer import Texts
+from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tokenizers import splitting, strings
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 
 class Words(Texts):
@@ -23,7 +28,7 @@ class Words(Texts):
 
     names = required = ("text",)
 
-    def __init__(self, splitter="conll", predicate=False):
+    def __init__(self, splitter: str = "conll", predicate: bool = False):
         super().__init__(text_pair=False, takes_words=True)
         self.splitter = splitter
         self.predicate = predicate
@@ -32,11 +37,11 @@ class Words(Texts):
             self.word_names = ("text",)
             self.samples = {"predicate": "0"}
 
-    def takes_words_of(self, tokenizer):
+    def takes_words_of(self, tokenizer: Tokenizer) -> bool:
         """Return True: words may have several pieces here."""
         return True
 
-    def words(self, text):
+    def words(self, text: Tensor) -> Any:
         """Return the words of strings (B,), or of words (B, W), ragged, and their places.
 
         Places are `start` and `end`, ragged (B, W) int64, in characters of the string; words have
@@ -49,7 +54,9 @@ class Words(Texts):
         words, starts, ends = splitting.words_and_places(text, self.splitter)
         return words, {"start": starts, "end": ends}
 
-    def pieces(self, packer, words, tokenize=None):
+    def pieces(
+        self, packer: Packer, words: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         """Return the ids of the pieces of words (N,), ragged (N, pieces of a word)."""
         tokenizer = packer.tokenizer
         if not hasattr(tokenizer, "tokenize_words"):
@@ -63,7 +70,7 @@ class Words(Texts):
         pieces = self.pieces(packer, words.values, tokenize)
         return self.pack_words(packer, words, pieces, self.marked(columns, places))[0]
 
-    def marked(self, columns, places):
+    def marked(self, columns: dict[str, Tensor], places: Any) -> Tensor | None:
         """Return the index of the predicate, (B,) int64, or None; `places` are the words'."""
         if not self.predicate:
             return None
@@ -73,7 +80,7 @@ class Words(Texts):
         begun = tf.cast(tf.cast(places["start"], tf.int64) <= place[:, tf.newaxis], tf.int64)
         return tf.reduce_sum(begun, axis=1) - 1
 
-    def pack_words(self, packer, words, pieces, marked=None):
+    def pack_words(self, packer: Packer, words: Tensor, pieces: Any, marked: Tensor = None) -> Any:
         """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
         The index is -1 for words without pieces, and for truncated ones. `marked`, (B,) int64, is
@@ -152,14 +159,14 @@ class WordWindows(Words):
 
     several_for = "CoreferenceResolver"
 
-    def __init__(self, splitter="conll"):
+    def __init__(self, splitter: str = "conll"):
         super().__init__(splitter)
 
     def pack(self, packer, columns, tokenize=None):
         words, _ = self.words(columns["text"])
         return self.pack_windows(packer, words, self.pieces(packer, words.values, tokenize))
 
-    def pack_windows(self, packer, words, pieces):
+    def pack_windows(self, packer: Packer, words: Tensor, pieces: Any) -> dict[str, Any]:
         """Return the packed dict for words, ragged (B, W), and their pieces, ragged (N, None)."""
         room = packer.sequence_length - packer.number_of_special_tokens("single")
         splits = tf.cast(pieces.row_splits, tf.int32)  # (N + 1,)

@@ -8,12 +8,14 @@ import hashlib
 import itertools
 import json
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import naming_a_full_disk
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
@@ -51,7 +53,14 @@ class TextModelHandler(ModelHandler):
         rows | RunInference(keras_lm.pipelines.TextModelHandler("exported/film-critic"))
     """
 
-    def __init__(self, model, batch_size=32, signature=None, version=None, text_pair=None):
+    def __init__(
+        self,
+        model: PathLike,
+        batch_size: int = 32,
+        signature: str | None = None,
+        version: int | None = None,
+        text_pair: str | None = None,
+    ):
         together = BATCHES_SORTED * batch_size
         super().__init__(min_batch_size=together, max_batch_size=together)
         self.model = str(model)
@@ -94,18 +103,18 @@ def _answers(model, texts):
 
 
 def answer_files(
-    model,
-    files,
-    folder,
-    batch_size=32,
-    format=None,
-    text=None,
-    text_pair=None,
-    signature=None,
-    version=None,
-    overwrite=False,
-    flags=(),
-):
+    model: PathLike,
+    files: PathLike | Iterable[PathLike],
+    folder: PathLike,
+    batch_size: int = 32,
+    format: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    signature: str | None = None,
+    version: int | None = None,
+    overwrite: bool = False,
+    flags: Sequence[str] = (),
+) -> dict[str, Any]:
     """Answer all rows of files; return the index of `folder`, a dict.
 
     `answers-00002-00000.jsonl` has the answers to the first rows of the third file, in their order,

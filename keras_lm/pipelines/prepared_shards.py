@@ -9,13 +9,17 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 
 from keras_lm import presets
+from keras_lm.argument_types import PathLike
 from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
 from keras_lm.files import naming_a_full_disk
+from keras_lm.packers.packer import Template
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
 from keras_lm.pipelines.near_duplicates import buckets
@@ -28,20 +32,20 @@ SHARD_BYTES = 2**26  # of files
 
 
 def prepare_shards(
-    files,
-    tokenizer,
-    sequence_length,
-    folder,
-    template=None,
-    document="line",
-    sentences="lines",
-    duplicates="near",
-    num_shards=None,
-    seed=0,
-    overwrite=False,
-    flags=(),
-    **settings,
-):
+    files: PathLike | Iterable[PathLike],
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    folder: PathLike,
+    template: Template | None = None,
+    document: str = "line",
+    sentences: str = "lines",
+    duplicates: str = "near",
+    num_shards: int | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    flags: Sequence[str] = (),
+    **settings: Any,
+) -> dict[str, Any]:
     """Prepare a corpus of any size for pretraining; return the index of `folder`, a dict.
 
     The same files, settings, seed and number of shards give the same shards, byte for byte, with

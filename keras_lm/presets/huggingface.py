@@ -7,10 +7,12 @@ written.
 
 import json
 import pathlib
+from typing import Any
 
 import keras
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.config_table import ConfigTable, Refused
 from keras_lm.converters.published_labels import labels_config
@@ -23,7 +25,13 @@ from keras_lm.presets.source import innermost_backbone, stored_weights
 FORMAT = "huggingface"
 
 
-def save_to_huggingface(folder, backbone, task=None, tokenizer=None, max_shard_bytes=None):
+def save_to_huggingface(
+    folder: PathLike,
+    backbone: keras.Model,
+    task: keras.Model | None = None,
+    tokenizer: Any | None = None,
+    max_shard_bytes: int | None = None,
+) -> None:
     """Write a folder in Hugging Face's format, whole or not at all.
 
     Args:

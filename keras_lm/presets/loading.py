@@ -2,7 +2,9 @@
 
 import inspect
 from contextlib import nullcontext
+from typing import Any
 
+from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG
@@ -18,7 +20,9 @@ from keras_lm.presets.vocabularies import own_tokenizer
 from keras_lm.registry import TASKS, sizes
 
 
-def load_task(source, cls, load_weights=True, **arguments):
+def load_task(
+    source: PathLike | Source, cls: type, load_weights: bool = True, **arguments: Any
+) -> Any:
     """Return a task; what `Task.from_preset` calls.
 
     Args:

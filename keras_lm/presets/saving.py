@@ -2,10 +2,12 @@
 
 import json
 import pathlib
+from typing import Any
 
 import keras
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets.loading import member_folder
@@ -16,7 +18,13 @@ from keras_lm.version import __version__
 MAX_SHARD_BYTES = 5_000_000_000
 
 
-def save(folder, backbone, task=None, tokenizer=None, overwrite=True):
+def save(
+    folder: PathLike,
+    backbone: keras.Model,
+    task: keras.Model | None = None,
+    tokenizer: Any | None = None,
+    overwrite: bool = True,
+) -> None:
     """Write a preset atomically: a reader finds the old one, or the whole new one.
 
     Args:
@@ -49,7 +57,7 @@ def save(folder, backbone, task=None, tokenizer=None, overwrite=True):
             tokenizer.save_assets(new / ASSETS)
 
 
-def save_ensemble(folder, task, overwrite=True):
+def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool = True) -> None:
     """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
 
     Args:

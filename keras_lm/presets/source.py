@@ -4,9 +4,14 @@ import contextlib
 import functools
 import re
 import warnings
+from collections.abc import Collection, Mapping
+from typing import Any, Self
 
+import keras
+
+from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
-from keras_lm.converters.checkpoint import PRESET_CONFIG
+from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
 from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.related import what_it_is
@@ -39,13 +44,13 @@ class Source:
         backbone = keras_lm.models.Backbone.from_preset(source)
     """
 
-    def __init__(self, checkpoint):
+    def __init__(self, checkpoint: Checkpoint):
         self.checkpoint = checkpoint
         self._is_preset = checkpoint.format == "keras_lm"
         self._matches, self._arguments = {}, {}  # by class of backbone
 
     @classmethod
-    def open(cls, source):
+    def open(cls, source: PathLike | Self) -> Self:
         """Return a folder or an `hf://owner/name` opened; what is opened already as it is.
 
         Raises:
@@ -62,7 +67,7 @@ class Source:
     def __str__(self):
         return self.checkpoint.source
 
-    def recognise(self, cls=object, kind=None):
+    def recognise(self, cls: type = object, kind: str | None = None) -> tuple[Any, Any]:
         """Return the class of the backbone, and its `Converter`: the best match.
 
         Of models that match equally well, those are taken that were pretrained with the wanted
@@ -114,7 +119,7 @@ class Source:
         classes = {backbone for backbone, _ in best}
         return [match for match in best if classes.isdisjoint(match[0].__mro__[1:])]
 
-    def arguments(self, cls=object):
+    def arguments(self, cls: type = object) -> dict[str, Any]:
         """Return the arguments of the backbone that the configuration states, as a dict.
 
         Args:
@@ -136,7 +141,9 @@ class Source:
         """The class of the task whose head is stored, or None."""
         return next((cls for cls in TASKS.values() if self.task_arguments(cls) is not None), None)
 
-    def task_arguments(self, cls, given=None):
+    def task_arguments(
+        self, cls: type, given: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
         """Return the arguments of a task whose head is stored, as a dict; None if it is not.
 
         Args:
@@ -161,7 +168,7 @@ class Source:
         with reading(self.checkpoint, "its description of labels"):
             return converter.labels(self.checkpoint)
 
-    def make_backbone(self, cls, overrides):
+    def make_backbone(self, cls: type, overrides: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return a backbone with random weights, and the `Converter` of its class.
 
         Args:
@@ -192,7 +199,13 @@ class Source:
         with reading(checkpoint, "its configuration"):
             return build(config), converter
 
-    def load_weights(self, names, model, fresh=(), beside=()):
+    def load_weights(
+        self,
+        names: Any,
+        model: keras.Model,
+        fresh: Collection[str] = (),
+        beside: Any = (),
+    ) -> None:
         """Copy the tensors into a model, and warn of missing and unused ones.
 
         Args:
@@ -226,7 +239,9 @@ class Source:
             warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
 
 
-def load_backbone(source, cls, load_weights=True, **overrides):
+def load_backbone(
+    source: PathLike | Source, cls: type, load_weights: bool = True, **overrides: Any
+) -> Any:
     """Return a backbone; what `Backbone.from_preset` calls.
 
     Args:
@@ -252,7 +267,9 @@ def from_size(name, cls, load_weights, overrides):
     return size_class(**(sizes()[name].SIZES[name] | overrides))
 
 
-def recognise(checkpoint, cls=object, kind=None):
+def recognise(
+    checkpoint: Checkpoint, cls: type = object, kind: str | None = None
+) -> tuple[Any, Any]:
     """Return the class of a checkpoint's backbone, and its `Converter`; see `Source.recognise`.
 
     Args:
@@ -368,7 +385,7 @@ def stored_weights(model):
     return {path: v for path, v in weights.items() if "seed_generator" not in path}
 
 
-def innermost_backbone(model):
+def innermost_backbone(model: keras.Model) -> Any:
     """Return the network that has the checkpoint's weights.
 
     Args:

@@ -1,7 +1,9 @@
 """From a source to its tokenizer."""
 
 import warnings
+from typing import Any
 
+from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, find_folder
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
@@ -14,7 +16,7 @@ ASSETS = "assets"
 USUAL_UNUSED_ROWS = 128
 
 
-def load_tokenizer(source, cls, **overrides):
+def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> Any:
     """Return a tokenizer; what `Tokenizer.from_preset` calls.
 
     Args:

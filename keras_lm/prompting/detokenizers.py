@@ -5,6 +5,7 @@ more`. A model that was trained on plain text should read `3,000 men, and more`.
 """
 
 import re
+from collections.abc import Sequence
 
 
 class Detokenizer:
@@ -24,11 +25,11 @@ class Detokenizer:
     Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.1.
     """
 
-    def __init__(self, join, part):
+    def __init__(self, join: Sequence[tuple[str, str]], part: Sequence[tuple[str, str]]):
         self._join = [(re.compile(pattern), new) for pattern, new in join]
         self._part = [(re.compile(pattern), new) for pattern, new in part]
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> str:
         """Return tokens with spaces between them as plain text, line by line."""
         return "\n".join(self._joined(" ".join(line.split())) for line in text.split("\n"))
 
@@ -38,7 +39,7 @@ class Detokenizer:
             plain = pattern.sub(new, plain)
         return plain if self.restore(plain) == line else line
 
-    def restore(self, text):
+    def restore(self, text: str) -> str:
         """Return plain text, whose lines were joined, as tokens with one space between them."""
         for pattern, new in self._part:
             text = pattern.sub(new, text)

@@ -3,20 +3,25 @@
 Shapes: B contexts, C choices.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+
+from keras_lm.tasks.causal_lm import CausalLM
 
 NORMALIZATIONS = ("tokens", "unconditional", None)
 
 
 def choose(
-    task,
-    contexts,
-    choices,
-    normalization="tokens",
-    answer_context="Answer:",
-    batch_size=8,
-    verbose="auto",
-):
+    task: CausalLM,
+    contexts: Sequence[str],
+    choices: Sequence[Any],
+    normalization: str = "tokens",
+    answer_context: str = "Answer:",
+    batch_size: int = 8,
+    verbose: int | str = "auto",
+) -> dict[str, Any]:
     """Choose for each context the continuation that a language model finds likeliest.
 
     Args:

@@ -1,9 +1,20 @@
 """How well a language model predicts a corpus, counted in the corpus's own words."""
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
+from keras_lm.tasks.causal_lm import CausalLM
 
-def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8, verbose="auto"):
+
+def perplexity(
+    task: CausalLM,
+    documents: Iterable[str],
+    detokenizer: Callable[[str], str] | None = None,
+    stride: int | None = None,
+    batch_size: int = 8,
+    verbose: int | str = "auto",
+) -> dict[str, float]:
     """Return a language model's perplexity over a corpus, per token of the corpus.
 
     The model reads plain text in its own tokens, while published figures count those of the corpus:

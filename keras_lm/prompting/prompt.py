@@ -1,8 +1,12 @@
 """A prompt: an instruction, some examples, and a query for the model to continue."""
 
 import string
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from keras_lm.tasks.causal_lm import CausalLM
 
 
 class Prompt:
@@ -36,7 +40,13 @@ class Prompt:
     Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2 and figure 2.1.
     """
 
-    def __init__(self, instruction="", examples=(), template="{input} => {output}", separator="\n"):
+    def __init__(
+        self,
+        instruction: str = "",
+        examples: Sequence[Any] = (),
+        template: str = "{input} => {output}",
+        separator: str = "\n",
+    ):
         self.instruction = instruction
         self.template = template
         self.separator = separator
@@ -47,22 +57,22 @@ class Prompt:
         ]
 
     @property
-    def output_names(self):
+    def output_names(self) -> list[Any]:
         """The different outputs of the examples, sorted."""
         return sorted({example[self.fields[-1]] for example in self.examples})
 
     @property
-    def stop(self):
+    def stop(self) -> str:
         """The text before which an answer ends."""
         return self.tail + self.separator
 
     @property
-    def lead(self):
+    def lead(self) -> str:
         """The spaces between a prompt and its answer, which are part of the answer's first word."""
         before = self._parts[-1]
         return before[len(before.rstrip(" ")) :]
 
-    def shots(self, number):
+    def shots(self, number: int) -> "Prompt":
         """Return the same prompt with its first `number` examples only; 0 is zero-shot.
 
         Raises:
@@ -72,7 +82,7 @@ class Prompt:
             raise ValueError(f"number={number}, but the prompt has {len(self.examples)} examples.")
         return Prompt(self.instruction, self.examples[:number], self.template, self.separator)
 
-    def text(self, query, num_examples=None):
+    def text(self, query: Any, num_examples: int | None = None) -> str:
         """Return the prompt for a query, a str or a dict of all fields except the output.
 
         By default all examples are used, else the first `num_examples`. Spaces at the end of the
@@ -88,7 +98,13 @@ class Prompt:
             written = [self.instruction, *written]
         return self.separator.join(written)
 
-    def pack(self, task, queries, endings=None, max_new_tokens=0):
+    def pack(
+        self,
+        task: CausalLM,
+        queries: Sequence[Any],
+        endings: Sequence[str] | None = None,
+        max_new_tokens: int = 0,
+    ) -> list[str]:
         """Return the prompt for each query, with as many examples as fit; put the best ones first.
 
         They must fit into the window of `task`, a `CausalLM`, minus its bos token, the new tokens,

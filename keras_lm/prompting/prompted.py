@@ -1,9 +1,13 @@
 """A language model with a prompt, which answers, chooses and classifies without training."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from keras_lm.prompting.likelihood import choose
-from keras_lm.prompting.prompt import query_list
+from keras_lm.prompting.prompt import Prompt, query_list
+from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.classes import check_classes
 
 
@@ -29,14 +33,21 @@ class Prompted:
     """
 
     def __init__(
-        self, task, prompt, class_names=None, normalization="tokens", answer_context="Answer:"
+        self,
+        task: CausalLM,
+        prompt: Prompt,
+        class_names: Sequence[str] | None = None,
+        normalization: str = "tokens",
+        answer_context: str = "Answer:",
     ):
         self.task = task
         self.prompt = prompt
         self.class_names = class_names and check_classes(None, class_names)[1]
         self.comparison = {"normalization": normalization, "answer_context": answer_context}
 
-    def answer(self, queries, max_new_tokens=None, **options):
+    def answer(
+        self, queries: Sequence[Any], max_new_tokens: int | None = None, **options: Any
+    ) -> list[Any]:
         """Return a list of answers in the model's own words, stripped of white space.
 
         An answer ends before the separator of the prompt's examples. Queries are as in
@@ -53,7 +64,13 @@ class Prompted:
         answers = self.task.generate(prompts, max_new_tokens=max_new_tokens, **options)
         return [x.strip() if isinstance(x, str) else [y.strip() for y in x] for x in answers]
 
-    def choose(self, queries, choices, batch_size=8, verbose="auto"):
+    def choose(
+        self,
+        queries: Sequence[Any],
+        choices: Sequence[Any],
+        batch_size: int = 8,
+        verbose: int | str = "auto",
+    ) -> dict[str, Any]:
         """Choose the likeliest of some answers to each query; return what `choose` returns.
 
         Queries are as in `Prompt.text`; `choices` is a list of strings for each, without spaces
@@ -76,7 +93,9 @@ class Prompted:
         options = {"batch_size": batch_size, "verbose": verbose} | self.comparison
         return choose(self.task, contexts, choices, **options)
 
-    def classify(self, queries, batch_size=8, verbose="auto"):
+    def classify(
+        self, queries: Sequence[Any], batch_size: int = 8, verbose: int | str = "auto"
+    ) -> dict[str, Any]:
         """Choose the likeliest class of each query, as `TextClassifier.classify` does of each text.
 
         Returns `labels` (B,), names, and `scores` (B, classes) in the order of `class_names`.

@@ -1,12 +1,15 @@
 """Zero-shot tasks of GPT-2 ("Language Models are Unsupervised Multitask Learners") and GPT-3."""
 
 import re
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
 from keras_lm.prompting.likelihood import choose, compare
 from keras_lm.prompting.prompt import Prompt, query_list
 from keras_lm.prompting.prompted import Prompted
+from keras_lm.tasks.causal_lm import CausalLM
 
 # Words that carry too little meaning to be the last word of a passage.
 FUNCTION_WORDS = """
@@ -23,7 +26,15 @@ SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?:\s+|$)|\s*\n\s*")
 WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 
-def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\nTL;DR:", **options):
+def summarize(
+    task: CausalLM,
+    texts: Sequence[str],
+    max_new_tokens: int = 100,
+    num_sentences: int = 3,
+    top_k: int = 2,
+    cue: str = "\nTL;DR:",
+    **options: Any,
+) -> list[str]:
     """Summarize texts by continuing them after `TL;DR:`; return a list of str.
 
     Args:
@@ -54,7 +65,13 @@ def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\n
     return [first_sentences(answer, num_sentences) for answer in answers]
 
 
-def translate(task, texts, examples, max_new_tokens=None, **options):
+def translate(
+    task: CausalLM,
+    texts: Sequence[str],
+    examples: Sequence[Any],
+    max_new_tokens: int | None = None,
+    **options: Any,
+) -> list[str]:
     """Translate by `english = french` pairs; return the first sentence generated for each text.
 
     Args:
@@ -72,7 +89,14 @@ def translate(task, texts, examples, max_new_tokens=None, **options):
     return [first_sentences(answer, 1) for answer in answers]
 
 
-def answer_questions(task, questions, examples=(), context="", max_new_tokens=None, **options):
+def answer_questions(
+    task: CausalLM,
+    questions: Sequence[str],
+    examples: Sequence[Any] = (),
+    context: str = "",
+    max_new_tokens: int | None = None,
+    **options: Any,
+) -> list[str]:
     """Answer questions, each after other questions with their answers; return a list of str.
 
     Args:
@@ -92,8 +116,13 @@ def answer_questions(task, questions, examples=(), context="", max_new_tokens=No
 
 
 def predict_last_words(
-    task, texts, stop_words=(), num_candidates=20, max_new_tokens=5, verbose="auto"
-):
+    task: CausalLM,
+    texts: Sequence[str],
+    stop_words: Collection[str] = (),
+    num_candidates: int = 20,
+    max_new_tokens: int = 5,
+    verbose: int | str = "auto",
+) -> list[str]:
     """Predict the missing last word of passages; it is empty if the model generates no word.
 
     The likeliest next tokens are each completed to a word, greedily; the answer is the likeliest of
@@ -144,7 +173,15 @@ def predict_last_words(
     return answers
 
 
-def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8, verbose="auto"):
+def fill_blank(
+    task: CausalLM,
+    texts: Sequence[str],
+    choices: Sequence[Any],
+    blank: str = "_",
+    partial: bool = False,
+    batch_size: int = 8,
+    verbose: int | str = "auto",
+) -> dict[str, Any]:
     """Choose what fills the blank in a text, by likelihood; return what `choose` returns.
 
     Args:

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 from pathlib import Path
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import as_path
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.known_sets import PUBLISHED
@@ -35,7 +36,7 @@ class PublishedRows:
     left_out: int
 
 
-def read_published(path, name, targets=None):
+def read_published(path: PathLike, name: str, targets: PathLike | None = None) -> PublishedRows:
     """Return the rows of a file of a published data set.
 
     Args:

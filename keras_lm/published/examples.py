@@ -2,7 +2,10 @@
 
 import dataclasses
 import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
+from keras_lm.argument_types import PathLike
 from keras_lm.published import PUBLISHED
 from keras_lm.published.labels import all_names, class_indices, fits, read_labels, read_number
 from keras_lm.published.mentions import check_place, mentions_of
@@ -31,11 +34,11 @@ class Examples:
     labels: list | None
     lines: list
 
-    def class_labels(self):
+    def class_labels(self) -> list[Any] | None:
         """Return a class name, or a list of them, for each row."""
         return self.labels
 
-    def class_names(self, stated=None):
+    def class_names(self, stated: Mapping[str, Any] | None = None) -> list[str] | None:
         """Return the names of the classes.
 
         Args:
@@ -56,7 +59,7 @@ class Examples:
             return known
         return published or all_names(labels)
 
-    def targets(self, class_names=None, multi_label=False):
+    def targets(self, class_names: Sequence[str] | None = None, multi_label: bool = False) -> Any:
         """Return `y` for `fit`: positions in `class_names`, or the labels unchanged.
 
         If a task's class names are only numbers, they are positions in the published set's names.
@@ -73,7 +76,7 @@ class Examples:
             labels = [published[int(label)] for label in labels]
         return class_indices(self.rows, labels, self.lines, class_names, multi_label)
 
-    def split(self, share, seed=0):
+    def split(self, share: float, seed: int = 0) -> tuple[Self, Self]:
         """Return two `Examples`; the second has a random `share` of the rows."""
         order = list(range(len(self.lines)))
         random.Random(seed).shuffle(order)  # files are often sorted by label
@@ -127,19 +130,19 @@ def check_file(path, format, columns):
 
 
 def read_examples(
-    path,
-    task="text-classifier",
-    format=None,
-    targets=None,
-    text=None,
-    text_pair=None,
-    labels=None,
-    choices=None,
-    separator=None,
-    pairs=None,
-    needs_labels=True,
-    refuse_blank=False,
-):
+    path: PathLike,
+    task: str = "text-classifier",
+    format: str | None = None,
+    targets: PathLike | None = None,
+    text: str | Sequence[str] | None = None,
+    text_pair: str | Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
+    choices: str | Sequence[str] | None = None,
+    separator: str | None = None,
+    pairs: bool | None = None,
+    needs_labels: bool = True,
+    refuse_blank: bool = False,
+) -> Examples:
     """Return the texts and labels in a file, for a task.
 
     Args:

@@ -8,6 +8,7 @@ import collections
 import itertools
 import json
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import as_path
 from keras_lm.published.mentions import check_place
 from keras_lm.published.text_lines import json_rows, undecoded
@@ -16,7 +17,7 @@ HEAD, TAIL, ENTITY = "#", "$", "。"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 
 
-def mark_relation(text, head, tail):
+def mark_relation(text: str, head: tuple[int, int], tail: tuple[int, int]) -> str:
     """Return a text with marks around the head and the tail of a relation.
 
     Args:
@@ -35,7 +36,7 @@ def mark_relation(text, head, tail):
     return _mark(text, [(head, HEAD), (tail, TAIL)])
 
 
-def mark_entity(text, mention):
+def mark_entity(text: str, mention: tuple[int, int]) -> str:
     """Return a text with marks around a mention, for a model that tells its types.
 
     Args:
@@ -59,7 +60,7 @@ def _mark(text, places):
     return text
 
 
-def read_mentions(path, least_score=0.3):
+def read_mentions(path: PathLike, least_score: float = 0.3) -> dict[str, str]:
     """Return which entity each mention is, as an `EntityTokenizer` takes it, from a published file.
 
     Args:

@@ -1,13 +1,15 @@
 """Questions about contexts, in SQuAD's file format."""
 
 import json
+from typing import Any
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike
 
 EXPECTED = "a SQuAD file has {'data': [{'paragraphs': [{'context': …, 'qas': [{'question': …}]}]}]}"
 
 
-def read_squad(path):
+def read_squad(path: PathLike) -> tuple[dict[str, list[str]], list[Any], list[str]]:
     """Return the questions in a file of SQuAD 1.1's or 2.0's format, in the form that `fit` takes.
 
     Args:

@@ -1,6 +1,7 @@
 """Schemes of word tags that mark spans: BIO, IOB1, BIOES."""
 
 import re
+from collections.abc import Sequence
 
 
 def entity_spans(labels, scheme=None):
@@ -58,7 +59,7 @@ def tags_of(spans, length, scheme="BIO"):
     return tags
 
 
-def convert_tags(labels, scheme="BIO"):
+def convert_tags(labels: Sequence[str], scheme: str = "BIO") -> list[str]:
     """Convert the labels of words to another scheme.
 
     Args:

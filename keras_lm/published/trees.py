@@ -4,6 +4,8 @@ import collections
 import dataclasses
 import itertools
 import re
+from collections.abc import Iterable
+from typing import Any
 
 # Names of the root that treebanks put over a sentence.
 ROOTS = ("", "TOP", "ROOT", "S1")
@@ -45,7 +47,7 @@ class Tree:
             parts.append(f"({tag} {escaped(word)}){')' * ends[place + 1]}")
         return " ".join(parts) + ")"
 
-    def spans(self):
+    def spans(self) -> list[Any]:
         """Return the constituents as a list, with one per span.
 
         The labels of a unary chain are joined, the outermost first: `S::VP`.
@@ -54,7 +56,7 @@ class Tree:
         return [(CHAIN.join(label for label, *_ in chain), *span) for span, chain in by_span]
 
 
-def read_tree(text):
+def read_tree(text: str) -> Tree:
     """Return the `Tree` of a sentence in brackets, on one line or several.
 
     Left out are empty elements (`-NONE-`) and constituents of nothing else, function tags and
@@ -122,7 +124,7 @@ def escaped(word):
     return "".join(word.split()) or "_"
 
 
-def labels_of_trees(trees):
+def labels_of_trees(trees: Iterable[str]) -> list[str]:
     """Return the span labels in trees, sorted, for a parser's `class_names`.
 
     Args:

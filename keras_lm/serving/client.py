@@ -5,8 +5,12 @@ REST only needs `requests`; TensorFlow is imported for `grpc://` servers only.
 
 import contextlib
 import json
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import quote, urlsplit
+
+import numpy as np
 
 from keras_lm.serving.client_values import (
     fits,
@@ -79,7 +83,9 @@ class Client:
         client.predict({"text": ["never a dull moment"]})["labels"]  # array(['good'], dtype=object)
     """
 
-    def __init__(self, url, model=None, version=None, timeout=60.0):
+    def __init__(
+        self, url: str, model: str | None = None, version: int | None = None, timeout: float = 60.0
+    ):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
             raise ValueError(
@@ -94,7 +100,9 @@ class Client:
         self._transport = transport(url.rstrip("/"), model, version, timeout)
         self._signatures = {}
 
-    def predict(self, inputs, signature="serving_default"):
+    def predict(
+        self, inputs: Mapping[str, Any], signature: str = "serving_default"
+    ) -> dict[str, np.ndarray]:
         """Return a dict of the outputs as numpy arrays, of the dtypes that the model declares.
 
         Strings are `str`, and `bytes` if the output's name ends in `_bytes`.
@@ -123,7 +131,7 @@ class Client:
                 raise ValueError(f"inputs has {sorted(inputs)}, but {signature!r} takes {names}.")
         return self._transport.predict(inputs, signature, expected)
 
-    def stream(self, prompt, **options):
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """Continue a prompt; return a generator of the pieces of text as they are written.
 
         Only the embedded server does this, over REST.
@@ -143,7 +151,7 @@ class Client:
         """
         return self._transport.stream({"prompt": prompt, **options})
 
-    def metadata(self):
+    def metadata(self) -> dict[str, Any]:
         """Return a dict of signature → `{"method": str, "inputs": columns, "outputs": columns}`.
 
         Columns are a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; an unknown shape is
@@ -153,7 +161,7 @@ class Client:
         # TensorFlow's own signature, which initialises tables, starts with "__".
         return {name: value for name, value in signatures.items() if not name.startswith("__")}
 
-    def status(self):
+    def status(self) -> Any:
         """Return the state of the model's versions.
 
         It is a list of `{"version": int, "state": str, "error": str}`; a version answers requests
@@ -161,7 +169,7 @@ class Client:
         """
         return self._transport.status()
 
-    def close(self):
+    def close(self) -> None:
         """Close the connection, as does the end of a `with Client(…) as client:` block."""
         self._transport.close()
 

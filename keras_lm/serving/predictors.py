@@ -5,6 +5,7 @@ TensorFlow is imported only by those that need it.
 
 from pathlib import Path
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import find_saved_model
 from keras_lm.litert import InterpreterPool
 from keras_lm.plain import first_line
@@ -12,7 +13,12 @@ from keras_lm.plain import first_line
 KNOWN_ORDER = ("text", "text_pair")
 
 
-def open_predictor(model, signature=None, version=None, text_pair=False):
+def open_predictor(
+    model: PathLike,
+    signature: str | None = None,
+    version: int | None = None,
+    text_pair: bool = False,
+) -> "Predictor":
     """Return a `Predictor` of a model, whose kind is recognised by its files.
 
     Args:

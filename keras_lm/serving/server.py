@@ -6,11 +6,14 @@ import resource
 import socket
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 
+from keras_lm.argument_types import PathLike
 from keras_lm.serving.body_memory import BodyMemory
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
@@ -95,19 +98,19 @@ class Server:
 
     def __init__(
         self,
-        folders,
-        host="127.0.0.1",
-        rest_port=0,
-        grpc_port=0,
-        poll_seconds=1.0,
-        allowed_hosts=(),
-        max_request_bytes=2**26,
-        max_connections=None,
-        request_timeout=60.0,
-        max_total_bytes=None,
-        max_rows=1024,
-        num_interpreters=1,
-        num_threads=None,
+        folders: PathLike | Sequence[PathLike] | Mapping[str, PathLike],
+        host: str = "127.0.0.1",
+        rest_port: int = 0,
+        grpc_port: int = 0,
+        poll_seconds: float = 1.0,
+        allowed_hosts: Sequence[str] = (),
+        max_request_bytes: int = 2**26,
+        max_connections: int | None = None,
+        request_timeout: float = 60.0,
+        max_total_bytes: int | None = None,
+        max_rows: int = 1024,
+        num_interpreters: int = 1,
+        num_threads: int | None = None,
     ):
         self._configs = _make_configs(folders)
         if max_connections is None:
@@ -149,17 +152,17 @@ class Server:
         self._stopping = threading.Event()
 
     @property
-    def rest_url(self):
+    def rest_url(self) -> str:
         """The URL of REST, such as "http://127.0.0.1:8501"."""
         return f"http://{self._address('rest_port')}"
 
     @property
-    def grpc_address(self):
+    def grpc_address(self) -> str:
         """The address of gRPC, such as "127.0.0.1:8500"."""
         return self._address("grpc_port")
 
     @property
-    def model_names(self):
+    def model_names(self) -> list[str]:
         """Names of the served models."""
         return self._models.names or [config.name for config in self._configs]
 
@@ -167,7 +170,7 @@ class Server:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._ports[port]}"
 
-    def start(self):
+    def start(self) -> Any:
         """Load the models and start to answer; return the server itself.
 
         Raises:
@@ -213,7 +216,7 @@ class Server:
         self._is_running = True
         return self
 
-    def stop(self):
+    def stop(self) -> bool:
         """Stop answering. Running requests have a few seconds to finish.
 
         Returns:
@@ -236,7 +239,7 @@ class Server:
         self._models.close()
         return True
 
-    def wait(self):
+    def wait(self) -> None:
         """Block until `stop` is called from another thread, or Ctrl+C is pressed here."""
         self._stopping.wait()
 

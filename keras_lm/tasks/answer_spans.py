@@ -6,6 +6,7 @@ Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import elements
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tokenizers import strings
@@ -227,3 +228,32 @@ def labels_of_windows(packed, context, text, start, null):
         "start_logits": tf.where(is_whole, first, null),
         "end_logits": tf.where(is_whole, last, null),
     }
+
+
+def apart(answers):
+    """Return the answers that overlap none before them."""
+    kept = []
+    for one in answers:
+        if all(one["end"] <= other["start"] or other["end"] <= one["start"] for other in kept):
+            kept.append(one)
+    return kept
+
+
+def required_answers(x, y):
+    """Return `answers_of`; ValueError if there are none."""
+    answers = answers_of(x, y)
+    if answers is None:
+        raise ValueError(f"y={y!r}: pass the answers of raw texts, see QuestionAnswerer.")
+    return answers
+
+
+def answers_of(x, y):
+    """Return the texts of each row's answers, a list of lists, or None without such labels."""
+    if isinstance(x, tf.data.Dataset):
+        if not isinstance(x.element_spec, tuple) or "text" not in x.element_spec[1]:
+            return None
+        batches = [rows_of_tensors(labels) for _, labels, *_ in elements(x)]
+        y = [row for batch in batches for row in batch]
+    if y is None or isinstance(y, dict):
+        return None
+    return [[text for text, _ in row] for row in answers_of_rows(y)]

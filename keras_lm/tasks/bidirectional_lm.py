@@ -3,14 +3,21 @@
 Shapes: B batch, S words, T = S + 1 predictions and D width of a direction, V words of the list.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.argument_types import Tensor
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tasks.task import Task
 from keras_lm.tokenizers import WordTokenizer
 
 
@@ -55,7 +62,13 @@ class BidirectionalLM(PretrainingTask):
 
     rows = Texts(text_pair=False)
 
-    def __init__(self, backbone, words, num_candidates=8192, **arguments):
+    def __init__(
+        self,
+        backbone: Backbone,
+        words: Sequence[str],
+        num_candidates: int | None = 8192,
+        **arguments: Any,
+    ):
         super().__init__(backbone, **arguments)
         self.words = list(words)
         self.word_tokenizer = WordTokenizer(
@@ -82,7 +95,7 @@ class BidirectionalLM(PretrainingTask):
         states = computed["hidden_states_with_boundaries"]
         return self.predicted(states[-1], inputs.get("labels"), training)
 
-    def predicted(self, states, labels=None, training=None):
+    def predicted(self, states: Any, labels: Tensor = None, training: bool | None = None) -> Any:
         """Return what calling returns, for the top layer (B, S + 2, 2D), boundaries included."""
         forward, backward = ops.split(states, 2, axis=-1)
         x = ops.stack([forward[:, :-1], backward[:, 1:]], axis=1)  # (B, 2, T, D)
@@ -126,7 +139,9 @@ class BidirectionalLM(PretrainingTask):
             "backward_perplexity": tf.exp(mean[:, 1]),
         }
 
-    def score(self, texts, batch_size=32, verbose="auto"):
+    def score(
+        self, texts: Tensor, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, np.ndarray]:
         """Return how likely raw sentences are, as a dict of numpy arrays (B,).
 
         `scores` is the logarithm of a sentence's probability, the mean of both directions. There
@@ -137,7 +152,7 @@ class BidirectionalLM(PretrainingTask):
 
     # === One direction ===
 
-    def forward_language_model(self):
+    def forward_language_model(self) -> Task:
         """Return the direction that reads forwards as a `CausalLM`, which continues texts.
 
         Its weights are copies: training one task leaves the other as it is. It predicts what this

@@ -1,20 +1,24 @@
 """Causal language modelling. Shapes: B batch, N continuations, S sequence, V vocabulary."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
 from keras_lm.feeding.collect import written_for_all
-from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.generation import beam_search, continuations, decoding, scoring, stopping
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.prompts import real_tokens
+from keras_lm.generation.prompts import ends_of_texts, prompt_arrays, real_tokens
 from keras_lm.generation.sampling import Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.layers.tensorflow.graph_checks import require
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import require_tensorflow
@@ -80,7 +84,7 @@ class CausalLM(PretrainingTask):
         # What separates texts, and the turns of a dialogue, in what such models learn from.
         return list(dict.fromkeys(ends_of_texts(tokenizer).values()))
 
-    def __init__(self, backbone, **arguments):
+    def __init__(self, backbone: Backbone, **arguments: Any):
         super().__init__(backbone, **arguments)
         self.head = self.add_head("causal_lm")
         self._finish()
@@ -90,14 +94,14 @@ class CausalLM(PretrainingTask):
 
     def generate(
         self,
-        prompts,
-        max_new_tokens=None,
+        prompts: str | Sequence[str] | Mapping[str, Sequence[str]],
+        max_new_tokens: int | None = None,
         *,
-        prompt_lookup=0,
-        batch_size=32,
-        verbose="auto",
-        **sampling,
-    ):
+        prompt_lookup: int = 0,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+        **sampling: Any,
+    ) -> Any:
         """Continue prompts, each independently of the rest of the batch, except for rounding.
 
         Args:
@@ -136,7 +140,14 @@ class CausalLM(PretrainingTask):
         number = sampling.num_return_sequences
         return written_for_all(self, columns, write, batch_size, number, verbose)
 
-    def stream(self, prompt, max_new_tokens=None, *, prompt_lookup=0, **sampling):
+    def stream(
+        self,
+        prompt: str,
+        max_new_tokens: int | None = None,
+        *,
+        prompt_lookup: int = 0,
+        **sampling: Any,
+    ) -> Iterator[str]:
         """Continue one prompt as `generate` does, and return a generator of the pieces of text.
 
         Each is there as soon as it is certain; joined they are what `generate` returns.
@@ -168,32 +179,10 @@ class CausalLM(PretrainingTask):
 
     def _arrays(self, prompts, sampling):
         """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
-        prompts = self._prompt_arrays(prompts)
+        prompts = prompt_arrays(self, prompts)
         rows = len(next(iter(prompts.values())))
         options = sampling.per_row(self.limits, rows)
         return prompts | options, sampling.stops(self.backbone.vocabulary_size)
-
-    def _prompt_arrays(self, prompts):
-        """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
-        if not isinstance(prompts, dict) or "token_ids" not in prompts:
-            self.require_tokenizer()
-            prompts = [prompts] if isinstance(prompts, (str, bytes)) else prompts
-            return columns_from_user(prompts, ("prompt",))
-        unknown = set(prompts) - {"token_ids", "padding_mask", "segment_ids"}
-        if unknown:
-            raise ValueError(f"prompts has the unknown keys {sorted(unknown)}.")
-        token_ids = np.asarray(prompts["token_ids"], "int32")
-        mask = np.asarray(prompts.get("padding_mask", np.ones_like(token_ids)), "int32")
-        if token_ids.ndim != 2 or mask.shape != token_ids.shape:
-            raise ValueError(
-                f"prompts has token_ids of shape {token_ids.shape} and padding_mask of shape "
-                f"{mask.shape}: both must be (B, S)."
-            )
-        for row in np.flatnonzero(~mask.any(axis=1))[:1]:
-            raise ValueError(
-                f"prompts has no token in row {row}: begin an empty prompt with the bos token."
-            )
-        return {"token_ids": token_ids, "padding_mask": mask}
 
     def _continued(self, **inputs):
         if "prompt" in inputs:
@@ -224,7 +213,13 @@ class CausalLM(PretrainingTask):
             self._graphs[key] = traced.get_concrete_function(**specs)
         return self._graphs[key](**inputs)
 
-    def score(self, texts, stride=None, batch_size=32, verbose="auto"):
+    def score(
+        self,
+        texts: str | Sequence[str],
+        stride: int | None = None,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+    ) -> dict[str, np.ndarray]:
         """Return how likely texts are, token by token.
 
         Each text is read after the bos token, if the tokenizer has one; otherwise its first token
@@ -297,7 +292,7 @@ class CausalLM(PretrainingTask):
             )
         return self.backbone.initial_state(rows, length)
 
-    def read(self, token_ids, padding_mask, state):
+    def read(self, token_ids: Tensor, padding_mask: Tensor, state: Any) -> Any:
         """Read tokens (B, S) after those of a state with room for them: `(outputs, new state)`."""
         name = self.backbone.state_name
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
@@ -489,14 +484,3 @@ class CausalLM(PretrainingTask):
 
 
 NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
-
-
-def ends_of_texts(tokenizer):
-    """Return the tokens that begin and end texts, `"bos"` and `"eos"`, of those there are.
-
-    A BERT's vocabulary has neither, and its cls and sep tokens take their place.
-    """
-    roles = tokenizer.special_tokens
-    if not {"bos", "eos"} & {*roles} and {"cls", "sep"} <= {*roles}:
-        return {"bos": roles["cls"], "eos": roles["sep"]}
-    return {role: roles[role] for role in ("bos", "eos") if role in roles}

@@ -1,14 +1,18 @@
 """The constituents of a sentence. Shapes: B batch, W words, F = W + 1 places, K constituents."""
 
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.layers import SpanScorer
 from keras_lm.layers.span_chart import best_trees
 from keras_lm.metrics import ConstituentF1
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import TreeHinge
 from keras_lm.packers import WordEnds
 from keras_lm.published.trees import NO_TAG, read_tree, unescaped
@@ -73,13 +77,13 @@ class ConstituencyParser(ScoredAnswers):
 
     def __init__(
         self,
-        backbone,
-        num_classes=None,
-        class_names=None,
-        splitter="conll",
-        hidden_dim=250,
-        sequence_length=None,
-        **arguments,
+        backbone: Backbone,
+        num_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        splitter: str = "conll",
+        hidden_dim: int = 250,
+        sequence_length: int | None = None,
+        **arguments: Any,
     ):
         splitting.check_word_splitter(splitter)
         num_classes, class_names = check_classes(num_classes, class_names)
@@ -148,7 +152,7 @@ class ConstituencyParser(ScoredAnswers):
                 )
         return self.label_spans(labels)
 
-    def label_spans(self, trees):
+    def label_spans(self, trees: Any) -> Tensor:
         """Return start, end and number of the label of trees' constituents, ragged (N, K, 3).
 
         These are the labels that a `tf.data.Dataset` yields for texts. A task without `class_names`
@@ -179,7 +183,9 @@ class ConstituencyParser(ScoredAnswers):
             lambda spans: chart_of_spans(spans, lengths, size), labels
         )
 
-    def score(self, x, y, batch_size=32, verbose="auto"):
+    def score(
+        self, x: RawTexts, y: RawLabels, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, float]:
         """Compare the trees of raw texts with the right ones, `y`, as EVALB does.
 
         Returns:
@@ -192,7 +198,9 @@ class ConstituencyParser(ScoredAnswers):
 
     # === Answers ===
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         """Return the constituents of strings (B,) or words (B, W), in the graph.
 
         See `keras_lm.tasks.constituents.constituents_in_graph`.
@@ -212,7 +220,13 @@ class ConstituencyParser(ScoredAnswers):
             "as a SavedModel instead."
         )
 
-    def parse(self, x, batch_size=32, verbose="auto", tags=None):
+    def parse(
+        self,
+        x: RawTexts,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+        tags: Sequence[Sequence[str]] | None = None,
+    ) -> list[str]:
         """Return the trees of raw texts, strings or lists of words, in any form: in brackets.
 
         Args:
@@ -231,7 +245,9 @@ class ConstituencyParser(ScoredAnswers):
             for part, own in zip(parts, tags, strict=True)
         ]
 
-    def constituents(self, x, batch_size=32, verbose="auto"):
+    def constituents(
+        self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> list[Any]:
         """Return the constituents of raw texts, strings or lists of words, but no dataset.
 
         Returns a list for each text, in pre-order, of dicts: `text` (the part of the string, or the

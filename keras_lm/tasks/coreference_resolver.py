@@ -1,12 +1,17 @@
 """Coreference resolution. Shapes: B documents, C windows, S sequence, W words, M mentions."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import take_rows
 from keras_lm.metrics import CoreferenceF1
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives.structures import ClusterLikelihood
 from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
@@ -72,16 +77,16 @@ class CoreferenceResolver(ScoredAnswers):
 
     def __init__(
         self,
-        backbone,
-        max_span_width=10,
-        span_ratio=0.4,
-        max_antecedents=50,
-        num_rounds=1,
-        hidden_dim=150,
-        feature_dim=20,
-        dropout=0.3,
-        splitter="conll",
-        **arguments,
+        backbone: Backbone,
+        max_span_width: int = 10,
+        span_ratio: float = 0.4,
+        max_antecedents: int = 50,
+        num_rounds: int = 1,
+        hidden_dim: int = 150,
+        feature_dim: int = 20,
+        dropout: float = 0.3,
+        splitter: str = "conll",
+        **arguments: Any,
     ):
         splitting.check_word_splitter(splitter)
         self.head_arguments = {
@@ -154,7 +159,9 @@ class CoreferenceResolver(ScoredAnswers):
         CoreferenceF1()  # raises before the first epoch if its extra is missing
         return super().validation_batches(data, batch_size, steps)
 
-    def score(self, x, y, batch_size=32, verbose="auto"):
+    def score(
+        self, x: RawTexts, y: RawLabels, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, float]:
         """Compare the clusters of raw texts with their labels.
 
         Args:
@@ -173,7 +180,9 @@ class CoreferenceResolver(ScoredAnswers):
 
     # === Answers ===
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         """Return the mentions of clusters in strings (B,) or words (B, W), in the graph.
 
         `text`, `start` and `end`, in characters of strings, in words of words, and `cluster`,
@@ -209,7 +218,7 @@ class CoreferenceResolver(ScoredAnswers):
             "SavedModel instead."
         )
 
-    def resolve(self, x, batch_size=32, verbose="auto"):
+    def resolve(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> list[Any]:
         """Find the clusters of documents, strings or lists of words, in any form.
 
         Args:

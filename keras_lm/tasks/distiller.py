@@ -4,9 +4,12 @@ Shapes: B batch, W words, C classes or choices.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.feeding import datasets
 from keras_lm.feeding.replicas import distributed
 from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
@@ -76,7 +79,14 @@ class Distiller(TextModel):
     https://arxiv.org/abs/1909.10351, equation 10.
     """
 
-    def __init__(self, student, teacher, temperature=1.0, label_weight=0.5, name=None):
+    def __init__(
+        self,
+        student: Task,
+        teacher: Task,
+        temperature: float = 1.0,
+        label_weight: float = 0.5,
+        name: str | None = None,
+    ):
         require_tensorflow("Distillation")
         check_temperature(temperature)
         if label_weight < 0:
@@ -105,7 +115,7 @@ class Distiller(TextModel):
     trainable_weights = property(lambda self: self.student.trainable_weights)
     trainable_variables = property(lambda self: self.student.trainable_variables)
 
-    def compile(self, optimizer="auto", metrics="auto", **kwargs):
+    def compile(self, optimizer: Any = "auto", metrics: Any = "auto", **kwargs: Any) -> None:
         """As `Task.compile`; optimizer and metrics are the student's own for `"auto"`.
 
         Metrics compare the student with labels, not with the teacher. `micro_batch_size` computes
@@ -127,7 +137,7 @@ class Distiller(TextModel):
     def call(self, inputs, training=None):
         return self.student(inputs, training=training)
 
-    def losses_of(self, labels):
+    def losses_of(self, labels: Tensor) -> Any:
         """Return the losses of a teacher's answers and of labels; of labels alone in validation."""
         own = self.compiled_losses.by_output
         if not isinstance(labels, dict):
@@ -137,7 +147,9 @@ class Distiller(TextModel):
             losses["labels"] = self.label_weight, own[None][1]
         return losses
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None
+    ) -> dict[str, Any]:
         """Return the metrics of a step's labels, or its loss alone where there are none."""
         y = y.get("labels") if isinstance(y, dict) else y
         if y is None:
@@ -147,7 +159,7 @@ class Distiller(TextModel):
     def labels_for_metrics(self, labels, outputs):
         return self.student.labels_for_metrics(labels, outputs)
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Any]:
         """As Keras's, which fails if no labels ever built the metrics."""
         is_unbuilt = self._compile_metrics is not None and not self._compile_metrics.built
         return {"loss": self._loss_tracker.result()} if is_unbuilt else super().get_metrics_result()
@@ -156,15 +168,15 @@ class Distiller(TextModel):
 
     def fit(
         self,
-        x,
-        y=None,
-        batch_size=datasets.TRAINING_BATCH_SIZE,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_data=None,
-        shuffle=True,
-    ):
+        x: RawTexts,
+        y: RawLabels = None,
+        batch_size: int = datasets.TRAINING_BATCH_SIZE,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Sequence[Any] | None = None,
+        validation_data: Any = None,
+        shuffle: bool = True,
+    ) -> keras.callbacks.History:
         """Train the student, as `keras.Model.fit` on raw strings.
 
         Args:

@@ -2,12 +2,15 @@
 
 import collections
 import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_lm import presets
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
@@ -51,7 +54,7 @@ class Ensemble(Task):
             return super().__new__(_kind_of(members), members, name=name)
         return super().__new__(cls, members, name=name)
 
-    def __init__(self, members, name=None):
+    def __init__(self, members: Sequence[Task], name: str | None = None):
         require_tensorflow("An ensemble")
         _check(members)
         first = members[0]
@@ -76,14 +79,16 @@ class Ensemble(Task):
             outputs.append(ops.cast(member(mine, training=training), "float32"))
         return self.mean(ops.stack(outputs))
 
-    def mean(self, outputs):
+    def mean(self, outputs: Any) -> Tensor:
         """Return the outputs of the ensemble (B, C) for those of its members (members, B, C)."""
         return ops.mean(outputs, axis=0)
 
     def is_packed(self, x):
         return isinstance(x, dict) and any(name.startswith(_prefix(0)) for name in x)
 
-    def preprocess(self, columns, tokenize=None):
+    def preprocess(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
         """Return the packed inputs of all members, under names that begin with `member_0_`, ….
 
         `tokenize` is not read: each member has its own.
@@ -103,7 +108,7 @@ class Ensemble(Task):
             for name, value in member.preprocess(columns, tokenizers[number]).items()
         }
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raise a ValueError: members learn by themselves, which is what makes them differ."""
         raise ValueError(
             "An ensemble is not trained: call fit of each member, perhaps with other seeds, and "
@@ -116,7 +121,7 @@ class Ensemble(Task):
     def arguments_from_checkpoint(cls, labels):
         return None  # nobody publishes several
 
-    def save_to_preset(self, folder, overwrite=True):
+    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
         """Write a preset with a preset of each member in it; see `Task.save_to_preset`."""
         presets.save_ensemble(folder, self, overwrite)
 

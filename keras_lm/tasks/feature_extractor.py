@@ -1,10 +1,17 @@
 """Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts
+from keras_lm.converters.checkpoint import Checkpoint
 from keras_lm.converters.sentence_modules import check_modules, write_modules
 from keras_lm.converters.sentence_transformers import read_head, read_inputs
+from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
 from keras_lm.tasks.task import Task
@@ -76,20 +83,20 @@ class FeatureExtractor(Task):
 
     def __init__(
         self,
-        backbone,
-        layers="last",
-        pooling="mean",
-        normalize=False,
-        regularization=0.0,
-        layer_norm=False,
-        num_mixes=1,
-        feature_dropout=0.0,
-        num_lstm_layers=0,
-        lstm_dim=768,
-        projections=None,
-        prompt=None,
-        lowercase=False,
-        **arguments,
+        backbone: Backbone,
+        layers: str | Sequence[int] = "last",
+        pooling: str = "mean",
+        normalize: bool = False,
+        regularization: float = 0.0,
+        layer_norm: bool = False,
+        num_mixes: int = 1,
+        feature_dropout: float = 0.0,
+        num_lstm_layers: int = 0,
+        lstm_dim: int = 768,
+        projections: Sequence[Mapping[str, Any]] | None = None,
+        prompt: str | None = None,
+        lowercase: bool = False,
+        **arguments: Any,
     ):
         super().__init__(backbone, **arguments)
         self.prompt, self.lowercase = prompt, lowercase
@@ -122,7 +129,9 @@ class FeatureExtractor(Task):
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
 
     @classmethod
-    def arguments_from_modules(cls, checkpoint, limit, given):
+    def arguments_from_modules(
+        cls, checkpoint: Checkpoint, limit: int, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the arguments that a folder of sentence-transformers states.
 
         `limit` is the number of tokens that the backbone has positions for, or None; `given` is a
@@ -190,14 +199,14 @@ class FeatureExtractor(Task):
     def single_output(self):
         return ("embedding", None) if len(self.output.shape) == 2 else None
 
-    def embed(self, x, batch_size=32, verbose="auto"):
+    def embed(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> np.ndarray:
         """Return `embedding` for raw texts in any form that `predict` takes.
 
         `verbose`: see `Task.answer_all`.
         """
         return self.answer_all(x, batch_size, verbose=verbose)
 
-    def as_transformer(self, batch_size=32):
+    def as_transformer(self, batch_size: int = 32) -> Any:
         """Return it as a transformer of scikit-learn, texts → vectors, for its pipelines.
 
         Raises:

@@ -3,13 +3,18 @@
 Shapes: B batch, C choices, R = B · C texts, L numbers of a packed graph, P pairs, Q paths.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.knowledge import SchemaGraphs
 from keras_lm.knowledge.schema_graphs import WIDTHS, unpack_graph
 from keras_lm.models import KagNet
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MarginRanking
 from keras_lm.packers import ChoicesWithGraphs
 from keras_lm.packers.rows import GRAPH_SIZES
@@ -67,18 +72,18 @@ class GraphChoice(MultipleChoice):
 
     def __init__(
         self,
-        backbone,
-        graphs,
-        text_dim=128,
-        concept_dim=None,
-        relation_dim=None,
-        pair_dim=128,
-        path_dim=128,
-        graph_hidden_dim=50,
-        graph_dim=25,
-        bidirectional=False,
-        graph_dropout=0.1,
-        **arguments,
+        backbone: Backbone,
+        graphs: SchemaGraphs,
+        text_dim: int = 128,
+        concept_dim: int | None = None,
+        relation_dim: int | None = None,
+        pair_dim: int = 128,
+        path_dim: int = 128,
+        graph_hidden_dim: int = 50,
+        graph_dim: int = 25,
+        bidirectional: bool = False,
+        graph_dropout: float = 0.1,
+        **arguments: Any,
     ):
         require_tensorflow("GraphChoice")
         super(MultipleChoice, self).__init__(backbone, **arguments)
@@ -142,7 +147,9 @@ class GraphChoice(MultipleChoice):
     def call(self, inputs, training=None):
         return self.packer.join(self.read_graphs(inputs, training)["logits"], inputs)
 
-    def read_graphs(self, inputs, training=None):
+    def read_graphs(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         """Return what `KagNet` returns for packed inputs."""
         if "graphs" not in inputs:
             raise ValueError(
@@ -170,7 +177,7 @@ class GraphChoice(MultipleChoice):
             )
         return columns | {"graphs": graphs}
 
-    def find_graphs(self, texts, choices):
+    def find_graphs(self, texts: Tensor, choices: Sequence[Sequence[str]]) -> list[list[str]]:
         """Return the packed graph of each choice: a list of str for each text.
 
         Args:
@@ -202,7 +209,7 @@ class GraphChoice(MultipleChoice):
             columns = columns | {"choices": choices, "graphs": graphs}
         return super().preprocess(columns, tokenize)
 
-    def packed_graphs(self, texts, choices):
+    def packed_graphs(self, texts: Tensor, choices: Sequence[Sequence[str]]) -> np.ndarray:
         """Return what `find_graphs` does for arrays of bytes, (B,) and (B, C): (B, C)."""
         found = self.find_graphs(
             [text.decode("utf-8", "replace") for text in texts.tolist()],
@@ -212,7 +219,7 @@ class GraphChoice(MultipleChoice):
 
     # === Answers ===
 
-    def explain(self, x, batch_size=32):
+    def explain(self, x: RawTexts, batch_size: int = 32) -> list[dict[str, Any]]:
         """Return what each choice was scored by: pairs of concepts and their paths.
 
         Args:

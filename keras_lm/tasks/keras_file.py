@@ -4,6 +4,7 @@ from pathlib import Path
 
 import keras
 
+from keras_lm.argument_types import PathLike
 from keras_lm.registry import BACKBONES, TOKENIZERS
 
 
@@ -38,7 +39,7 @@ class KerasFile:
         task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
         return task
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         """Called by Keras for a `.keras` file: the vocabulary."""
         if self.tokenizer is not None:
             self.tokenizer.save_assets(folder)

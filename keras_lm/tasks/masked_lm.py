@@ -1,9 +1,14 @@
 """Masked language modelling: fill in the blanks."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts, Tensor
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks.pretraining import PretrainingTask
 
@@ -35,7 +40,7 @@ class MaskedLM(PretrainingTask):
     uses_pooler = False
     pretraining_head = "token"
 
-    def __init__(self, backbone, top_k=5, objective=None, **arguments):
+    def __init__(self, backbone: Backbone, top_k: int = 5, objective: Any = None, **arguments: Any):
         vocabulary_size = backbone.vocabulary_size
         if not 1 <= top_k <= vocabulary_size:
             raise ValueError(f"top_k={top_k} is not between 1 and {vocabulary_size}.")
@@ -59,7 +64,7 @@ class MaskedLM(PretrainingTask):
     def make_objectives(self):
         return [MaskedLanguageModel()]
 
-    def decode(self, outputs, packed):
+    def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return the candidates for each mask, and each `text` with the best filled in.
 
         `tokens` and `scores` are (B, M, k): masks from left to right, padded to the most in a text,
@@ -83,11 +88,13 @@ class MaskedLM(PretrainingTask):
         packed = self.preprocess(columns, tokenize)
         return self.decode(None, packed)
 
-    def fill_mask(self, x, batch_size=32, verbose="auto"):
+    def fill_mask(
+        self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, Any]:
         """Return `tokens`, `scores` and `text` for raw texts with masks; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
 
-    def score_fills(self, x, fills, batch_size=32):
+    def score_fills(self, x: RawTexts, fills: Sequence[str], batch_size: int = 32) -> np.ndarray:
         """Return the log-probabilities of filling all masks of texts, (B,) float32.
 
         Masks are predicted independently of each other, and the log-probabilities of their tokens

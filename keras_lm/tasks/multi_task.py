@@ -1,15 +1,20 @@
 """Several tasks over one encoder, trained together and shipped as one artefact."""
 
 import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
+from keras_lm.argument_types import PathLike
 from keras_lm.feeding import replicas
 from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.user_data import labelled
+from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks.backend_steps import require_tensorflow, steps
 from keras_lm.tasks.keras_file import KerasFile
@@ -60,7 +65,7 @@ class MultiTask(KerasFile, TextModel):
     pretraining_head = None
     text_pair = None
 
-    def __init__(self, tasks, name=None):
+    def __init__(self, tasks: Mapping[str, Task], name: str | None = None):
         require_tensorflow("Training of several tasks together")
         _check_tasks(tasks)
         first = next(iter(tasks.values()))
@@ -96,7 +101,7 @@ class MultiTask(KerasFile, TextModel):
 
     trainable_variables = property(lambda self: self.trainable_weights)
 
-    def compile(self, optimizer="auto", run_eagerly=False):
+    def compile(self, optimizer: Any = "auto", run_eagerly: bool = False) -> None:
         """Set the optimizer; losses, metrics and `micro_batch_size` are those of each task.
 
         After a task is compiled again, compile this, too.
@@ -105,14 +110,14 @@ class MultiTask(KerasFile, TextModel):
 
     def fit(
         self,
-        data,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_data=None,
-        initial_epoch=0,
-    ):
+        data: Any,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Sequence[Any] | None = None,
+        validation_data: Any = None,
+        initial_epoch: int = 0,
+    ) -> keras.callbacks.History:
         """Train on batches of all tasks, shuffled, as `keras.Model.fit` on raw strings.
 
         Args:
@@ -142,15 +147,9 @@ class MultiTask(KerasFile, TextModel):
         # Without an end, so that an epoch takes each task's batches once, newly shuffled.
         self._batches = {name: iter(self._distributed(b.repeat())) for name, b in batches.items()}
         try:
-            return keras.Model.fit(
-                self,
-                turns,
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=callbacks,
-                shuffle=False,  # done above
-                initial_epoch=initial_epoch,
-            )
+            options = {"verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch}
+            # Shuffled above.
+            return keras.Model.fit(self, turns, epochs=epochs, shuffle=False, **options)
         finally:
             self._batches = {}
 
@@ -213,23 +212,22 @@ class MultiTask(KerasFile, TextModel):
         total = sum(float(tf.convert_to_tensor(trackers[n].total)) for n in logs)
         return {"loss": total / max(sum(rows.values()), 1.0)} | _joined(logs)
 
-    def evaluate(self, data, batch_size=None, verbose="auto"):
+    def evaluate(
+        self, data: Any, batch_size: int | None = None, verbose: int | str = "auto"
+    ) -> Any:
         """Return a dict of what each task's own `evaluate` returns, under its name.
 
         Args:
             data, batch_size: see `fit`.
             verbose: see `Task.evaluate`.
         """
-        return _joined(
-            {
-                name: self.tasks[name].evaluate(
-                    x, y, batch_size, verbose, sample_weight=weight, return_dict=True
-                )
-                for name, (x, y, weight) in self._by_task(data).items()
-            }
-        )
+        logs = {}
+        for name, (x, y, weight) in self._by_task(data).items():
+            options = {"sample_weight": weight, "return_dict": True}
+            logs[name] = self.tasks[name].evaluate(x, y, batch_size, verbose, **options)
+        return _joined(logs)
 
-    def predict(self, data, batch_size=None, verbose="auto"):
+    def predict(self, data: Any, batch_size: int | None = None, verbose: int | str = "auto") -> Any:
         """Return a dict of a task's name → the outputs of its own `predict`, for texts by name."""
         self._check_names(data)
         return {name: self.tasks[name].predict(x, batch_size, verbose) for name, x in data.items()}
@@ -262,7 +260,9 @@ class MultiTask(KerasFile, TextModel):
         return weights
 
     @classmethod
-    def from_preset(cls, source, load_weights=True, **arguments):
+    def from_preset(
+        cls, source: PathLike | Source, load_weights: bool = True, **arguments: Any
+    ) -> Self:
         """Load the tasks of a preset, compiled; see `Task.from_preset`."""
         return presets.load_task(source, cls, load_weights=load_weights, **arguments)
 
@@ -302,7 +302,7 @@ class MultiTask(KerasFile, TextModel):
         for task in self.tasks.values():
             task.use_tokenizer(tokenizer)
 
-    def save_to_preset(self, folder, overwrite=True):
+    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
         """Write a preset of all tasks, atomically; see `Task.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 
@@ -319,7 +319,7 @@ class MultiTask(KerasFile, TextModel):
         for task in self.tasks.values():
             task.forget_graphs()
 
-    def export(self, path, format="saved_model", **options):
+    def export(self, path: PathLike, format: str = "saved_model", **options: Any) -> Path:
         """Write all tasks as one SavedModel; see `keras_lm.export.export`.
 
         `texts` is a dict of a task's name → texts to compare its answers on.

@@ -1,10 +1,14 @@
 """Multiple choice: which of several texts fits a text? Shapes: B batch, C choices, S sequence."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
+from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.recipe import GPTRecipe
@@ -45,7 +49,13 @@ class MultipleChoice(Task):
 
     rows = Choices()
 
-    def __init__(self, backbone, symmetric=False, lm_loss_weight=None, **arguments):
+    def __init__(
+        self,
+        backbone: Backbone,
+        symmetric: bool = False,
+        lm_loss_weight: float | None = None,
+        **arguments: Any,
+    ):
         if symmetric:
             raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
         super().__init__(backbone, **arguments)
@@ -76,7 +86,7 @@ class MultipleChoice(Task):
     def labels_for_metrics(self, labels, outputs):
         return class_labels.for_metrics(labels, outputs)
 
-    def divergence(self, outputs, others):
+    def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""
         return symmetric_divergence(outputs, others)
 
@@ -128,14 +138,16 @@ class MultipleChoice(Task):
 
     # === Answers ===
 
-    def decode(self, outputs, packed):
+    def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return `labels` (B,), the position of the best choice, int32, and `scores` (B, C)."""
         return {
             "labels": tf.argmax(outputs, axis=-1, output_type=tf.int32),
             "scores": tf.nn.softmax(outputs),
         }
 
-    def choose(self, x, batch_size=32, verbose="auto"):
+    def choose(
+        self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, Any]:
         """Return `labels` and `scores` for raw texts and choices; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
 

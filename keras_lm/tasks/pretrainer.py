@@ -1,9 +1,12 @@
 """All pretraining objectives of a model at once."""
 
 import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import pretraining_objectives
 from keras_lm.tasks.pretraining import PretrainingTask
 from keras_lm.tasks.text_model import Batch, Computed
@@ -50,7 +53,13 @@ class Pretrainer(PretrainingTask):
     is_pretraining = True
     has_decoder = True  # if the model has one, which T5's objective trains
 
-    def __init__(self, backbone, objectives=None, heads=None, **arguments):
+    def __init__(
+        self,
+        backbone: Backbone,
+        objectives: Sequence[Any] | None = None,
+        heads: Mapping[str, str] | None = None,
+        **arguments: Any,
+    ):
         super().__init__(backbone, **arguments)
         self._train_on(pretraining_objectives(backbone) if objectives is None else objectives)
         self.uses_pooler = any(objective.uses_pooler for objective in self.objectives)
@@ -107,7 +116,9 @@ class Pretrainer(PretrainingTask):
         outputs = {name: value for name, value in outputs.items() if 0 not in value.shape[1:]}
         return (outputs, *state) if state else outputs
 
-    def compile(self, optimizer="auto", loss="auto", metrics="auto", **kwargs):
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = "auto", metrics: Any = "auto", **kwargs: Any
+    ) -> None:
         """As `Task.compile`; the losses of the objectives have their `loss_weights` by default."""
         if isinstance(loss, str) and loss == "auto":
             weights = {name: 1.0 for o in self.objectives for name in _outputs(o)}
@@ -121,7 +132,7 @@ class Pretrainer(PretrainingTask):
     def default_metrics(self):
         return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
 
-    def prepare_batch(self, data, training):
+    def prepare_batch(self, data: Any, training: bool | None) -> Any:
         """Corrupt a batch by all objectives, each with its own forward for itself."""
         inputs, given, weights = keras.utils.unpack_x_y_sample_weight(data)
         together = [objective for objective in self.objectives if objective.forward is None]

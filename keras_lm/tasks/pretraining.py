@@ -1,6 +1,7 @@
 """Self-supervised tasks: objectives corrupt batches and make labels within each step."""
 
 import copy
+from typing import Any
 
 import keras
 
@@ -81,7 +82,7 @@ class PretrainingTask(Task):
         self._carried.keep(outputs, training)
         return outputs
 
-    def prepare_batch(self, data, training):
+    def prepare_batch(self, data: Any, training: bool | None) -> Any:
         """Corrupt a batch without labels."""
         batch = super().prepare_batch(data, training)
         if batch.labels is None:

@@ -1,12 +1,15 @@
 """Extractive question answering. Shapes: B examples, R windows of all examples, S, n answers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import metrics
+from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
-from keras_lm.elements import elements
 from keras_lm.feeding import datasets, replicas
 from keras_lm.feeding.collect import batches_of
 from keras_lm.feeding.datasets import named
@@ -14,6 +17,7 @@ from keras_lm.feeding.lengths import COUNTED_TOGETHER
 from keras_lm.feeding.window_batches import window_batches
 from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
+from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Windows
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
@@ -79,17 +83,17 @@ class QuestionAnswerer(ScoredAnswers):
 
     def __init__(
         self,
-        backbone,
-        stride=128,
-        max_question_length=None,
-        max_answer_length=30,
-        num_answers=20,
-        null_threshold=0.0,
-        conditional_ends=None,
-        num_starts=5,
-        num_ends=5,
-        sequence_length=None,
-        **arguments,
+        backbone: Backbone,
+        stride: int = 128,
+        max_question_length: int | None = None,
+        max_answer_length: int = 30,
+        num_answers: int = 20,
+        null_threshold: float | None = 0.0,
+        conditional_ends: bool | None = None,
+        num_starts: int = 5,
+        num_ends: int = 5,
+        sequence_length: int | None = None,
+        **arguments: Any,
     ):
         numbers = {"max_answer_length": max_answer_length, "num_answers": num_answers}
         numbers |= {"num_starts": num_starts, "num_ends": num_ends}
@@ -141,7 +145,9 @@ class QuestionAnswerer(ScoredAnswers):
 
     # === Training ===
 
-    def compile(self, optimizer="auto", loss="auto", metrics="auto", **kwargs):
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = "auto", metrics: Any = "auto", **kwargs: Any
+    ) -> None:
         """As `TextModel.compile`; by default, losses count half."""
         if isinstance(loss, str) and loss == "auto":
             kwargs.setdefault("loss_weights", dict.fromkeys(self.ends.losses(), 0.5))
@@ -201,9 +207,11 @@ class QuestionAnswerer(ScoredAnswers):
         return replicas.parts(strategy, windows)
 
     def has_answers(self, x, y):
-        return _answers_of(x, y) is not None
+        return answer_spans.answers_of(x, y) is not None
 
-    def score(self, x, y=None, batch_size=32, verbose="auto"):
+    def score(
+        self, x: RawTexts, y: RawLabels = None, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, float]:
         """Compare the best answers of raw texts with their labels, as SQuAD's script does.
 
         The loss and the accuracies that `evaluate` tells beside them are means over windows.
@@ -216,7 +224,7 @@ class QuestionAnswerer(ScoredAnswers):
             dict of `exact_match`, `f1` and `no_answer_accuracy`, from 0 to 1; see
             `keras_lm.metrics`.
         """
-        gold = _required_answers(x, y)
+        gold = answer_spans.required_answers(x, y)
         texts = self.answer_all(x, batch_size, verbose=verbose)["text"][:, 0].tolist()
         found = {}
         for metric in (metrics.ExactMatch(), metrics.AnswerF1(), metrics.NoAnswerAccuracy()):
@@ -224,7 +232,9 @@ class QuestionAnswerer(ScoredAnswers):
             found[metric.name] = float(metric.result())
         return found
 
-    def predict(self, x, batch_size=None, verbose="auto", **kwargs):
+    def predict(
+        self, x: RawTexts, batch_size: int | None = None, verbose: int | str = "auto", **kwargs: Any
+    ) -> Any:
         """As `keras.Model.predict`: of raw texts, the logits of all windows, R rows."""
         if isinstance(x, tf.data.Dataset):
             # Without AutoGraph it is quicker to trace.
@@ -247,7 +257,14 @@ class QuestionAnswerer(ScoredAnswers):
 
     # === Answers ===
 
-    def answer(self, x, tokenize=None, top_k=1, batch_size=32, verbose="auto"):
+    def answer(
+        self,
+        x: RawTexts,
+        tokenize: Callable[[Tensor], Tensor] | None = None,
+        top_k: int = 1,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+    ) -> Any:
         """Return the best answers to questions, from best to worst.
 
         Args:
@@ -277,7 +294,7 @@ class QuestionAnswerer(ScoredAnswers):
                 for answer in zip(*row, strict=True)
             ]
             likely = [answer for answer in several if answer["score"] > 0] or several[:1]
-            answers.append(likely if top_k is None else _apart(likely)[:top_k])
+            answers.append(likely if top_k is None else answer_spans.apart(likely)[:top_k])
         return answers
 
     def answer_lite(self, columns):
@@ -374,7 +391,9 @@ class QuestionAnswerer(ScoredAnswers):
         )
         return dict(zip(outputs, found, strict=True))
 
-    def tune_null_threshold(self, x, y=None, batch_size=32, verbose="auto"):
+    def tune_null_threshold(
+        self, x: RawTexts, y: RawLabels = None, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> float:
         """Set `null_threshold` to the value with the best F1 on a development set.
 
         A preset and an export keep it.
@@ -390,7 +409,7 @@ class QuestionAnswerer(ScoredAnswers):
 
         Source: SQuAD 2.0's evaluation script, `find_best_thresh`.
         """
-        gold = _required_answers(x, y)
+        gold = answer_spans.required_answers(x, y)
         has_answer = np.array([bool(texts) for texts in gold])
         if has_answer.all() or not has_answer.any():
             raise ValueError(
@@ -409,31 +428,3 @@ class QuestionAnswerer(ScoredAnswers):
         best = int(np.argmax(np.concatenate([[0.0], gains])))
         self.null_threshold = float(differences[best : best + 2].mean())
         return self.null_threshold
-
-
-def _apart(answers):
-    """Return the answers that overlap none before them."""
-    kept = []
-    for one in answers:
-        if all(one["end"] <= other["start"] or other["end"] <= one["start"] for other in kept):
-            kept.append(one)
-    return kept
-
-
-def _required_answers(x, y):
-    answers = _answers_of(x, y)
-    if answers is None:
-        raise ValueError(f"y={y!r}: pass the answers of raw texts, see QuestionAnswerer.")
-    return answers
-
-
-def _answers_of(x, y):
-    """Return the texts of each row's answers, a list of lists, or None without such labels."""
-    if isinstance(x, tf.data.Dataset):
-        if not isinstance(x.element_spec, tuple) or "text" not in x.element_spec[1]:
-            return None
-        batches = [answer_spans.rows_of_tensors(labels) for _, labels, *_ in elements(x)]
-        y = [row for batch in batches for row in batch]
-    if y is None or isinstance(y, dict):
-        return None
-    return [[text for text, _ in row] for row in answer_spans.answers_of_rows(y)]

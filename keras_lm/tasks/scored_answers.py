@@ -1,7 +1,10 @@
 """Tasks whose answers are compared with the labels, beside the loss."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from keras_lm.argument_types import RawLabels, RawTexts
 from keras_lm.feeding.user_data import labelled
 from keras_lm.tasks.task import Task
 
@@ -15,7 +18,7 @@ class ScoredAnswers(Task):
 
     _validation = None  # rows of `fit` whose answers are compared after each epoch
 
-    def has_answers(self, x, y):
+    def has_answers(self, x: RawTexts, y: RawLabels) -> bool:
         """Return whether `y` can be compared with the answers to `x`: both are raw."""
         return y is not None and not self.is_packed(x)
 
@@ -25,7 +28,7 @@ class ScoredAnswers(Task):
         self._validation = *labelled(self, x, y), batch_size
         return batches
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
         """As `TextModel.fit`; of `validation_data` there are also the scores of `evaluate`."""
         try:
             return super().fit(*args, **kwargs)
@@ -33,8 +36,14 @@ class ScoredAnswers(Task):
             self._validation = None
 
     def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
-    ):
+        self,
+        x: RawTexts | None = None,
+        y: RawLabels = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        return_dict: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`."""
         x, y = labelled(self, x, y)
         logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)

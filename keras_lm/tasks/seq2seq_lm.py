@@ -4,11 +4,14 @@ Shapes: B batch, N targets a source, S source, T target, V vocabulary.
 """
 
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.elements import check_batch_size
 from keras_lm.feeding.collect import join_answers, with_progress, written_for_all
 from keras_lm.feeding.lengths import count_tokens, take
@@ -18,6 +21,7 @@ from keras_lm.generation.sampling import Sampling, check_coverage, forbidden_ids
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
@@ -68,12 +72,12 @@ class Seq2SeqLM(Task):
 
     def __init__(
         self,
-        backbone,
-        target_length=None,
-        num_beams=1,
-        length_penalty=1.0,
-        coverage_penalty=None,
-        **task_arguments,
+        backbone: Backbone,
+        target_length: int | None = None,
+        num_beams: int = 1,
+        length_penalty: float = 1.0,
+        coverage_penalty: float | None = None,
+        **task_arguments: Any,
     ):
         Sampling(num_beams=num_beams, length_penalty=length_penalty)
         if target_length is not None and target_length < 2:
@@ -142,7 +146,7 @@ class Seq2SeqLM(Task):
         # T5's, which its pretraining fills in.
         return [token for token in tokenizer.all_special_tokens if SENTINEL.fullmatch(token)]
 
-    def tokenize_target(self, text):
+    def tokenize_target(self, text: Tensor) -> tf.RaggedTensor:
         """Return the ragged ids of targets (B,), without special tokens around them."""
         tokenizer = self.tokenizer.target
         return tokenizer(text, self.tokens_in_text(tokenizer))
@@ -194,17 +198,17 @@ class Seq2SeqLM(Task):
 
     def generate(
         self,
-        x,
-        max_new_tokens=None,
+        x: RawTexts,
+        max_new_tokens: int | None = None,
         *,
-        prefix=None,
-        forbidden=None,
-        coverage_penalty=None,
-        return_scores=False,
-        batch_size=32,
-        verbose="auto",
-        **sampling,
-    ):
+        prefix: str | Sequence[str] | None = None,
+        forbidden: Sequence[str] | None = None,
+        coverage_penalty: float | None = None,
+        return_scores: bool = False,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+        **sampling: Any,
+    ) -> Any:
         """Write a text for each of the sources.
 
         Args:
@@ -283,16 +287,21 @@ class Seq2SeqLM(Task):
             max_new_tokens, num_beams=num_beams, length_penalty=length_penalty, **sampling
         )
 
-    def write_columns(self, columns):
+    def write_columns(self, columns: dict[str, Tensor]) -> Any:
         """Call `write` with the texts and the other arguments in one dict."""
         texts = {name: columns[name] for name in self.text_names if name in columns}
         return self.write(texts, **{n: v for n, v in columns.items() if n not in texts})
 
-    def write(self, columns, tokenize=None, **options):
+    def write(
+        self,
+        columns: dict[str, Tensor],
+        tokenize: Callable[[Tensor], Tensor] | None = None,
+        **options: Any,
+    ) -> Any:
         """Write targets in the graph; `options` are those of `generation.targets.write`."""
         return write(self, self.preprocess(columns, tokenize), **options)
 
-    def read(self, token_ids, padding_mask, state):
+    def read(self, token_ids: Tensor, padding_mask: Tensor, state: Any) -> Any:
         """Read target tokens (B, T) after those of a state with room for them."""
         name = self.backbone.state_name
         options = {name: state, "training": False}
@@ -300,14 +309,16 @@ class Seq2SeqLM(Task):
             outputs = self.backbone.forward(token_ids, padding_mask, **options)
         return outputs, outputs[name]
 
-    def next_logits(self, token_ids, padding_mask, state):
+    def next_logits(
+        self, token_ids: Tensor, padding_mask: Tensor, state: Any
+    ) -> tuple[Tensor, Any]:
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return tf.cast(self.head(last)[:, 0], tf.float32), state
 
     @property
-    def limits(self):
+    def limits(self) -> Any:
         """What targets end by, a `decoding.Limits`."""
         ends = []
         if self.tokenizer is not None:
@@ -332,7 +343,9 @@ class Seq2SeqLM(Task):
     def signatures(self):
         return Seq2SeqSignatures(self)
 
-    def score(self, x, targets, batch_size=32, verbose="auto"):
+    def score(
+        self, x: RawTexts, targets: Sequence[str], batch_size: int = 32, verbose: int | str = "auto"
+    ) -> dict[str, np.ndarray]:
         """Return how likely targets are for their sources, token by token, the end included.
 
         Args:
@@ -354,7 +367,9 @@ class Seq2SeqLM(Task):
             found.append(self.in_graph("score_columns", batch))
         return {key: join_answers([each[key].numpy() for each in found]) for key in found[0]}
 
-    def score_columns(self, columns, tokenize=None):
+    def score_columns(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Any]:
         """Return tensors of how likely `labels` (B,) are, texts for the other columns."""
         columns = dict(columns)
         inputs, labels = self.packer.targets(columns.pop("labels"), self.tokenize_target)
@@ -373,7 +388,9 @@ class Seq2SeqLM(Task):
             "token_scores": scores,
         }
 
-    def attention(self, x, targets, block=None):
+    def attention(
+        self, x: RawTexts, targets: Sequence[str], block: int | None = None
+    ) -> list[dict[str, Any]]:
         """Return what each word of targets read of its source when it was written, for a picture.
 
         Args:

@@ -1,6 +1,6 @@
 """A task's special tokens: those around texts, and which of them text may spell."""
 
-from keras_lm.tokenizers.tokenizer import strings_of
+from keras_lm.tokenizers.vocabulary import strings_of
 
 
 def checked(parse_special, task):

@@ -5,13 +5,20 @@ import contextlib
 import functools
 import inspect
 import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
+from keras_lm.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.feeding import collect, user_data
+from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
+from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import special_tokens, task_vocabulary
 from keras_lm.tasks.backend_steps import require_tensorflow
@@ -20,6 +27,7 @@ from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tokenizers.published_files import declares_tokens
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 
 class NoVocabularyWarning(UserWarning):
@@ -87,14 +95,14 @@ class Task(KerasFile, TextModel):
 
     def __init__(
         self,
-        backbone,
-        tokenizer=None,
-        sequence_length=None,
-        padding="longest",
-        truncation="longest_first",
-        text_pair=None,
-        parse_special=None,
-        name=None,
+        backbone: Backbone,
+        tokenizer: Tokenizer | None = None,
+        sequence_length: int | None = None,
+        padding: str = "longest",
+        truncation: str = "longest_first",
+        text_pair: bool | None = None,
+        parse_special: bool | Sequence[str] | None = None,
+        name: str | None = None,
     ):
         backbone = getattr(backbone, "features", backbone)  # of a `FeatureExtractor`
         super().__init__(name=name, dtype=backbone.dtype_policy)
@@ -145,14 +153,14 @@ class Task(KerasFile, TextModel):
     def missing_tokens(self):
         return special_tokens.missing_tokens(self)
 
-    def with_fine_tuning_tokens(self):
+    def with_fine_tuning_tokens(self) -> Self:
         """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
 
         A task that lacks none is returned unchanged.
         """
         return special_tokens.with_missing_tokens(self)
 
-    def with_words(self, words):
+    def with_words(self, words: Sequence[str]) -> Self:
         """Return a copy of the task in which each of some words is a single token.
 
         A new row of an embedding, and what a head has for each token, is the mean of those of the
@@ -175,11 +183,11 @@ class Task(KerasFile, TextModel):
         """
         return task_vocabulary.with_words(self, words)
 
-    def over(self, backbone, tokenizer):
+    def over(self, backbone: Backbone, tokenizer: Tokenizer) -> Self:
         """Return a task with the same arguments and new heads over another backbone."""
         return type(self)(backbone, tokenizer=tokenizer, **self.get_arguments())
 
-    def add_head(self, kind, **options):
+    def add_head(self, kind: str, **options: Any) -> keras.Layer:
         """Return the backbone's head of a `kind`, built."""
         self.head_kinds.append(kind)
         head = self.backbone.make_head(kind, **options)
@@ -187,7 +195,7 @@ class Task(KerasFile, TextModel):
         self.uses_pooler = self.uses_pooler and getattr(head, "uses_pooler", True)
         return head
 
-    def new_weights(self):
+    def new_weights(self) -> list[Any]:
         """Return the paths of the weights that are new if a checkpoint has no fitting head."""
         backbone = self.backbone
         kinds = filter(backbone.is_new_head, self.head_kinds)
@@ -219,7 +227,9 @@ class Task(KerasFile, TextModel):
         register(cls, TASKS)
 
     @classmethod
-    def from_preset(cls, source, load_weights=True, **arguments):
+    def from_preset(
+        cls, source: PathLike | Source, load_weights: bool = True, **arguments: Any
+    ) -> Self:
         """Load a compiled task from a preset, a published checkpoint or a size name.
 
         A head that the checkpoint lacks is new and random, with a warning; and there is one if it
@@ -247,25 +257,25 @@ class Task(KerasFile, TextModel):
         return task
 
     @classmethod
-    def from_parts(cls, backbone, **arguments):
+    def from_parts(cls, backbone: Backbone, **arguments: Any) -> Self:
         """Return a task over a backbone, by its arguments in a preset."""
         return cls(backbone, **arguments)
 
     @classmethod
-    def arguments_from_files(cls, folder):
+    def arguments_from_files(cls, folder: PathLike) -> dict[str, Any]:
         """Return the arguments that the vocabulary's files of a published folder state."""
         return {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         """Return the arguments for a published head (`Labels`), or None for another task's head."""
         return None
 
-    def save_to_preset(self, folder, overwrite=True):
+    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         """Return the `Labels` of a published checkpoint with the task's head, None for none.
 
         Raises:
@@ -276,10 +286,10 @@ class Task(KerasFile, TextModel):
             "its backbone can."
         )
 
-    def write_modules(self, folder):
+    def write_modules(self, folder: PathLike) -> None:
         """Write what is beside the model and the tokenizer in a folder of Hugging Face's."""
 
-    def save_to_huggingface(self, folder, max_shard_bytes=5_000_000_000):
+    def save_to_huggingface(self, folder: PathLike, max_shard_bytes: int = 5_000_000_000) -> None:
         """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
 
         Args:
@@ -290,12 +300,12 @@ class Task(KerasFile, TextModel):
         """
         presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes)
 
-    def export(self, path, format="saved_model", **options):
+    def export(self, path: PathLike, format: str = "saved_model", **options: Any) -> Path:
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
         require_tensorflow("An export")
         return export.export(self, path, format, **options)
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
         return {
             **self.packing,
@@ -303,7 +313,7 @@ class Task(KerasFile, TextModel):
             "parse_special": self.parse_special,
         }
 
-    def use_tokenizer(self, tokenizer):
+    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Take a tokenizer; called for that of a `.keras` file, after the constructor."""
         self._set_tokenizer(tokenizer)
         self._make_packer()
@@ -360,11 +370,11 @@ class Task(KerasFile, TextModel):
     required_names = property(lambda self: self.rows.required, doc="Of those no data may lack.")
 
     @property
-    def answer_names(self):
+    def answer_names(self) -> Sequence[str]:
         """Names of the texts that `answer` takes; `text_pair` only if it is True."""
         return list(self.text_names if self.text_pair else self.required_names)
 
-    def columns(self, x):
+    def columns(self, x: RawTexts) -> dict[str, Any]:
         """Return raw text in any form that `fit` takes, except datasets, as string tensors."""
         x = user_data.columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
         columns = user_data.tensors(x)
@@ -372,19 +382,21 @@ class Task(KerasFile, TextModel):
             user_data.refuse_empty_words(columns)
         return columns
 
-    def tokenize(self, text):
+    def tokenize(self, text: Tensor) -> tf.RaggedTensor:
         """Return the ragged ids of strings (B,), without special tokens around them."""
         return self.tokenizer(text, self.tokens_in_text(self.tokenizer))
 
-    def tokens_in_text(self, tokenizer):
+    def tokens_in_text(self, tokenizer: Tokenizer) -> Any:
         """Return what text may spell, as the call of a tokenizer takes it; see `parse_special`."""
         return self.usual_tokens(tokenizer) if self.parse_special is None else self.parse_special
 
-    def usual_tokens(self, tokenizer):
+    def usual_tokens(self, tokenizer: Tokenizer) -> Any:
         """Return the special tokens that the task is made for, where text spells them."""
         return []
 
-    def preprocess(self, columns, tokenize=None):
+    def preprocess(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
         """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.
 
         Named string tensors, (B,) or words (B, W), are packed in the graph. `tokenize` maps strings
@@ -395,20 +407,28 @@ class Task(KerasFile, TextModel):
             columns = self.columns(columns)
         return self.packer(columns, tokenize or self.tokenize)
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         """Return the answer for named strings, in the graph: the function that is exported."""
         packed = self.preprocess(columns, tokenize)
         return self.decode(self(packed, training=False), packed)
 
-    def answer_lite(self, columns):
+    def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         """`answer` with operations that LiteRT has: the function in a `.tflite`."""
         return self.answer(columns, self.tokenizer.tokenize_lite)
 
-    def decode(self, outputs, packed):
+    def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return the served dict for raw outputs: by default the outputs themselves."""
         return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
-    def answer_all(self, x, batch_size=32, answer=None, verbose="auto"):
+    def answer_all(
+        self,
+        x: RawTexts,
+        batch_size: int = 32,
+        answer: str | None = None,
+        verbose: int | str = "auto",
+    ) -> dict[str, Any]:
         """Return the answers for raw strings in any form that `predict` takes, as numpy arrays.
 
         There is a row per example, and strings are `str`. `batch_size` rows are answered at a time,
@@ -420,7 +440,7 @@ class Task(KerasFile, TextModel):
         answer = answer or (lambda columns: self.in_graph("answer", columns))
         return collect.answer_all(self, x, batch_size, answer, verbose)
 
-    def in_graph(self, method, columns):
+    def in_graph(self, method: str, columns: dict[str, Tensor]) -> Any:
         """Call the method of this name as a graph, traced once for texts of all sizes in a form.
 
         After `tf.config.run_functions_eagerly(True)` it is called as it is, as any `tf.function`.
@@ -437,11 +457,11 @@ class Task(KerasFile, TextModel):
         return self._graphs[key](columns)
 
     @property
-    def lookups(self):
+    def lookups(self) -> list[Any]:
         """The lookup tables of `answer`, for an export to track."""
         return [self.tokenizer, *self.packer.lookups]
 
-    def forget_answers(self):
+    def forget_answers(self) -> None:
         """Retrace `answer`, after Python values that it reads have changed."""
         self._graphs.clear()
 
@@ -466,7 +486,7 @@ class Task(KerasFile, TextModel):
     def id_signatures(self):
         return IdSignatures(self)
 
-    def single_output(self):
+    def single_output(self) -> Any:
         """Return (name, names of its columns or None) of the one array that answers a text.
 
         None if an answer is more than one array (B, …), or another task's than those that MediaPipe
@@ -475,7 +495,7 @@ class Task(KerasFile, TextModel):
         return None
 
     @contextlib.contextmanager
-    def padded(self, padding):
+    def padded(self, padding: str) -> Any:
         """A context in which rows are padded in another way, see `keras_lm.packers.Packer`."""
         packer = self.packer
         self.packer = packer.with_padding(padding)
@@ -484,13 +504,13 @@ class Task(KerasFile, TextModel):
         finally:
             self.packer = packer
 
-    def other_signatures(self):
+    def other_signatures(self) -> dict[str, Any]:
         """Return signatures for texts in another form: name → dict of `tf.TensorSpec`s."""
         if not self.packer.takes_words:
             return {}
         return {"words": self.packer.specs(optional=self.text_pair, words=True)}
 
-    def example_signature(self):
+    def example_signature(self) -> Any:
         """Return the method for TF Serving's `tf.Example`s, `"classify"` or `"regress"`, if any.
 
         With the method comes a function from the answer to its outputs. Without one, None is

@@ -1,11 +1,16 @@
 """Text classification: one of several classes, or any number of them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.metrics.one_hot import of_classes
+from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.classes import (
     check_classes,
@@ -62,13 +67,13 @@ class TextClassifier(Task):
 
     def __init__(
         self,
-        backbone,
-        num_classes=None,
-        class_names=None,
-        multi_label=False,
-        symmetric=False,
-        lm_loss_weight=None,
-        **arguments,
+        backbone: Backbone,
+        num_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        multi_label: bool = False,
+        symmetric: bool = False,
+        lm_loss_weight: float | None = None,
+        **arguments: Any,
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
@@ -124,7 +129,7 @@ class TextClassifier(Task):
     def labels_for_metrics(self, labels, outputs):
         return labels if self.multi_label else class_labels.for_metrics(labels, outputs)
 
-    def divergence(self, outputs, others):
+    def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of texts differ, (B,), for `AdversarialSmoothing`."""
         if self.multi_label:  # of each class, that it is one and that it is not
             pairs = (keras.ops.stack([x, keras.ops.zeros_like(x)], -1) for x in (outputs, others))
@@ -225,7 +230,7 @@ class TextClassifier(Task):
             )
         return weights_in_order(self, class_weight, labels)
 
-    def decode(self, outputs, packed):
+    def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return `scores` and their `class_names`, (B, classes), and `labels` (B,), the best ones.
 
         With `multi_label`, `labels` is (B, classes): the names whose score is at least 0.5, the
@@ -257,7 +262,13 @@ class TextClassifier(Task):
     def _scores_by_class(answer):
         return {"classes": answer["class_names"], "scores": answer["scores"]}
 
-    def classify(self, x, batch_size=32, top_k=None, verbose="auto"):
+    def classify(
+        self,
+        x: RawTexts,
+        batch_size: int = 32,
+        top_k: int | None = None,
+        verbose: int | str = "auto",
+    ) -> dict[str, Any]:
         """Return the classes of raw texts, in any form that `predict` takes.
 
         Args:

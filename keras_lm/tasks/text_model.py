@@ -2,21 +2,24 @@
 
 import contextlib
 import numbers
-import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.feeding import datasets, lengths, replicas
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
 from keras_lm.tasks.backend_steps import steps, without_defaults
 from keras_lm.training import AdamW, schedules
+from keras_lm.training.smoothing import AdversarialSmoothing
 
 
-class Batch(typing.NamedTuple):
+class Batch(NamedTuple):
     """A batch as a step takes it, tensors with a row per example.
 
     `own` are the inputs and labels of each objective that has its own forward pass.
@@ -28,7 +31,7 @@ class Batch(typing.NamedTuple):
     own: object = ()
 
 
-class Computed(typing.NamedTuple):
+class Computed(NamedTuple):
     """What a forward pass made of a batch, or of some of its rows; `terms` add to the loss."""
 
     labels: object
@@ -68,7 +71,7 @@ class TextModel(keras.Model):
 
     # === Defined by subclasses ===
 
-    def preprocess(self, columns):
+    def preprocess(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the packed dict for a dict of string tensors (B,), in the graph."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to preprocess text.")
 
@@ -149,16 +152,16 @@ class TextModel(keras.Model):
 
     def compile(
         self,
-        optimizer="auto",
-        loss="auto",
-        metrics="auto",
-        weighted_metrics=None,
-        loss_weights=None,
-        jit_compile=steps.IS_COMPILED,
-        micro_batch_size=None,
-        smoothing=None,
-        **kwargs,
-    ):
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        metrics: Any = "auto",
+        weighted_metrics: Any = None,
+        loss_weights: Any = None,
+        jit_compile: bool | str = steps.IS_COMPILED,
+        micro_batch_size: int | None = None,
+        smoothing: AdversarialSmoothing | None = None,
+        **kwargs: Any,
+    ) -> None:
         """As `keras.Model.compile`, with the task's own optimizer, loss and metrics for `"auto"`.
 
         The optimizer is `AdamW(backbone.learning_rate)`, which warms up and decays.
@@ -232,23 +235,23 @@ class TextModel(keras.Model):
 
     def fit(
         self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_batch_size=None,
-        group_by_length=True,
-        **kwargs,
-    ):
+        x: RawTexts | None = None,
+        y: RawLabels = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Sequence[Any] | None = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Mapping[Any, float] | None = None,
+        sample_weight: Tensor = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_batch_size: int | None = None,
+        group_by_length: bool = True,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         """As `keras.Model.fit`, on raw strings.
 
         `batch_size` is 16 by default, half of Keras's: few examples then teach more, as they make
@@ -322,7 +325,9 @@ class TextModel(keras.Model):
             batches = replicas.distributed(self.distribute_strategy, batches)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
-    def predict(self, x, batch_size=None, verbose="auto", **kwargs):
+    def predict(
+        self, x: RawTexts, batch_size: int | None = None, verbose: int | str = "auto", **kwargs: Any
+    ) -> Any:
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
         steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
         strategy = self.distribute_strategy

@@ -1,11 +1,16 @@
 """Text regression: one number for a text or a pair."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.user_data import labels_from_user
+from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
 
@@ -43,7 +48,12 @@ class TextRegressor(Task):
     activation = None  # of an ensemble; its members have their own
 
     def __init__(
-        self, backbone, symmetric=False, lm_loss_weight=None, activation=None, **arguments
+        self,
+        backbone: Backbone,
+        symmetric: bool = False,
+        lm_loss_weight: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] | None = None,
+        **arguments: Any,
     ):
         if activation not in (None, "sigmoid"):
             raise ValueError(f"activation={activation!r}: pass 'sigmoid', or None for any number.")
@@ -84,7 +94,7 @@ class TextRegressor(Task):
     def default_loss(self):
         return keras.losses.MeanSquaredError()
 
-    def divergence(self, outputs, others):
+    def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the numbers of texts differ, (B,), for `AdversarialSmoothing`."""
         return keras.ops.square(outputs - others)[:, 0]
 
@@ -132,6 +142,6 @@ class TextRegressor(Task):
     def example_signature(self):
         return "regress", lambda answer: {"outputs": answer["scores"]}
 
-    def regress(self, x, batch_size=32, verbose="auto"):
+    def regress(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> np.ndarray:
         """Return `scores` (B,) for raw texts in any form that `predict` takes."""
         return self.answer_all(x, batch_size, verbose=verbose)

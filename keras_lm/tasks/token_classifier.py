@@ -1,14 +1,19 @@
 """A label for every word. Shapes: B batch, W words, S sequence, N words of all texts."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
 from keras_lm.metrics.one_hot import of_classes
+from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.losses import MeanLoss
 from keras_lm.objectives.structures import SequenceLikelihood
@@ -90,13 +95,13 @@ class TokenClassifier(Task):
 
     def __init__(
         self,
-        backbone,
-        num_classes=None,
-        class_names=None,
-        splitter="conll",
-        crf=False,
-        predicate=False,
-        **arguments,
+        backbone: Backbone,
+        num_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        splitter: str = "conll",
+        crf: bool = False,
+        predicate: bool = False,
+        **arguments: Any,
     ):
         splitting.check_word_splitter(splitter)
         if crf not in (False, True, "bio", "bioes"):
@@ -167,7 +172,7 @@ class TokenClassifier(Task):
             return {None: (1.0, SequenceLikelihood(self.crf))}
         return super().losses_of(labels)
 
-    def labels_for_loss(self, labels, outputs, sample_weight):
+    def labels_for_loss(self, labels: Tensor, outputs: Any, sample_weight: Tensor) -> Any:
         """Return labels and weights with which losses are means of the words not ignored."""
         takes_numbers = class_labels.takes_numbers(self.loss)
         if not isinstance(self.loss, MeanLoss) and takes_numbers is not None:
@@ -186,7 +191,7 @@ class TokenClassifier(Task):
 
     # === Labels ===
 
-    def prepare_labels(self, labels):
+    def prepare_labels(self, labels: RawLabels) -> Any:
         """Return what words have, ragged (B, W) or (B, W, C); or (B, S) or (B, S, C) of arrays."""
         return word_labels.prepared(self, labels)
 
@@ -248,7 +253,7 @@ class TokenClassifier(Task):
 
     # === Teaching ===
 
-    def word_logits(self, x, batch_size=32, verbose="auto"):
+    def word_logits(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> Tensor:
         """Return the logits of all words of raw texts, ragged (B, W, classes).
 
         Those of a word that has no pieces, or was truncated, are all `LOWEST`. With a CRF they are
@@ -259,7 +264,7 @@ class TokenClassifier(Task):
         )
         return tf.RaggedTensor.from_tensor(found["logits"], found["lengths"])
 
-    def padded_word_logits(self, columns):
+    def padded_word_logits(self, columns: dict[str, Tensor]) -> dict[str, Any]:
         """The same in the graph: padded `logits` (B, W, classes), and `lengths` in words (B,)."""
         words, packed, places = self._packed(columns)
         logits = self(packed, training=False)
@@ -272,7 +277,9 @@ class TokenClassifier(Task):
 
     # === Answers ===
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         """Return a label for each word of strings (B,) or words (B, W), in the graph.
 
         `tokens` (the words), `labels` and `scores` are (B, W), as are `start` and `end` for
@@ -327,7 +334,7 @@ class TokenClassifier(Task):
         scores = tf.gather(probabilities, labels, batch_dims=2)  # (B, S)
         return _at_places(labels, places), _at_places(scores, places)
 
-    def tag(self, x, batch_size=32, verbose="auto"):
+    def tag(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> dict[str, Any]:
         """Label the words of raw texts, strings or lists of words, in any form.
 
         Returns `tokens` (the words), `labels`, `scores`, and for strings also `start` and `end`:
@@ -340,7 +347,9 @@ class TokenClassifier(Task):
             for name, rows in answer.items()
         }
 
-    def entities(self, x, batch_size=32, verbose="auto"):
+    def entities(
+        self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto"
+    ) -> list[list[Any]]:
         """Find the entities that the labels mark in strings or lists of words, but no dataset.
 
         Returns a list for each text, of dicts: `text` (the part of the string, or the words joined

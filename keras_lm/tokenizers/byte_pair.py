@@ -2,16 +2,20 @@
 
 import os
 import types
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import byte_pair_files, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
 from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
 from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table, strings_of
+from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
+from keras_lm.tokenizers.vocabulary import strings_of
 
 # Bytes that valid UTF-8 never has, and that no regular expression matches: the first separates
 # parts of texts, the second begins a part that is a token.
@@ -74,23 +78,23 @@ class BytePairTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        merges,
-        cls_token=None,
-        sep_token=None,
-        pad_token=None,
-        mask_token=None,
-        unknown_token=None,
-        bos_token=None,
-        eos_token=None,
-        additional_special_tokens=(),
-        added_tokens=(),
-        lstrip_tokens=(),
-        rstrip_tokens=(),
-        whole_words=(),
-        add_prefix_space=False,
-        template=None,
-        name=None,
+        vocabulary: Sequence[str] | PathLike,
+        merges: Sequence[str],
+        cls_token: str | None = None,
+        sep_token: str | None = None,
+        pad_token: str | None = None,
+        mask_token: str | None = None,
+        unknown_token: str | None = None,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        additional_special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        lstrip_tokens: Sequence[str] = (),
+        rstrip_tokens: Sequence[str] = (),
+        whole_words: Sequence[str] = (),
+        add_prefix_space: bool = False,
+        template: Sequence[str] | None = None,
+        name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
             vocabulary = byte_pair_files.read_vocabulary(vocabulary)
@@ -262,7 +266,7 @@ class BytePairTokenizer(Tokenizer):
     def _merge_words(self, words):
         return self._merge.tokenize(words)
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not found. A word takes at
@@ -291,7 +295,7 @@ class BytePairTokenizer(Tokenizer):
 
     # === Ids to text ===
 
-    def detokenize(self, ids, partial=False):
+    def detokenize(self, ids: Tensor, partial: bool = False) -> Tensor:
         """Turn ids into text as `Tokenizer` does; bytes that are not UTF-8 become U+FFFD.
 
         `partial=True` is for ids that will be continued: if they end within a character, its bytes
@@ -322,7 +326,7 @@ class BytePairTokenizer(Tokenizer):
         return cls(*paths, **config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads `vocab.json` and `merges.txt` (OpenAI: `encoder.json` and `vocab.bpe`) or else

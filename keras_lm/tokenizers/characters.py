@@ -3,10 +3,13 @@
 import glob
 import json
 import os
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 
@@ -53,7 +56,9 @@ class CharacterTokenizer(Tokenizer):
     Reference: Peters et al. 2018, "Deep contextualized word representations", arXiv:1802.05365.
     """
 
-    def __init__(self, characters_per_word=50, splitter="punctuation", name=None):
+    def __init__(
+        self, characters_per_word: int = 50, splitter: str = "punctuation", name: str | None = None
+    ):
         if type(characters_per_word) is not int or not 3 <= characters_per_word <= LONGEST_WORD:
             raise ValueError(
                 f"`characters_per_word` is {characters_per_word!r}; it must be an integer from 3 "
@@ -68,11 +73,11 @@ class CharacterTokenizer(Tokenizer):
             self._frames = tf.constant(_frames(characters_per_word))  # (C - 1, C)
             self._bytes = tf.constant([bytes([b]) for b in range(256)])
 
-    def split(self, text):
+    def split(self, text: Tensor) -> Any:
         """Return the words of (B,) texts as a ragged (B, S) tensor of strings."""
         return splitting.split_words(as_tensor(text, tf.string), self.splitter)
 
-    def tokenize_words(self, words, parse_special=False):
+    def tokenize_words(self, words: Tensor, parse_special: bool | Sequence[str] = False) -> Tensor:
         """Turn words, (…) strings, into (…, C) int32 ids, without splitting them.
 
         White space and punctuation in words are ordinary characters. `parse_special=True` makes the
@@ -109,7 +114,7 @@ class CharacterTokenizer(Tokenizer):
         data = tf.pad(data, [[0, 0], [1, 1]])
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
-    def tokenize_lite(self, text, splitter=None):
+    def tokenize_lite(self, text: Tensor, splitter: str | None = None) -> Any:
         """Return ragged (B, S, C) ids of (B,) texts like a call, with operations of LiteRT."""
         data, starts, ends, row_splits = splitting.split_bytes(text, splitter or self.splitter)
         lengths = tf.minimum(ends - starts, self.characters_per_word - 2)
@@ -120,7 +125,7 @@ class CharacterTokenizer(Tokenizer):
         ids = tf.where(is_byte, tf.gather(data, place) + 1, frames)[:-1]
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
 
-    def detokenize(self, ids):
+    def detokenize(self, ids: Tensor) -> Tensor:
         """Turn (S, C) or (B, S, C) ids into (S,) or ragged (B, S) words, without `<S>`, `</S>`."""
         ids = as_tensor(ids, tf.int32)
         if ids.shape.rank not in (2, 3):
@@ -136,7 +141,7 @@ class CharacterTokenizer(Tokenizer):
         is_word = (data[:, 0] == BEGIN_WORD) & ~tf.reduce_any(is_boundary, axis=1)
         return strings.keep(ids.with_values(self.words(data)), is_word)
 
-    def words(self, ids):
+    def words(self, ids: Tensor) -> Any:
         """Return the (…) words of (…, C) ids, with `<S>` and `</S>`; padding becomes ""."""
         is_byte = (ids > PAD) & (ids < BEGIN_SENTENCE)
         letters = tf.gather(self._bytes, tf.where(is_byte, ids - 1, 0))
@@ -145,7 +150,7 @@ class CharacterTokenizer(Tokenizer):
             words = tf.where(tf.reduce_any(ids == character, axis=-1), token, words)
         return words
 
-    def letters(self, ids):
+    def letters(self, ids: Tensor) -> Tensor:
         """Return the bytes of words plus 1, (…, C - 2), and 0 elsewhere."""
         ids = ids[..., 1:-1]
         return tf.where((ids > PAD) & (ids < BEGIN_SENTENCE), ids, 0)
@@ -160,7 +165,7 @@ class CharacterTokenizer(Tokenizer):
     def get_config(self):
         return {"characters_per_word": self.characters_per_word, "splitter": self.splitter}
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         """Write nothing: bytes need no vocabulary file."""
 
     @classmethod
@@ -168,7 +173,7 @@ class CharacterTokenizer(Tokenizer):
         return cls(**config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer of a published ELMo's `options.json`, or `NAME_options.json`.
 
         Raises:

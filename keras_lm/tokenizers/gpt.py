@@ -1,7 +1,11 @@
 """GPT-1's BPE: lower-cased words of letters that end in `</w>`."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
 from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
 from keras_lm.tokenizers.byte_pair_files import END, last_ranks
@@ -50,7 +54,13 @@ class GPTTokenizer(BytePairTokenizer):
     KIND = END
     PUBLISHED_FILES = ()
 
-    def __init__(self, vocabulary, merges, unknown_token="<unk>", **arguments):
+    def __init__(
+        self,
+        vocabulary: Sequence[str] | PathLike,
+        merges: Sequence[str],
+        unknown_token: str = "<unk>",
+        **arguments: Any,
+    ):
         if unknown_token is None:
             raise ValueError("`unknown_token` is None, but GPT-1's BPE needs one; name its entry.")
         if arguments.pop("add_prefix_space", False):
@@ -128,7 +138,7 @@ class GPTTokenizer(BytePairTokenizer):
         words = tf.strings.regex_replace(words, f"[^{known}]", UNKNOWN_LETTER)
         return self._merge.tokenize(words + LAST)
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text: Tensor) -> Any:
         """Return ids like `BytePairTokenizer.tokenize_lite`.
 
         They also differ for letters with several of the rare accents that are not removed, in an

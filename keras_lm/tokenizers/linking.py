@@ -7,10 +7,13 @@ W words of all texts, M mentions.
 
 import types
 import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.entity_files import (
     IDS,
     NAMES,
@@ -26,7 +29,8 @@ from keras_lm.tokenizers.lite_operations import (
     put,
     value_after,
 )
-from keras_lm.tokenizers.tokenizer import as_tensor, strings_of
+from keras_lm.tokenizers.tokenizer import as_tensor
+from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
 
@@ -67,7 +71,14 @@ class EntityTokenizer(WordPieceTokenizer):
     # Files of other tokenizers are not taken for this one's.
     PUBLISHED_FILES = ()
 
-    def __init__(self, vocabulary, lowercase, mentions=None, entities=None, **settings):
+    def __init__(
+        self,
+        vocabulary: Sequence[str] | PathLike,
+        lowercase: bool,
+        mentions: Mapping[str, str] | None = None,
+        entities: Sequence[str] | None = None,
+        **settings: Any,
+    ):
         super().__init__(vocabulary, lowercase, **settings)
         mentions = dict(mentions or {})
         named = [*strings_of("mentions", mentions.values())]
@@ -105,23 +116,23 @@ class EntityTokenizer(WordPieceTokenizer):
         return kept
 
     @property
-    def mentions(self):
+    def mentions(self) -> dict[str, Any]:
         """What texts call entities, a dict of str → the entity's id."""
         return dict(self._linked.mentions)
 
     @property
-    def entities(self):
+    def entities(self) -> list[str]:
         """The ids of the rows of the model's table, a list of str."""
         return list(self._linked.entities)
 
-    def link(self, ids):
+    def link(self, ids: Tensor) -> tf.RaggedTensor:
         """Return the rows of the entities in ragged (B, S) ids, as a ragged int32 tensor like them.
 
         A row is at the first token of a mention; all others are -1.
         """
         return self._find(ids)[0]
 
-    def find_mentions(self, text, unit="character"):
+    def find_mentions(self, text: Tensor, unit: str = "character") -> tuple[Any, ...]:
         """Find the mentions in a list of strings: `(entities, starts, ends)`, ragged (B, M).
 
         Entities are rows of the table, int32, -1 for one that is not there; a mention is

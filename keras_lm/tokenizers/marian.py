@@ -3,9 +3,12 @@
 import json
 import os
 import re
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import published_files, strings
 from keras_lm.tokenizers import sentence_piece_model as models
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -54,15 +57,15 @@ class MarianTokenizer(Tokenizer):
 
     def __init__(
         self,
-        source,
-        target,
-        vocabulary,
-        target_vocabulary=None,
-        eos_token="</s>",
-        pad_token="<pad>",
-        unknown_token="<unk>",
-        additional_special_tokens=(),
-        name=None,
+        source: Any,
+        target: Any,
+        vocabulary: Sequence[str] | PathLike,
+        target_vocabulary: Any = None,
+        eos_token: str = "</s>",
+        pad_token: str = "<pad>",
+        unknown_token: str = "<unk>",
+        additional_special_tokens: Sequence[str] = (),
+        name: str | None = None,
     ):
         vocabulary = _read_vocabulary(vocabulary)
         roles = dict(zip(self.ROLES, (eos_token, pad_token, unknown_token), strict=True))
@@ -174,7 +177,7 @@ class MarianTokenizer(Tokenizer):
         )
         return ids, tf.concat([tf.zeros_like(first), starts], 1), tf.concat([first, ends], 1)
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for valid UTF-8, with two exceptions: a language such as ">>fra<<" is
@@ -225,7 +228,7 @@ class MarianTokenizer(Tokenizer):
         return cls(source, target, both, other if os.path.isfile(other) else None, **config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads `source.spm`, `target.spm`, `vocab.json`, `target_vocab.json` if the vocabularies are

@@ -8,10 +8,13 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike
 from keras_lm.converters.torch_pickle import is_torch, open_torch
 from keras_lm.converters.torch_unpickler import (
     Options,
@@ -63,14 +66,14 @@ class TransformerXLTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        unknown_token,
-        bos_token=None,
-        eos_token=None,
-        additional_special_tokens=(),
-        rules="moses",
-        lowercase=False,
-        name=None,
+        vocabulary: Sequence[str] | PathLike,
+        unknown_token: str | None,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        additional_special_tokens: Sequence[str] = (),
+        rules: str = "moses",
+        lowercase: bool = False,
+        name: str | None = None,
     ):
         if rules not in RULES:
             raise ValueError(f"`rules` is {rules!r}; it must be one of {RULES}.")
@@ -159,7 +162,7 @@ class TransformerXLTokenizer(Tokenizer):
             return cls(json.loads(files.whole(file, repr(path))), **config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer that a folder with a published vocabulary describes.
 
         Reads Hugging Face's `vocab.pkl`, `vocab.bin` or `vocab.txt`, for Moses' rules, with the

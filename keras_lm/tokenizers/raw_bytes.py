@@ -1,14 +1,18 @@
 """Bytes: a token for each byte of UTF-8, as ByT5 and character models of tensor2tensor read."""
 
 import os
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import lite_operations, published_files, strings
 from keras_lm.tokenizers.characters import BYTES
 from keras_lm.tokenizers.sentence_piece_steps import tokenize_parts
 from keras_lm.tokenizers.strings import bytes_of, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
+from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.vocabulary import strings_of
 
 BYT5 = {
     "first_tokens": ["<pad>", "</s>", "<unk>"],
@@ -50,13 +54,13 @@ class ByteTokenizer(Tokenizer):
 
     def __init__(
         self,
-        first_tokens=("<pad>", "<EOS>"),
-        pad_token="<pad>",
-        eos_token="<EOS>",
-        unknown_token=None,
-        additional_special_tokens=(),
-        template=None,
-        name=None,
+        first_tokens: Sequence[str] = ("<pad>", "<EOS>"),
+        pad_token: str | None = "<pad>",
+        eos_token: str | None = "<EOS>",
+        unknown_token: str | None = None,
+        additional_special_tokens: Sequence[str] = (),
+        template: Sequence[str] | None = None,
+        name: str | None = None,
     ):
         first = strings_of("first_tokens", first_tokens)
         more = strings_of("additional_special_tokens", additional_special_tokens)
@@ -88,7 +92,7 @@ class ByteTokenizer(Tokenizer):
             text, ids.with_values(starts), ids.with_values(starts + 1), "byte"
         )
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations of LiteRT."""
         data, row_splits = lite_operations.valid_utf8(text)
         ids = data[: -lite_operations.TAIL] + self.offset
@@ -109,7 +113,7 @@ class ByteTokenizer(Tokenizer):
         more = [t for t in config["additional_special_tokens"] if t not in first]
         return config | {"first_tokens": first, "additional_special_tokens": more}
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         """Write nothing: bytes need no vocabulary file."""
 
     @classmethod
@@ -117,7 +121,7 @@ class ByteTokenizer(Tokenizer):
         return cls(**config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer of a published folder whose network reads bytes.
 
         That is one whose `tokenizer_config.json` or `config.json` names ByT5's class, or one

@@ -4,17 +4,21 @@ import dataclasses
 import os
 import re
 import types
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import sentence_piece_steps as steps
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, SPACE, SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
 from keras_lm.tokenizers.strings import size
-from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of, traced
+from keras_lm.tokenizers.tokenizer import Tokenizer, traced
+from keras_lm.tokenizers.vocabulary import strings_of
 
 SPACE_SIZE = len(SPACE.encode())
 
@@ -80,25 +84,25 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(
         self,
-        model,
-        lowercase=False,
-        strip_accents=False,
-        straighten_quotes=False,
-        collapse_whitespace=False,
-        split_digit_commas=False,
-        cls_token=None,
-        sep_token=None,
-        pad_token=None,
-        mask_token=None,
-        bos_token=None,
-        eos_token=None,
-        additional_special_tokens=(),
-        added_tokens=(),
-        lstrip_tokens=(),
-        rstrip_tokens=(),
-        prefix_once=False,
-        template=None,
-        name=None,
+        model: PathLike | bytes,
+        lowercase: bool = False,
+        strip_accents: bool = False,
+        straighten_quotes: bool = False,
+        collapse_whitespace: bool = False,
+        split_digit_commas: bool = False,
+        cls_token: str | None = None,
+        sep_token: str | None = None,
+        pad_token: str | None = None,
+        mask_token: str | None = None,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        additional_special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        lstrip_tokens: Sequence[str] = (),
+        rstrip_tokens: Sequence[str] = (),
+        prefix_once: bool = False,
+        template: Sequence[str] | None = None,
+        name: str | None = None,
     ):
         self._data = files.read_model(model)
         proto = files.parse_model(self._data)
@@ -265,7 +269,7 @@ class SentencePieceTokenizer(Tokenizer):
         starts, ends = tf.gather(characters.starts, first), tf.gather(characters.ends, last)
         return ids, ids.with_values(starts), ids.with_values(ends)
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all valid UTF-8 without added tokens, which are not found.
@@ -331,7 +335,13 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(os.path.join(folder, "spiece.model"), **config)
 
     @classmethod
-    def from_files(cls, folder, family=None, usual_family="plain", **overrides):
+    def from_files(
+        cls,
+        folder: PathLike,
+        family: str | None = None,
+        usual_family: str = "plain",
+        **overrides: Any,
+    ) -> Self:
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads the model (`spiece.model`, `spm.model`, `sentencepiece.bpe.model`, `tokenizer.model`

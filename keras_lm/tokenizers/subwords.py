@@ -2,9 +2,12 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike
 from keras_lm.tokenizers import published_files, strings, unicode_ranges
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
@@ -65,12 +68,12 @@ class SubwordTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        pad_token="<pad>",
-        eos_token="<EOS>",
-        additional_special_tokens=(),
-        target_vocabulary=None,
-        name=None,
+        vocabulary: Sequence[str] | PathLike,
+        pad_token: str | None = "<pad>",
+        eos_token: str | None = "<EOS>",
+        additional_special_tokens: Sequence[str] = (),
+        target_vocabulary: Any = None,
+        name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
             vocabulary = _read(vocabulary)
@@ -170,7 +173,7 @@ class SubwordTokenizer(Tokenizer):
         return cls(os.path.join(folder, ASSET), **config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer of a folder with one `*.subwords`, or `vocab.NAME.SIZE`.
 
         Raises:

@@ -1,95 +1,21 @@
 """The base class of tokenizers: a vocabulary, special tokens, and inputs of any shape."""
 
-import collections.abc
 import functools
 import pathlib
-import reprlib
 import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import presets
+from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.presets.source import Source
 from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tokenizers import huggingface_files, strings
 from keras_lm.tokenizers.published_files import kind_of
-
-
-class _Vocabulary:
-    """Entries and their ids, in a class so that `tf.Module` does not put them into checkpoints."""
-
-    def __init__(self, tokens, special_tokens, additional_special_tokens, template):
-        self.tokens = strings_of("vocabulary", tokens)
-        self.ids = {token: i for i, token in enumerate(self.tokens)}
-        self.special_tokens = {role: t for role, t in special_tokens.items() if t is not None}
-        for role, token in self.special_tokens.items():
-            strings_of(f"{role}_token", [token])
-        self.template = template and strings_of("template", template)
-        self._check()
-        self.additional_special_tokens = self.entries(
-            "additional_special_tokens", additional_special_tokens
-        )
-
-    @property
-    def all_special_tokens(self):
-        return list(dict.fromkeys([*self.special_tokens.values(), *self.additional_special_tokens]))
-
-    def entries(self, argument, tokens):
-        """Return `tokens`, passed as `argument`, as a list; ValueError if one is not an entry."""
-        tokens = strings_of(argument, tokens)
-        for token in tokens:
-            if token not in self.ids:
-                raise ValueError(
-                    f"`{argument}` names {token!r}, which is not in the vocabulary of "
-                    f"{len(self.tokens)} entries; append it there first."
-                )
-        return tokens
-
-    def _check(self):
-        if not self.tokens:
-            raise ValueError("`vocabulary` is empty; it needs at least the special tokens.")
-        if len(self.ids) < len(self.tokens):
-            # `ids` keeps the last place of an entry, so its first place disagrees.
-            first = next(i for i, token in enumerate(self.tokens) if self.ids[token] != i)
-            raise ValueError(
-                f"`vocabulary` holds {self.tokens[first]!r} twice, as ids {first} and "
-                f"{self.ids[self.tokens[first]]}; remove or rename one of them."
-            )
-        for role, token in self.special_tokens.items():
-            if token not in self.ids:
-                raise ValueError(
-                    f"`{role}_token` {token!r} is not in the vocabulary of {len(self.tokens)} "
-                    f"entries. Add it to the vocabulary, or say which entry plays this role: "
-                    f"`{role}_token=...`"
-                    + ("." if role == "unknown" else f", or `{role}_token=None` for none.")
-                )
-        if self.template is not None and len(self.template) != 2:
-            raise ValueError(
-                f"`template` is {self.template!r}: pass two strings, for one text and for a pair."
-            )
-
-
-def strings_of(argument, values):
-    """Return `values`, which a user passed as `argument`, as a list; ValueError if not strings."""
-    # (A dict would lose its ids, and a string would become its characters.)
-    is_one = isinstance(values, (str, bytes, dict))
-    if is_one or not isinstance(values, collections.abc.Iterable):
-        raise ValueError(
-            f"`{argument}` is {reprlib.repr(values)}, of type {type(values).__name__}; pass a list "
-            "of strings."
-        )
-    values = list(values)
-    for value in values:
-        if not isinstance(value, str) or not _is_unicode(value):
-            raise ValueError(
-                f"`{argument}` names {reprlib.repr(value)}; entries must be strings that UTF-8 can "
-                "write, so without surrogates. Correct it, or leave it out."
-            )
-    return values
-
-
-def _is_unicode(text):
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 
 
 def as_tensor(values, dtype):
@@ -157,10 +83,15 @@ class Tokenizer(tf.Module):
     _target = None  # the tokenizer of translations, if it is another one
 
     def __init__(
-        self, vocabulary, special_tokens, additional_special_tokens=(), template=None, name=None
+        self,
+        vocabulary: Sequence[str] | PathLike,
+        special_tokens: Mapping[str, str],
+        additional_special_tokens: Sequence[str] = (),
+        template: Sequence[str] | None = None,
+        name: str | None = None,
     ):
         super().__init__(name=name)
-        self._vocabulary = _Vocabulary(
+        self._vocabulary = Vocabulary(
             vocabulary, special_tokens, additional_special_tokens, template
         )
         special = set(self._vocabulary.all_special_tokens)
@@ -174,7 +105,7 @@ class Tokenizer(tf.Module):
         register(cls, TOKENIZERS)
 
     @classmethod
-    def from_preset(cls, source, **overrides):
+    def from_preset(cls, source: PathLike | Source, **overrides: Any) -> Self:
         """Return the tokenizer of a preset or of a published checkpoint.
 
         `source` is the folder of one, `hf://owner/name` or a size name; `overrides` are constructor
@@ -227,7 +158,7 @@ class Tokenizer(tf.Module):
             files = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
         return _unpickled, (type(self), files, self.get_config())
 
-    def with_special_tokens(self, tokens):
+    def with_special_tokens(self, tokens: Sequence[str]) -> Self:
         """Return the same tokenizer with more special tokens; new ones get the last ids.
 
         Raises:
@@ -238,7 +169,7 @@ class Tokenizer(tf.Module):
         config["additional_special_tokens"] = list(dict.fromkeys(special))
         return self._grown([t for t in tokens if t not in self._vocabulary.ids], config)
 
-    def with_words(self, words):
+    def with_words(self, words: Sequence[str]) -> Self:
         """Return the same tokenizer with further words, each of which becomes a single token.
 
         They are ordinary entries with the last ids. Words that are already one token are left out;
@@ -302,7 +233,7 @@ class Tokenizer(tf.Module):
     def _detokenize(self, ids):
         return self._join(self.tokens(ids))
 
-    def __call__(self, text, parse_special=False):
+    def __call__(self, text: Tensor, parse_special: bool | Sequence[str] = False) -> Tensor:
         """Turn text into int32 ids, adding no special tokens.
 
         One string becomes a 1-D tensor; lists, arrays and tensors of strings become a ragged tensor
@@ -333,7 +264,7 @@ class Tokenizer(tf.Module):
         special = self.all_special_tokens
         return [token for token in special if parse_special is True or token in parse_special]
 
-    def tokenize_with_offsets(self, text, unit="byte"):
+    def tokenize_with_offsets(self, text: str | Sequence[str], unit: str = "byte") -> tuple:
         """Turn a string, or a list of strings, into `(ids, starts, ends)`.
 
         A token is `text[start:end]`: in bytes of the original UTF-8 text, as in
@@ -357,7 +288,7 @@ class Tokenizer(tf.Module):
         ids, starts, ends = self._tokenize_with_offsets(text)
         return ids, *strings.in_original(text, starts, ends, unit)
 
-    def tokens(self, ids):
+    def tokens(self, ids: Tensor) -> Tensor:
         """Return the vocabulary entries of ids (dense or ragged, any rank), as strings."""
         return tf.gather(self._entries, as_tensor(ids, tf.int32))
 
@@ -402,7 +333,7 @@ class Tokenizer(tf.Module):
     def _ends_word(self, token):
         return False
 
-    def detokenize(self, ids):
+    def detokenize(self, ids: Tensor) -> Tensor:
         """Turn (…, S) ids into (…) strings without special tokens, ragged beyond two dimensions."""
         return self._by_text(ids, self._detokenize)
 

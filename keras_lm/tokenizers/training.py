@@ -5,9 +5,11 @@ import gzip
 import io
 import itertools
 import json
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike
 from keras_lm.elements import elements
 from keras_lm.files import find_files, lines
 from keras_lm.optional import require
@@ -15,6 +17,7 @@ from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.strings import valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.tokenizers.words import SENTINEL
 
@@ -38,8 +41,13 @@ SPECIAL_WORDS = ["<S>", "</S>", "<UNK>"]
 
 
 def train_vocabulary(
-    kind, vocabulary_size, files=None, texts=None, lowercase=False, special_tokens=None
-):
+    kind: str,
+    vocabulary_size: int,
+    files: PathLike | Iterable[PathLike] | None = None,
+    texts: Iterable[str] | None = None,
+    lowercase: bool = False,
+    special_tokens: Mapping[str, str] | None = None,
+) -> Tokenizer:
     """Learn a vocabulary from a corpus and return its tokenizer.
 
     Args:
@@ -240,7 +248,12 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
 # === Words ===
 
 
-def learn_words(texts, vocabulary_size, splitter="punctuation", min_count=1):
+def learn_words(
+    texts: Iterable[str] | None,
+    vocabulary_size: int,
+    splitter: str = "punctuation",
+    min_count: int = 1,
+) -> list[str]:
     """Return the most frequent words of a corpus, as a bidirectional language model predicts them.
 
     `<S>`, `</S>` and `<UNK>` come first, then the words from the most frequent to the rarest,

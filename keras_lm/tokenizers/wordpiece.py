@@ -3,10 +3,13 @@
 import os
 import re
 import types
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
@@ -79,19 +82,19 @@ class WordPieceTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        lowercase,
-        strip_accents=None,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token="[MASK]",
-        unknown_token="[UNK]",
-        additional_special_tokens=(),
-        added_tokens=(),
-        max_word_length=100,
-        template=None,
-        name=None,
+        vocabulary: Sequence[str] | PathLike,
+        lowercase: bool,
+        strip_accents: bool | None = None,
+        cls_token: str | None = "[CLS]",
+        sep_token: str | None = "[SEP]",
+        pad_token: str | None = "[PAD]",
+        mask_token: str | None = "[MASK]",
+        unknown_token: str = "[UNK]",
+        additional_special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        max_word_length: int = 100,
+        template: Sequence[str] | None = None,
+        name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
             vocabulary = wordpiece_files.read_vocabulary(vocabulary)
@@ -229,7 +232,7 @@ class WordPieceTokenizer(Tokenizer):
         left = visible_lengths(characters, self._clean)
         return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         Added tokens are not found. All other ids are the same, unless a text has several marks that
@@ -284,7 +287,7 @@ class WordPieceTokenizer(Tokenizer):
         return cls(os.path.join(folder, "vocab.txt"), **config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads `vocab.txt` (KerasHub: `vocabulary.txt`) or else the vocabulary in `tokenizer.json`,

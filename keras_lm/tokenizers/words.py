@@ -8,11 +8,14 @@ import io
 import json
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
@@ -80,17 +83,17 @@ class WordTokenizer(Tokenizer):
 
     def __init__(
         self,
-        vocabulary,
-        unknown_token,
-        pad_token=None,
-        bos_token=None,
-        eos_token=None,
-        additional_special_tokens=(),
-        lowercase=False,
-        rules=None,
-        splitter="punctuation",
-        target_vocabulary=None,
-        name=None,
+        vocabulary: Sequence[str] | PathLike,
+        unknown_token: str,
+        pad_token: str | None = None,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        additional_special_tokens: Sequence[str] = (),
+        lowercase: bool = False,
+        rules: str | None = None,
+        splitter: str = "punctuation",
+        target_vocabulary: Any = None,
+        name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
             vocabulary = _read(vocabulary)
@@ -121,7 +124,7 @@ class WordTokenizer(Tokenizer):
         if target_vocabulary is not None:
             self._target = type(self)(target_vocabulary, **self.get_config())
 
-    def tokenize_words(self, words):
+    def tokenize_words(self, words: Tensor) -> Tensor:
         """Turn words, strings of any shape, into ids, without splitting and without rules."""
         words = as_tensor(words, tf.string)
         if words.dtype != tf.string:
@@ -134,7 +137,7 @@ class WordTokenizer(Tokenizer):
         return tf.reshape(self._table.lookup(words), shape)
 
     @property
-    def tokenize_lite(self):
+    def tokenize_lite(self) -> Any:
         """A function like a call, with operations that LiteRT has; none with fastai's rules.
 
         It takes (B,) strings and optionally another `splitter`, and returns ragged (B, S) ids.
@@ -146,7 +149,7 @@ class WordTokenizer(Tokenizer):
         find = self._find_lite()
         return lambda text, splitter=None: find.tokenize(text, splitter or self.splitter)
 
-    def find_lite(self, letters):
+    def find_lite(self, letters: Tensor) -> Tensor:
         """Return the ids of words, with operations that LiteRT has.
 
         `letters` (…, L) int32 are the bytes of words plus 1, and 0 after the last. `lowercase` only
@@ -202,7 +205,7 @@ class WordTokenizer(Tokenizer):
         return cls(os.path.join(folder, "words.json"), **config)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer that a published word list describes.
 
         Reads `words.json`, fastai's `itos*.pkl` (no code in it can run) or a file of word vectors,

@@ -1,5 +1,8 @@
 """Adapters: train small layers between those of a frozen backbone."""
 
+import keras
+
+from keras_lm.argument_types import PathLike
 from keras_lm.presets import innermost_backbone
 from keras_lm.training import updates
 
@@ -7,7 +10,7 @@ FORMAT = "keras_lm.adapters.1"
 NORMS = ("/gamma", "/beta")
 
 
-def enable_adapters(task, adapter_dim=64):
+def enable_adapters(task: keras.Model, adapter_dim: int = 64) -> None:
     """Freeze a task's backbone, and learn adapters in it, its norms, and the head instead.
 
     After attention, and after the feed-forward network of each block, comes a
@@ -41,7 +44,7 @@ def enable_adapters(task, adapter_dim=64):
         variable.trainable = True
 
 
-def save_adapters(task, path):
+def save_adapters(task: keras.Model, path: PathLike) -> None:
     """Write what `enable_adapters` lets a task learn, its head included, to a `.safetensors` file.
 
     The file names the backbone by a SHA-256 of its frozen weights, which are not in it.
@@ -61,7 +64,7 @@ def save_adapters(task, path):
     updates.save(task, path, FORMAT, {"adapter_dim": adapter_dim}, _is_learnt)
 
 
-def load_adapters(task, path):
+def load_adapters(task: keras.Model, path: PathLike) -> None:
     """Enable adapters on a task as they were saved, and load their weights and those of the head.
 
     Args:

@@ -26,7 +26,7 @@ class AverageWeights(keras.callbacks.Callback):
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 6.1.
     """
 
-    def __init__(self, last=5, every=None):
+    def __init__(self, last: int = 5, every: int | None = None):
         super().__init__()
         for name, value in (("last", last), ("every", every)):
             if value is not None and value < 1:

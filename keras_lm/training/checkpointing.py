@@ -3,7 +3,9 @@
 import hashlib
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
@@ -11,6 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.training.distribution import check_agreement, workers_of
 from keras_lm.training.schedules import schedule_and_steps
@@ -39,7 +42,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         task.fit(batches.skip(done), callbacks=[checkpoint])
     """
 
-    def __init__(self, path, settings=None, minutes=5.0, carried=()):
+    def __init__(
+        self,
+        path: PathLike,
+        settings: Mapping[str, Any] | None = None,
+        minutes: float = 5.0,
+        carried: Sequence[Any] = (),
+    ):
         super().__init__()
         self.path = Path(path).expanduser()
         self.settings = json.loads(json.dumps(settings or {}))  # as they come back from the file
@@ -49,7 +58,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._step_before_epoch = 0
         self._digests = None
 
-    def restore(self, model):
+    def restore(self, model: keras.Model) -> int:
         """Restore a compiled model, and return how many steps are done: 0 if nothing was saved.
 
         Raises:
@@ -105,7 +114,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                     "repeat that run to go on, or remove the file to begin anew."
                 )
 
-    def save(self):
+    def save(self) -> None:
         """Write the state now; only the chief does."""
         if not workers_of(self.model.distribute_strategy).is_chief:
             return

@@ -2,6 +2,8 @@
 
 import re
 import weakref
+from collections.abc import Mapping
+from typing import Any, Self
 
 import keras
 
@@ -13,7 +15,7 @@ NUMBER = re.compile(r"^[^/]*_(\d+)/")  # of a layer of the backbone, not of part
 _FROZEN_FOR_NOW = weakref.WeakKeyDictionary()  # task → variables that `GradualUnfreezing` froze
 
 
-def layer_groups(task):
+def layer_groups(task: keras.Model) -> list[list[Any]]:
     """Return lists of the trainable variables of a task by depth, the lowest first; none is empty.
 
     The groups are the embeddings, each numbered layer of the backbone, and the head. Weights after
@@ -61,12 +63,16 @@ class DiscriminativeAdamW(AdamW):
     https://arxiv.org/abs/2003.10555, appendix B, and google-research/electra, `optimization.py`.
     """
 
-    def __init__(self, multipliers, learning_rate=5e-5, **kwargs):
+    def __init__(
+        self, multipliers: Mapping[str, float], learning_rate: float = 5e-5, **kwargs: Any
+    ):
         super().__init__(learning_rate, **kwargs)
         self.multipliers = dict(multipliers)
 
     @classmethod
-    def for_task(cls, task, factor=2.6, head_steps=1, **kwargs):
+    def for_task(
+        cls, task: keras.Model, factor: float = 2.6, head_steps: int = 1, **kwargs: Any
+    ) -> Self:
         """Return an optimizer whose rate decreases from each group of layers to the one below.
 
         The groups are those of `layer_groups`: of a Transformer the embeddings, each block, and the
@@ -119,7 +125,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
     Source: ULMFiT, https://arxiv.org/abs/1801.06146, section 3.3; groups: `layer_groups`.
     """
 
-    def __init__(self, epochs_per_group=1):
+    def __init__(self, epochs_per_group: int = 1):
         super().__init__()
         if epochs_per_group < 1:
             raise ValueError(f"epochs_per_group={epochs_per_group}: pass 1 or more.")

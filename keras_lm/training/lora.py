@@ -1,9 +1,11 @@
 """Low-rank adaptation: train small matrices beside the frozen kernels of a pretrained model."""
 
 import numbers
+from collections.abc import Sequence
 
 import keras
 
+from keras_lm.argument_types import PathLike
 from keras_lm.training import updates
 
 ATTENTION = ("query_key_value", "query", "key_value")  # whatever a model's attention has of these
@@ -11,7 +13,9 @@ LARGEST_SCALE = 1e6  # of alpha to rank; it is about 1, and float32 ends at 1e38
 FORMAT = "keras_lm.lora.1"
 
 
-def enable_lora(task, rank=8, alpha=None, layers=ATTENTION):
+def enable_lora(
+    task: keras.Model, rank: int = 8, alpha: float | None = None, layers: Sequence[str] = ATTENTION
+) -> None:
     """Freeze a task's backbone, and learn an update of low rank of some of its kernels instead.
 
     A kernel W of (D, E) becomes W + alpha / rank · A B, where A is (D, rank) and B, zero at first,
@@ -55,7 +59,7 @@ def enable_lora(task, rank=8, alpha=None, layers=ATTENTION):
         layer.enable_lora(rank, alpha)
 
 
-def save_lora(task, path):
+def save_lora(task: keras.Model, path: PathLike) -> None:
     """Write what `enable_lora` lets a task learn, its head included, to a `.safetensors` file.
 
     The file names the backbone by a SHA-256 of its weights, which are not in it.
@@ -78,7 +82,7 @@ def save_lora(task, path):
     updates.save(task, path, FORMAT, settings, _is_learnt)
 
 
-def load_lora(task, path):
+def load_lora(task: keras.Model, path: PathLike) -> None:
     """Enable LoRA on a task as it was saved, and load its weights and those of the head.
 
     Args:

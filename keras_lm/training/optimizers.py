@@ -1,5 +1,7 @@
 """Optimizers, as the papers and their code define them."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -43,12 +45,12 @@ class AdamW(keras.optimizers.AdamW):
 
     def __init__(
         self,
-        learning_rate=5e-5,
-        weight_decay=0.01,
-        epsilon=1e-6,
-        global_clipnorm=1.0,
-        bias_correction=True,
-        **kwargs,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 5e-5,
+        weight_decay: float = 0.01,
+        epsilon: float = 1e-6,
+        global_clipnorm: float | None = 1.0,
+        bias_correction: bool = True,
+        **kwargs: Any,
     ):
         if isinstance(learning_rate, (int, float)):
             learning_rate = WarmupLinearDecay(learning_rate)
@@ -68,7 +70,7 @@ class AdamW(keras.optimizers.AdamW):
         self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         """The rate of the next step.
 
         A number that is set, as by Keras's `LearningRateScheduler` and `ReduceLROnPlateau`, takes
@@ -201,7 +203,11 @@ class Lamb(AdamW):
     google-research/albert, `lamb_optimizer.py` (what is not scaled, epsilon, clipping).
     """
 
-    def __init__(self, learning_rate=1e-3, **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
+        **kwargs: Any,
+    ):
         if kwargs.get("amsgrad"):
             raise ValueError("amsgrad=True: LAMB has no such variant. Leave it out.")
         super().__init__(learning_rate, **{"name": "lamb"} | kwargs)

@@ -1,8 +1,12 @@
 """Callbacks that report on a long run while it is under way."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import keras
+
+from keras_lm.argument_types import RawTexts
 
 
 class TokensPerSecond(keras.callbacks.Callback):
@@ -18,7 +22,7 @@ class TokensPerSecond(keras.callbacks.Callback):
         task.fit(texts, batch_size=32, callbacks=[speed])
     """
 
-    def __init__(self, tokens):
+    def __init__(self, tokens: int):
         super().__init__()
         self.tokens = tokens
 
@@ -62,7 +66,7 @@ class EvaluateEvery(keras.callbacks.Callback):
         keras_lm.training.fit_windows(task, windows, callbacks=[evaluation])
     """
 
-    def __init__(self, steps, data, **options):
+    def __init__(self, steps: int, data: Any, **options: Any):
         super().__init__()
         if steps < 1:
             raise ValueError(f"steps={steps}: pass 1 or more.")
@@ -114,7 +118,7 @@ class GenerateEachEpoch(keras.callbacks.Callback):
         task.fit(x, y, epochs=10, callbacks=[bleu])
     """
 
-    def __init__(self, x, targets, metrics, **options):
+    def __init__(self, x: RawTexts, targets: Sequence[str], metrics: Any, **options: Any):
         super().__init__()
         columns = x.values() if isinstance(x, dict) else x if isinstance(x, tuple) else [x]
         number = len(next(iter(columns)))

@@ -8,7 +8,7 @@ from keras import ops, tree
 from keras_lm.layers.backend import computed_again
 
 
-def enable_rematerialization(task):
+def enable_rematerialization(task: keras.Model) -> None:
     """Have the blocks of a task's backbone computed again in the backward pass.
 
     A training step then keeps the inputs of each block, and of one block at a time what it computes

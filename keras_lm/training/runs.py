@@ -9,12 +9,15 @@ import json
 import math
 import shutil
 import statistics
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_lm import data
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.training.distribution import chief_first, workers_of
 from keras_lm.training.streams import fit_streams
@@ -43,7 +46,13 @@ class Run:
         run.remove()
     """
 
-    def __init__(self, output, settings, strategy=None, say=print):
+    def __init__(
+        self,
+        output: PathLike,
+        settings: Mapping[str, Any],
+        strategy: Any = None,
+        say: Callable[[str], None] = print,
+    ):
         self.strategy = strategy or tf.distribute.get_strategy()
         self.folder = output.with_name(f"{output.name}.unfinished")
         self.say = say
@@ -75,16 +84,16 @@ class Run:
 
     def fit(
         self,
-        task,
-        documents,
-        validation=None,
-        rows=None,
-        minutes=5.0,
-        callbacks=(),
-        own_shards=False,
-        streams=False,
-        **options,
-    ):
+        task: keras.Model,
+        documents: tf.data.Dataset,
+        validation: tf.data.Dataset | None = None,
+        rows: Mapping[str, Any] | None = None,
+        minutes: float = 5.0,
+        callbacks: Sequence[Any] = (),
+        own_shards: bool = False,
+        streams: bool = False,
+        **options: Any,
+    ) -> dict[str, list[float]]:
         """Train from where an earlier call was interrupted; return a dict of metric → values.
 
         Args:
@@ -164,7 +173,7 @@ class Run:
             self.say(f"{name}: {number:,} rows of {length} tokens")
         return data.read_token_shards(folder, task.tokenizer)
 
-    def remove(self):
+    def remove(self) -> None:
         """Remove the folder of the run."""
         if workers_of(self.strategy).is_chief:
             shutil.rmtree(self.folder)

@@ -1,7 +1,11 @@
 """Learning-rate schedules."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_lm.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -25,7 +29,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     Source: google-research/bert, `optimization.py`; BERT, section A.2.
     """
 
-    def __init__(self, peak, total_steps=None, warmup=0.1, start=0):
+    def __init__(
+        self, peak: float, total_steps: int | None = None, warmup: float = 0.1, start: int = 0
+    ):
         if not peak > 0:
             raise ValueError(f"peak={peak} is not positive.")
         if total_steps is not None and total_steps < 1:
@@ -51,12 +57,12 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         total_steps = total_steps or 0
         self._numbers.assign([start, int(self.warmup * total_steps), total_steps])
 
-    def plan(self, start, total_steps):
+    def plan(self, start: int, total_steps: int) -> None:
         """Set the steps of a call of `fit`, unless the user did."""
         if self.is_planned_by_fit:
             self._set(start, total_steps)
 
-    def hold(self, rate):
+    def hold(self, rate: float) -> None:
         """Let the rate be a number from now on, as Keras's callbacks set it."""
         self._held.assign(rate)
 
@@ -64,7 +70,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         held = ops.convert_to_tensor(self._held)
         return ops.where(held >= 0, held, self.planned_rate(step))
 
-    def planned_rate(self, step):
+    def planned_rate(self, step: Any) -> Tensor:
         """Return the rate at a step of the optimizer, unless a number is held."""
         start, warmup_steps, total_steps = (self._numbers[i] for i in range(3))
         step = ops.cast(step, "float32") - start
@@ -74,7 +80,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         share = ops.clip(ops.where(step < warmup_steps, rising, falling), 0.0, 1.0)
         return self.peak * ops.where(total_steps > 0, share, 1.0)
 
-    def decayed(self, left):
+    def decayed(self, left: Tensor) -> Tensor:
         """Return the rate, as a share of the peak, for the share of steps that are left."""
         return left
 
@@ -109,7 +115,15 @@ class WarmupPolynomialDecay(WarmupLinearDecay):
     rates are lower by at most the share of warm-up, and BERT's and ALBERT's jump there.
     """
 
-    def __init__(self, peak, total_steps=None, warmup=0.1, power=1.0, end=0.0, start=0):
+    def __init__(
+        self,
+        peak: float,
+        total_steps: int | None = None,
+        warmup: float = 0.1,
+        power: float = 1.0,
+        end: float = 0.0,
+        start: int = 0,
+    ):
         super().__init__(peak, total_steps, warmup, start)
         if not power > 0:
             raise ValueError(f"power={power} is not positive.")
@@ -143,7 +157,14 @@ class SlantedTriangular(WarmupLinearDecay):
     Source: ULMFiT, https://arxiv.org/abs/1801.06146, equation 3.
     """
 
-    def __init__(self, peak, total_steps=None, warmup=0.1, ratio=32.0, start=0):
+    def __init__(
+        self,
+        peak: float,
+        total_steps: int | None = None,
+        warmup: float = 0.1,
+        ratio: float = 32.0,
+        start: int = 0,
+    ):
         super().__init__(peak, total_steps, warmup, start)
         if ratio < 1:
             raise ValueError(f"ratio={ratio} is less than 1: the lowest rate is peak / ratio.")
@@ -175,7 +196,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 3 ("Noam").
     """
 
-    def __init__(self, peak, warmup_steps=4000):
+    def __init__(self, peak: float, warmup_steps: int = 4000):
         if not peak > 0:
             raise ValueError(f"peak={peak} is not positive.")
         if warmup_steps < 1:

@@ -3,10 +3,13 @@
 Shapes: B batch, S sequence, D width of an embedding, C classes.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.changed_embedding import changed, token_embedding_of
 
 
@@ -41,7 +44,7 @@ class AdversarialSmoothing:
     virtual adversarial training, Miyato et al. 2017, https://arxiv.org/abs/1704.03976, section 3.2.
     """
 
-    def __init__(self, weight=1.0, radius=0.3, noise=1e-3):
+    def __init__(self, weight: float = 1.0, radius: float = 0.3, noise: float = 1e-3):
         if weight < 0:
             raise ValueError(f"weight={weight} is negative: use 0 for none.")
         for name, value in (("radius", radius), ("noise", noise)):
@@ -56,7 +59,7 @@ class AdversarialSmoothing:
     def from_config(cls, config):
         return cls(**config)
 
-    def check(self, task):
+    def check(self, task: keras.Model) -> None:
         """Raise a ValueError if a task cannot be smoothed."""
         if not hasattr(task, "divergence"):
             raise ValueError(
@@ -73,12 +76,14 @@ class AdversarialSmoothing:
                 "smoothing is computed on one device only: leave it out inside of strategy.scope()."
             )
 
-    def __call__(self, task, inputs, outputs):
+    def __call__(self, task: keras.Model, inputs: dict[str, Tensor], outputs: Any) -> Tensor:
         """Return the term for a batch, a float32 scalar, from its inputs and the task's outputs."""
         total, rows, weight = self.sum_and_count(task, inputs, outputs)
         return weight * total / rows
 
-    def sum_and_count(self, task, inputs, outputs):
+    def sum_and_count(
+        self, task: keras.Model, inputs: dict[str, Tensor], outputs: Any
+    ) -> tuple[Tensor, Tensor, float]:
         """Return the term as a sum over a batch, the number of its rows, and the weight."""
         embedding = token_embedding_of(task.backbone)
         fixed = ops.stop_gradient(outputs)

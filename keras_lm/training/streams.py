@@ -3,10 +3,14 @@
 Shapes: B batch, S sequence.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import inputs_and_labels
 from keras_lm.elements import check_batch_size, elements
 from keras_lm.training.checkpointing import TrainingCheckpoint
@@ -17,17 +21,17 @@ READ_AT_ONCE = 1024  # windows
 
 
 def fit_streams(
-    task,
-    windows,
-    batch_size=32,
-    epochs=1,
-    steps=None,
-    validation_windows=None,
-    checkpoint=None,
-    minutes=5.0,
-    callbacks=(),
-    verbose="auto",
-):
+    task: keras.Model,
+    windows: tf.data.Dataset,
+    batch_size: int = 32,
+    epochs: int = 1,
+    steps: int | None = None,
+    validation_windows: tf.data.Dataset | None = None,
+    checkpoint: PathLike | None = None,
+    minutes: float = 5.0,
+    callbacks: Sequence[Any] = (),
+    verbose: int | str = "auto",
+) -> dict[str, Any]:
     """Train a task on a corpus read in B streams, each from its start to its end.
 
     The corpus is cut into B parts of equal length. A step reads the next window of each, starting
@@ -79,7 +83,9 @@ def fit_streams(
     )
 
 
-def evaluate_streams(task, windows, batch_size=1, verbose="auto"):
+def evaluate_streams(
+    task: keras.Model, windows: tf.data.Dataset, batch_size: int = 1, verbose: int | str = "auto"
+) -> dict[str, Any]:
     """Return the loss and the metrics of a task on a corpus read in B streams, a dict.
 
     The state is carried along each stream as in `fit_streams`, so that a window is predicted with
@@ -107,17 +113,17 @@ def evaluate_streams(task, windows, batch_size=1, verbose="auto"):
 
 
 def fit_sentences(
-    task,
-    sentences,
-    batch_size=32,
-    epochs=1,
-    seed=0,
-    validation_sentences=None,
-    checkpoint=None,
-    minutes=5.0,
-    callbacks=(),
-    verbose="auto",
-):
+    task: keras.Model,
+    sentences: Iterable[str],
+    batch_size: int = 32,
+    epochs: int = 1,
+    seed: int = 0,
+    validation_sentences: Iterable[str] | None = None,
+    checkpoint: PathLike | None = None,
+    minutes: float = 5.0,
+    callbacks: Sequence[Any] = (),
+    verbose: int | str = "auto",
+) -> dict[str, Any]:
     """Train a bidirectional language model on sentences read in B streams.
 
     Each epoch shuffles the sentences and cuts them into B parts. A step reads the next sentence of

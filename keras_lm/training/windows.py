@@ -1,9 +1,13 @@
 """Pretraining on windows or rows of tokens, in a run that can be interrupted."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.argument_types import PathLike
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.own_part import is_own
 from keras_lm.data.packed_windows import label_columns
@@ -15,18 +19,18 @@ from keras_lm.training.epochs import fit_epochs
 
 
 def fit_windows(
-    task,
-    windows,
-    batch_size=32,
-    epochs=1,
-    steps=None,
-    seed=0,
-    validation_windows=None,
-    checkpoint=None,
-    minutes=5.0,
-    callbacks=(),
-    verbose="auto",
-):
+    task: keras.Model,
+    windows: tf.data.Dataset,
+    batch_size: int = 32,
+    epochs: int = 1,
+    steps: int | None = None,
+    seed: int = 0,
+    validation_windows: tf.data.Dataset | None = None,
+    checkpoint: PathLike | None = None,
+    minutes: float = 5.0,
+    callbacks: Sequence[Any] = (),
+    verbose: int | str = "auto",
+) -> dict[str, list[float]]:
     """Train a task on windows or rows, and continue where an earlier call was interrupted.
 
     Interrupted or not, the run takes the same steps: weights, optimizer, learning rate, dropout,

@@ -1,0 +1,29 @@
+"""The types that public calls share, by the names that stand in their annotations."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    import keras
+
+# A file or a folder.
+PathLike = str | os.PathLike[str]
+
+# Raw text in any form that `fit` and `predict` take: a string, a list, an array or a dataset of
+# strings, a tuple of these for pairs, or a dict of columns.
+RawTexts = str | Iterable[Any] | Mapping[str, Any]
+
+# What stands beside texts: class names, numbers, positions, lists of these, a dict of columns; None
+# where there is none, or where a dataset has both.
+RawLabels = Iterable[Any] | Mapping[str, Any] | None
+
+# A tensor of Keras's backend or of TensorFlow, an array, or a `keras.KerasTensor` while a model is
+# built: they have no type in common.
+Tensor = Any
+
+# The sizes of a tensor's axes, None for one that varies.
+Shape = tuple[int | None, ...]
+
+# A dtype policy or its name. By its name, as this module is imported by some that do without Keras.
+DType = Union[str, "keras.DTypePolicy", None]
