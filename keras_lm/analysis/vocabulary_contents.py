@@ -9,6 +9,10 @@ import numpy as np
 
 # Entries that no text is made of: [CLS], [unused7], <pad>, <extra_id_3>, <|endoftext|>.
 RESERVED = re.compile(r"\[[A-Za-z]+[0-9]*\]|</?[A-Za-z_|]+[0-9]*(_[0-9]+)?>|</?s>NOTUSED")
+# What the names of letters begin with, if not with their script.
+WIDTHS = {"FULLWIDTH", "HALFWIDTH"}
+NO_SCRIPTS = {"Modifier", "Superscript", "Subscript", "Feminine", "Masculine", "Micro", "Script"}
+NO_SCRIPTS |= {"Double", "Mathematical", "Black", "Planck", "Blackletter", "Circled"}
 CONTINUED = "##"  # WordPiece's mark, which a piece alone keeps as text
 
 
@@ -25,7 +29,7 @@ class VocabularyContents:
         characters, continued_characters: int, how many of these are a single character.
         lengths: dict of a number of characters → entries of that length, of all but the reserved.
         scripts: dict of a script, such as `"Latin"` → entries, the most frequent first; by their
-            first letter, `"Digits"` and `"Other"` for those without one.
+            first letter, `"Digits"` for numbers and `"Other"` for the rest.
     """
 
     size: int
@@ -84,6 +88,8 @@ def _script(text):
     """Return the script of the first letter, by the first word of its name in Unicode."""
     for character in text:
         if character.isalpha():
-            name = unicodedata.name(character, "OTHER").split()[0].split("-")[0]
-            return {"Cjk": "Han"}.get(name.capitalize(), name.capitalize())
+            first, *rest = unicodedata.name(character, "OTHER").split()
+            first = rest[0] if first in WIDTHS and rest else first
+            script = first.split("-")[0].capitalize()
+            return "Other" if script in NO_SCRIPTS else {"Cjk": "Han"}.get(script, script)
     return "Digits" if any(character.isdigit() for character in text) else "Other"

@@ -40,14 +40,14 @@ def test_random_positions_are_no_map_of_the_offset():
 
 def test_a_vocabulary_is_counted():
     words = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    words += ["film", "a", "##a", "##ing", "я", "книга", "電", "##電", "7", "##!", "कa"]
+    words += ["film", "a", "##a", "##ing", "я", "книга", "電", "##電", "7", "##!", "कa", "ª", "ﾊ"]
     found = analysis.vocabulary_contents(WordPieceTokenizer(words, lowercase=False))
-    assert (found.size, found.reserved) == (17, 6)
-    assert (found.word_starts, found.continuations) == (7, 4)
-    assert (found.characters, found.continued_characters) == (4, 3)
-    assert found.lengths == {1: 7, 2: 1, 3: 1, 4: 1, 5: 1}
-    expected = {"Latin": 4, "Cyrillic": 2, "Han": 2, "Digits": 1, "Other": 1, "Devanagari": 1}
-    assert found.scripts == expected
+    assert (found.size, found.reserved) == (19, 6)
+    assert (found.word_starts, found.continuations) == (9, 4)
+    assert (found.characters, found.continued_characters) == (6, 3)
+    assert found.lengths == {1: 9, 2: 1, 3: 1, 4: 1, 5: 1}
+    expected = {"Latin": 4, "Cyrillic": 2, "Han": 2, "Other": 2}
+    assert found.scripts == expected | {"Digits": 1, "Devanagari": 1, "Katakana": 1}
 
 
 @pytest.mark.parametrize(
