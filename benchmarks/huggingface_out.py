@@ -31,6 +31,7 @@ ENCODER_TASKS = {
     "MaskedLM": {},
     "Pretrainer": {},
 }
+WITHOUT_PRETRAINER = {name: ENCODER_TASKS[name] for name in [*ENCODER_TASKS][:-1]}
 FEATURES = {"FeatureExtractor": {"pooling": "mean", "normalize": True}}
 FEATURES["FeatureExtractor more"] = {
     "pooling": ["first", "max"],
@@ -44,6 +45,9 @@ TRANSLATORS = {"backbone": {}, "Seq2SeqLM": {}}
 # Chunks in place of hashes, which are random; as many positions as there are tokens.
 REFORMER = {"attention_layers": ["local"], "local_chunk_length": 3, "max_sequence_length": 9}
 REFORMER |= {"axial_shape": [3, 3], "axial_dims": [8, 24]}
+DEBERTA = {"embedding_dim": 16, "bucket_size": None, "max_distance": 4, "share_projections": False}
+DEBERTA |= {"normalize_distances": False, "use_position_embedding": True, "num_segments": 2}
+DEBERTA |= {"conv_kernel_size": 3, "classifier_dropout": 0.3, "pooler_activation": "tanh"}
 # A case → its class of backbone, tokenizer, arguments, and tasks with theirs.
 CASES = {
     "bert": ("Bert", "wordpiece-uncased", {}, ENCODER_TASKS | FEATURES),
@@ -63,6 +67,10 @@ CASES = {
     "roberta-no-segments": ("Roberta", "bytebpe-roberta", {"num_segments": 0}, FEW),
     "mpnet": ("MPNet", "mpnet", {}, ENCODER_TASKS | FEATURES),
     "mpnet-no-pooler": ("MPNet", "mpnet", {"use_pooler": False}, FEW),
+    "deberta": ("DebertaV3", "deberta", {}, WITHOUT_PRETRAINER | FEATURES),
+    "deberta-v2": ("DebertaV3", "deberta", DEBERTA, WITHOUT_PRETRAINER),
+    "deberta-c2p": ("DebertaV3", "deberta", {"position_attention": ["c2p"]}, FEW),
+    "deberta-plain": ("DebertaV3", "deberta", {"position_attention": []}, FEW),
     "electra": ("Electra", "wordpiece-uncased", {"embedding_dim": 16}, ENCODER_TASKS),
     "electra-generator": ("ElectraGenerator", "wordpiece-uncased", {}, FEW),
     "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS),
@@ -163,6 +171,15 @@ def _tokenizer(keras_lm, tokenizers, kind):
         special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>"}
         return keras_lm.tokenizers.WordPieceTokenizer(
             [*special.values(), "<mask>", *entries], True, **special, mask_token="<mask>"
+        )
+    if kind == "deberta":  # T5's model with entries of its own after it
+        special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+        return keras_lm.tokenizers.SentencePieceTokenizer(
+            tokenizers / "sentencepiece-t5" / "spiece.model",
+            **special,
+            **{"pad_token": "<pad>", "bos_token": "[CLS]", "eos_token": "[SEP]"},
+            additional_special_tokens=["</s>"],
+            added_tokens=list(special.values()),
         )
     if kind is None or not (tokenizers / kind).is_dir():
         return None

@@ -59,6 +59,13 @@ TOKENIZERS = {
     "sentencepiece-xlnet": lambda: SentencePieceTokenizer.from_files(
         GOLDENS / "tokenizers/sentencepiece-xlnet"
     ),
+    "sentencepiece-deberta": lambda: SentencePieceTokenizer(
+        GOLDENS / "tokenizers/sentencepiece-t5/spiece.model",
+        **{"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"},
+        **{"pad_token": "<pad>", "bos_token": "[CLS]", "eos_token": "[SEP]"},
+        additional_special_tokens=["</s>"],
+        added_tokens=["[CLS]", "[SEP]", "[MASK]"],
+    ),
     "words": lambda: WordTokenizer(
         SPECIAL_WORDS + WORDS, "<unk>", "<pad>", additional_special_tokens=SPECIAL_WORDS[2:]
     ),
@@ -96,7 +103,7 @@ MODELS = {
         lambda n: models.ElectraBackbone(n, embedding_dim=12, **TRANSFORMER),
     ),
     "DebertaV3Backbone": (
-        "sentencepiece-albert",
+        "sentencepiece-deberta",
         lambda n: models.DebertaV3Backbone(
             n, bucket_size=8, conv_kernel_size=3, conv_activation="gelu", **TRANSFORMER
         ),

@@ -25,7 +25,7 @@ from keras_lm.converters.names import (
     join_heads,
     transpose_kernels,
 )
-from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
     Dense,
@@ -430,10 +430,14 @@ KERAS_HUB_NAMES = NameTable(
         "block_{i}/feedforward/intermediate": f"{_HUB}/_feedforward_intermediate_dense",
         "block_{i}/feedforward/output": f"{_HUB}/_feedforward_output_dense",
         "block_{i}/feedforward_norm": f"{_HUB}/_feedforward_layer_norm",
+        "classifier/pooler": "task/layers/dense",
+        "classifier/logits": "task/layers/dense_1",
+        # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
     },
     leaves=KERAS_HUB_LEAVES,
     layout=join_heads,
     prefix="layers/",
+    ignored="task/optimizer/.*",
     spellings={"disentangled_attention_encoder/": "disentangled_attention_encoder_0/"},
 )
 
@@ -553,6 +557,11 @@ def _keras_hub_config(checkpoint):
     return {key: config[key] for key in (*sizes, "dropout", "max_sequence_length", "bucket_size")}
 
 
+def _keras_hub_labels(checkpoint):
+    name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
+    return Labels(tensors.shape(name)[1]) if name in tensors else None
+
+
 DebertaV3Backbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -574,6 +583,7 @@ DebertaV3Backbone.CONVERTERS = {
         lambda checkpoint: checkpoint.config.get("class_name") == "DebertaV3Backbone",
         _keras_hub_config,
         KERAS_HUB_NAMES,
+        _keras_hub_labels,
         vocabulary={"usual_family": "deberta"},
     ),
 }

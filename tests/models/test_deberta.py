@@ -78,6 +78,24 @@ def test_huggingface(goldens, name, rows, assert_equal):
     np.testing.assert_allclose(probabilities, expected["attentions"], rtol=1e-5, atol=5e-5)
 
 
+@pytest.mark.eager
+def test_keras_hub(goldens, assert_equal):
+    folder = goldens("deberta-keras-hub")
+    arrays = np.load(folder / "expected.npz")
+    inputs = {key: arrays[f"in.{key}"] for key in ("token_ids", "padding_mask")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task = tasks.TextClassifier.from_preset(folder / "classifier")
+    real = inputs["padding_mask"] > 0
+    outputs = task.backbone(inputs)["sequence_output"]
+    assert_equal(outputs[real], arrays["classifier.sequence_output"][real])
+    assert_equal(task(inputs), arrays["classifier.logits"])
+    packed = task.preprocess({"text": [str(text) for text in arrays["text.text"]]})
+    ids = packed["token_ids"]
+    np.testing.assert_array_equal(ids, arrays["text.token_ids"][:, : ids.shape[1]])
+    assert_equal(task(packed), arrays["text.logits"])
+
+
 # Of `make_log_bucket_position` in transformers: (buckets, largest distance), bucket by distance.
 BUCKETS = {
     (8, 32): {0: 0, 3: 3, 4: 4, 5: 5, 7: 5, 8: 6, 15: 6, 16: 7, 31: 7, 32: 8, 40: 8},
