@@ -53,12 +53,16 @@ def fill(text, results):
         lines += ["| | unit | keras_lm | fastest peer | | its time ÷ keras_lm's |"]
         lines += ["| --- | --- | ---: | --- | ---: | ---: |"]
         for title, record in compared(result).items():
-            peer = fastest_peer(record)
-            cells = [title, record["measures"][0], _first(record, OURS), peer]
-            cells += [_first(record, peer), record["contenders"][peer]["ratio"]]
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(f"| {' | '.join(short_row(title, record))} |")
         lines.append("")
     return PLACE.sub(lambda found: found[1] + "\n".join(["", *lines]) + found[2], text)
+
+
+def short_row(title, record):
+    """Return the cells of a short table: what, unit, ours, the fastest peer, its figure, ratio."""
+    peer = fastest_peer(record)
+    ours, theirs = _first(record, OURS), _first(record, peer)
+    return title, record["measures"][0], ours, peer, theirs, record["contenders"][peer]["ratio"]
 
 
 def compared(result):

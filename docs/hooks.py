@@ -32,6 +32,14 @@ def on_startup(command, dirty):
         (package / path.name).symlink_to(path)
 
 
+def on_config(config):
+    """List the pages of models, which nobody lists by hand."""
+    pages = sorted(path.name for path in (REPOSITORY / "docs" / "models").glob("*.md"))
+    (section,) = (section for section in config["nav"] if "Models" in section)
+    section["Models"].append({"Each model": [f"models/{name}" for name in pages]})
+    return config
+
+
 def on_files(files, config):
     """Add the pages, with links as they are in the site."""
     for source, page in PAGES.items():

@@ -1,6 +1,7 @@
 """Write the tables of models, sizes and tasks into the pages, from the code itself.
 
-The parameters of all sizes go to `keras_lm/models/parameters.json`, too.
+The parameters of all sizes go to `keras_lm/models/parameters.json`, too, and what the code says of
+a model to its page, `models/NAME.md`.
 
     python docs/tables.py
 
@@ -18,7 +19,8 @@ from keras_lm.models.sizes import COUNTED, estimate, parameters_of
 from keras_lm.registry import TASKS, sizes
 
 REPOSITORY = Path(__file__).parents[1]
-sys.path.append(str(REPOSITORY / "tests"))
+sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "docs")]
+import model_pages  # noqa: E402
 import tiny  # noqa: E402
 
 PAGES = ("README.md", "docs/models.md")
@@ -86,7 +88,7 @@ def _models():
             smallest, largest = _short(min(counts)), _short(max(counts))
             span = smallest if smallest == largest else f"{smallest} to {largest}"
             span_of_sizes = f"{len(counts)}, {span}" if len(counts) > 1 else span
-        formats = [OTHER_FORMATS.get((name, key), FORMATS[key]) for key in cls.CONVERTERS]
+        formats = [format_of(cls, key) for key in cls.CONVERTERS]
         yield f"`{name}`", _first_line(cls), span_of_sizes, ", ".join(dict.fromkeys(formats)) or "–"
 
 
@@ -113,6 +115,16 @@ def _tasks():
             yield f"`{name}`", _first_line(TASKS[name])
 
 
+def _pages():
+    for name in model_pages.models(_backbones()):
+        yield f"[{model_pages.title(name)}](models/{name}.md)", f"`keras_lm/models/{name}.py`"
+
+
+def format_of(cls, key):
+    """Return what a model's format of checkpoints is called."""
+    return OTHER_FORMATS.get((cls.__name__, key), FORMATS[key])
+
+
 def _first_line(cls):
     return cls.__doc__.strip().split("\n")[0].split(". ")[0].rstrip(".")
 
@@ -126,6 +138,7 @@ TABLES = {
     "models": (("model", "what it is", "sizes", "checkpoints"), _models),
     "tasks": (("model", "tokenizer", "tasks"), _tasks_of_models),
     "sizes": (("size", "model", "parameters", "weights"), _sizes),
+    "pages": (("page", "file"), _pages),
     "answers": (("task", "what it does"), _tasks),
 }
 
@@ -140,3 +153,4 @@ if __name__ == "__main__":
     for name in PAGES:
         page = REPOSITORY / name
         page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+    model_pages.write(_backbones(), format_of)

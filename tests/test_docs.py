@@ -13,7 +13,8 @@ import pytest
 from keras_lm.optional import EXTRAS
 
 REPOSITORY = Path(__file__).parents[1]
-GUIDES = sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
+GUIDES = [path.name for path in sorted((REPOSITORY / "docs").glob("*.md"))]
+GUIDES += [f"models/{path.name}" for path in sorted((REPOSITORY / "docs" / "models").glob("*.md"))]
 PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g}" for g in GUIDES)]
 
 # Without tracing, which would take most of the time; exports are traced all the same. Pages share a
@@ -99,6 +100,13 @@ def test_tables_are_those_of_the_code():
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         assert tables.PLACE.search(text)
         assert text == tables.fill(text, names), "run: python docs/tables.py"
+    models = tables.model_pages.models(tables._backbones())
+    for name, classes in models.items():
+        page = REPOSITORY / "docs" / "models" / f"{name}.md"
+        text = page.read_text(encoding="utf-8") if page.exists() else ""
+        filled = tables.model_pages.fill(text, name, classes, tables.format_of)
+        assert text == filled, "run: python docs/tables.py"
+    assert {page.stem for page in (REPOSITORY / "docs" / "models").glob("*.md")} == {*models}
 
 
 @pytest.mark.slow

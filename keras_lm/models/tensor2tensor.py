@@ -1,4 +1,4 @@
-"""The Transformer as its authors' tensor2tensor trains it, from TensorFlow 1's checkpoints.
+"""tensor2tensor: the Transformer as its authors train it, from TensorFlow 1's checkpoints.
 
 Differs from the Transformer: in its later settings, norms come before each part of a block, and
 once more after each half; attention has no biases; a position's sines come first, then its cosines,
