@@ -65,7 +65,7 @@ def fill(text, name, classes, formats):
         classes: list of the backbones in it.
         formats: callable from a class and a format of checkpoints to what that is called.
     """
-    text = text or "<!-- model: written by docs/tables.py -->\n<!-- end -->\n"
+    text = text or f"# {title(name)}\n\n<!-- model: written by docs/tables.py -->\n<!-- end -->\n"
     lines = ["<!-- model: written by docs/tables.py -->", *_lines(name, classes, formats)]
     return PLACE.sub(lambda found: "\n".join([*lines, "<!-- end -->"]), text)
 
@@ -75,7 +75,7 @@ def _lines(name, classes, formats):
     first, *others = module.__doc__.strip().split("\n\n")
     what, _, differs = first.partition("\n")
     what = what.partition(": ")[2]
-    yield from (f"# {title(name)}", "", what[0].upper() + what[1:], "")
+    yield from (what[0].upper() + what[1:], "")
     paragraphs = [differs, *others]
     yield from (f"{text}\n" for text in paragraphs if text and not text.startswith("Shapes:"))
     for cls in classes:
