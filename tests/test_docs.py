@@ -54,6 +54,7 @@ def without(text):
     install, extra = r"pip install '(?:\.|keras-lm)\[([a-z,]+)\]'", r"the\s+extra\s+`([a-z]+)`"
     stated = re.findall(f"{install}|{extra}", text)
     named = {extra for pair in stated for extra in ",".join(pair).split(",")}
+    named |= {"coreference"} if "sklearn" in named else set()  # scikit-learn brings scipy
     return [package for package, extra in EXTRAS.items() if extra not in named]
 
 
