@@ -6,6 +6,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 
 from keras_lm.export import operations, serving, stored_weights, task_parts
 from keras_lm.export.numbered_versions import local_path, write_version
+from keras_lm.presets import cards
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,
@@ -72,8 +73,9 @@ def export_saved_model(task, path, weights, freeze, verify):
     `MaskedLM` refuses it. The folder contains each weight once, and no operations of Python, XLA or
     training. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
     which TF Serving reads, and for a `CausalLM` also `assets.extra/generation.json`, which the
-    embedded server needs to stream. A `models.config` to start TF Serving with is written next to
-    the versions if there is none. Arguments, result and errors: see `export`.
+    embedded server needs to stream; and a card, `README.md`. A `models.config` to start TF Serving
+    with is written next to the versions if there is none. Arguments, result and errors: see
+    `export`.
     """
     offer = task.signatures
     offer.texts()  # raises, before anything is written, if the task cannot take strings
@@ -93,6 +95,7 @@ def export_saved_model(task, path, weights, freeze, verify):
         logs = [serving.log(name, *request, methods.get(request[0])) for request in requests]
         serving.write_warmup(folder, logs)
         serving.write_batching(folder)
+        (folder / cards.FILE).write_text(cards.card_of_export(task), encoding="utf-8")
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
         verify(folder)

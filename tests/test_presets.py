@@ -17,6 +17,7 @@ from keras_lm import files
 from keras_lm.converters import CheckpointError, safetensors_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
+from keras_lm.presets.cards import Origin
 from keras_lm.tasks import (
     FeatureExtractor,
     MaskedLM,
@@ -532,3 +533,46 @@ def test_links_make_no_more_members_than_there_are(preset, tmp_path):
             Task.from_preset(folder)
     linked = ensemble_of(tmp_path / "linked", [str(preset), inner / "member_0"])
     assert len(Task.from_preset(linked).members) == 2
+
+
+# === Cards ===
+
+
+def test_a_card_says_what_a_model_is_and_how_to_ask_it(classifier, saved, tmp_path):
+    card = (saved / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: keras_lm\npipeline_tag: text-classification\n")
+    for words in ("`TextClassifier`", "`BertBackbone`", "10 tokens", "`no`, `yes`", "## Limits"):
+        assert words in card
+    parameters = sum(np.prod(weight.shape) for weight in classifier.backbone.weights) + 8 * 2 + 2
+    assert f"| Parameters | {parameters:,} |" in card
+    assert f"| Size of the weights | {4 * parameters / 1e6:,.1f} MB |" in card
+    code = re.search(r"```python\n(.*?)```", card, re.S)[1].replace("FOLDER", str(saved))
+    exec(code, {})
+    classifier.backbone.save_to_preset(tmp_path / "backbone")
+    assert "models.BertBackbone.from_preset(" in (tmp_path / "backbone" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("license", ["apache-2.0", "\n- 'apache-2.0'\n- mit"])
+def test_a_card_keeps_from_where_a_model_is(preset, tmp_path, monkeypatch, license):
+    others = f"---\nlicense: {license}\n---\n# Theirs\n\n## Limits\n\nNot ours.\n"
+    (preset / "README.md").write_text(others)
+    monkeypatch.setattr("keras_lm.converters.hub.fetch", lambda source: preset)
+    task = TextClassifier.from_preset("hf://them/theirs@main")
+    task.history = keras.callbacks.History()
+    task.history.history = {"accuracy": [0.5, 0.75]}
+    task.save_to_preset(tmp_path / "first")
+    first = (tmp_path / "first" / "README.md").read_text()
+    assert "base_model: them/theirs\nbase_model_license: apache-2.0\n" in first
+    assert "| Base model | them/theirs, licence: apache-2.0 |" in first
+    assert "| accuracy | 0.75 |" in first
+    assert "Not ours" not in first
+    own = first.split("## Limits")[0] + "## Limits\n\nOnly films.\n"
+    (tmp_path / "first" / "README.md").write_text(own)
+    Task.from_preset(tmp_path / "first").save_to_preset(tmp_path / "second")
+    assert (tmp_path / "second" / "README.md").read_text() == own
+
+
+@pytest.mark.parametrize("card", [b"\xff\x00", b"---\nlicense: [\n", b"x" * (2**20 + 1)])
+def test_a_card_that_cannot_be_read_is_passed_over(preset, card):
+    (preset / "README.md").write_bytes(card)
+    assert TextClassifier.from_preset(preset).backbone.origin == Origin()

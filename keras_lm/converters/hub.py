@@ -9,9 +9,18 @@ from keras_lm.converters.checked_files import CheckpointError
 PREFIX = "hf://"
 NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 REVISION = re.compile(r"(\w[\w./+-]*)?", re.ASCII)
-# Configurations, vocabularies and indexes: small, and they determine what else is needed; and the
-# dense layers of sentence-transformers.
-SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "*.spm", "assets/*", "checkpoint"]
+# Configurations, vocabularies and indexes: small, and they determine what else is needed; the card,
+# which states the licence; and the dense layers of sentence-transformers.
+SMALL_FILES = [
+    "*.json",
+    "*.txt",
+    "*.bpe",
+    "*.model",
+    "*.spm",
+    "assets/*",
+    "checkpoint",
+    "README.md",
+]
 SMALL_FILES += ["*_Dense/model.safetensors", "*_Dense/pytorch_model.bin"]
 # Exports for other runtimes, which repeat the weights or the configuration.
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack"]

@@ -84,6 +84,8 @@ class Backbone(keras.Model):
     encoder_class = None
     # Units of its adapters, if it has any.
     adapter_dim = None
+    # From where loaded weights are, for cards: see `keras_lm.presets.cards.Origin`.
+    origin = None
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_contexts")
 
@@ -293,6 +295,7 @@ class Backbone(keras.Model):
                 variable.assign(old)
             else:  # the embedding
                 variable.assign(ops.concatenate([old, variable[old.shape[0] :]], axis=0))
+        copy.origin = self.origin
         return copy
 
     def with_layers(self, layers: Sequence[int]) -> Self:

@@ -1,4 +1,13 @@
-"""The README.md of a folder for Hugging Face: the hub's front matter, and how to ask."""
+"""The README.md of presets, exports and folders for Hugging Face: what a model is, how to ask it.
+
+It begins with the hub's front matter. What is in no other file, from where the weights are and what
+its author wrote, is read from the card of the source, and goes into the cards of what is saved.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
 
 # The kinds of heads → the hub's name for the task, and transformers' class for it.
 TASKS = {
@@ -12,40 +21,96 @@ TASKS = {
     "seq2seq_lm": (None, "AutoModelForSeq2SeqLM"),
 }
 
+FILE = "README.md"
+LARGEST = 2**20  # bytes of a card that is read
+TAG = "- keras_lm"  # of our own cards
+LIMITS = """\
+What it was trained on, and how well it does on other texts than those, is not in its files: add
+that here, with the licence of the data and of the model, before others use it."""
 
-def card(config, kinds, parameters, max_sequence_length, is_sentence_transformer=False):
+# What stands in an example, by the name of a text.
+EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What is known of a model that none of its weights and arguments tell.
+
+    `base_model` is the name of the model that it began with, or None, and `license` what the card
+    of that states; `results` and `limits` are sections of a card, in Markdown.
+    """
+
+    base_model: str | None = None
+    license: str | None = None
+    results: str = ""
+    limits: str = ""
+
+
+def read_origin(checkpoint):
+    """Return the `Origin` of what is loaded from a checkpoint, by its name and its card."""
+    path, name = checkpoint.root / FILE, None
+    if checkpoint.source.startswith("hf://"):
+        name = checkpoint.source.removeprefix("hf://").partition("@")[0]
+    if not path.is_file() or path.stat().st_size > LARGEST:
+        return Origin(name)
+    text = path.read_text("utf-8", errors="replace")
+    front, _, body = text.removeprefix("---\n").partition("\n---\n")
+    if not text.startswith("---\n"):
+        front, body = "", text
+
+    def stated(key):  # its value, or the first of several
+        found = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
+        return found and found[1]
+
+    is_ours = TAG in front.splitlines()
+    return Origin(
+        name or stated("base_model"),
+        stated("license") or stated("base_model_license"),
+        _section(body, "Results") if is_ours else "",
+        _section(body, "Limits") if is_ours else "",
+    )
+
+
+def _section(body, title):
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
+    return found[1].strip() if found else ""
+
+
+def card(model, code, facts=(), tag=None, library="keras_lm"):
     """Return the text of a card, in Markdown.
 
     Args:
-        config: dict, the folder's `config.json`.
-        kinds: str, the kinds of heads, see `keras_lm.converters.Converter`.
-        parameters: int, their number.
-        max_sequence_length: int or None.
-        is_sentence_transformer: bool.
+        model: a backbone, or a task with one.
+        code: str, lines of Python that load the model and ask it.
+        facts: list of (name, value) to begin with; without a value they are left out.
+        tag: str, the hub's name for the task, or None.
+        library: str, the hub's name for what loads it.
     """
-    # (Transformers has the classes of pretraining for several heads.)
-    tag, cls = TASKS.get(kinds, (None, config["architectures"][0]))
-    library = "transformers"
-    if is_sentence_transformer:
-        tag, library = "sentence-similarity", "sentence-transformers"
+    backbone = getattr(model, "backbone", model)
+    while hasattr(backbone, "backbone"):
+        backbone = backbone.backbone
+    origin = getattr(backbone, "origin", None) or Origin()
     front = [f"library_name: {library}", *([f"pipeline_tag: {tag}"] if tag else [])]
-    front += ["tags:", "- keras_lm"]
-    labels = config.get("id2label", {}).values()
+    front += [f"base_model: {origin.base_model}"] if origin.base_model else []
+    front += [f"base_model_license: {origin.license}"] if origin.license else []
+    front = "\n".join([*front, "tags:", TAG])
+    base = origin.base_model or ("not stated" if origin.license else None)
+    length = getattr(backbone, "max_sequence_length", None)
+    arrays = [
+        weight for weight in model.weights if weight.path.split("/")[-1] != "seed_generator_state"
+    ]
+    size = sum(np.prod(each.shape) * np.dtype(_numpy(each.dtype)).itemsize for each in arrays)
     facts = [
-        ("Architecture", f"`{config['architectures'][0]}`"),
-        ("Parameters", f"{parameters:,}"),
-        ("Longest text", max_sequence_length and f"{max_sequence_length} tokens"),
-        ("Labels", ", ".join(f"`{label}`" for label in labels)),
+        *facts,
+        ("Parameters", f"{int(sum(np.prod(each.shape) for each in arrays)):,}"),
+        ("Size of the weights", f"{size / 1e6:,.1f} MB"),
+        ("Longest text", length and f"{length} tokens"),
+        ("Labels", ", ".join(f"`{name}`" for name in getattr(model, "class_names", None) or [])),
+        ("Base model", base and f"{base}, licence: {origin.license or 'not stated'}"),
     ]
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts if value)
-    if is_sentence_transformer:
-        code = (
-            "from sentence_transformers import SentenceTransformer\n\n"
-            'SentenceTransformer("FOLDER").encode(["a text"])'
-        )
-    else:
-        code = f'from transformers import {cls}\n\n{cls}.from_pretrained("FOLDER")'
-    front = "\n".join(front)
+    results = _results(model) or origin.results
+    results = f"## Results\n\n{results}\n\n" if results else ""
     return f"""---
 {front}
 ---
@@ -62,8 +127,72 @@ def card(config, kinds, parameters, max_sequence_length, is_sentence_transformer
 {code}
 ```
 
-## Limits
+{results}## Limits
 
-What it was trained on, and how well it does, is not in its files: add that here, with the licence
-of the data and of the model that it began with, before others use it.
+{origin.limits or LIMITS}
 """
+
+
+def card_of_preset(model):
+    """Return the card of a preset of a backbone or a task."""
+    kind, package = type(model).__name__, "tasks" if hasattr(model, "backbone") else "models"
+    code = f'import keras_lm\n\nmodel = keras_lm.{package}.{kind}.from_preset("FOLDER")'
+    if package == "tasks" and getattr(model, "tokenizer", None) is not None:
+        code += f"\nmodel.predict({_texts(model)})  # the raw outputs; its other methods say more"
+    return card(model, code, _classes(model), _tag(model))
+
+
+def card_of_export(task):
+    """Return the card of a SavedModel."""
+    code = [
+        "import tensorflow as tf",
+        "import tensorflow_text  # its operations",
+        "",
+        'answer = tf.saved_model.load("FOLDER").signatures["serving_default"]',
+        f"answer({_arguments(task)})",
+    ]
+    if not hasattr(task, "answer_names"):  # several tasks have signatures of their own
+        code = ['# keras-lm inspect FOLDER lists its signatures.\ntf.saved_model.load("FOLDER")']
+    return card(task, "\n".join(code), _classes(task), _tag(task))
+
+
+def _classes(model):
+    backbone = getattr(model, "backbone", None)
+    facts = [("Task" if backbone is not None else "Model", f"`{type(model).__name__}`")]
+    return facts + ([] if backbone is None else [("Model", f"`{type(backbone).__name__}`")])
+
+
+def _tag(model):
+    kinds = " ".join(sorted(set(getattr(model, "head_kinds", ()))))
+    return TASKS.get(kinds, (None, None))[0]
+
+
+def _names(task):
+    return list(getattr(task, "answer_names", ["text"]))
+
+
+def _texts(task):
+    texts = [f'"{name}": {EXAMPLES.get(name, _text(name))}' for name in _names(task)]
+    return texts[0].partition(": ")[2] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
+
+
+def _arguments(task):
+    each = (f"{name}=tf.constant({EXAMPLES.get(name, _text(name))})" for name in _names(task))
+    return ", ".join(each)
+
+
+def _text(name):
+    return f'["a {name.replace("_", " ")}"]'
+
+
+def _results(model):
+    """Return the logs of the last epoch of `fit` in this process, as a table."""
+    logs = getattr(getattr(model, "history", None), "history", None) or {}
+    rows = [f"| {name} | {values[-1]:.4g} |" for name, values in logs.items() if values]
+    if not rows:
+        return ""
+    return "\n".join(["After the last epoch of `fit`:", "", "| | |", "|---|---|", *rows])
+
+
+def _numpy(dtype):
+    return "float16" if dtype == "bfloat16" else dtype

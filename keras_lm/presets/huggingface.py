@@ -18,7 +18,7 @@ from keras_lm.converters.config_table import ConfigTable, Refused
 from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.converters.sentence_transformers import MODULES
-from keras_lm.presets.cards import card
+from keras_lm.presets import cards
 from keras_lm.presets.saving import MAX_SHARD_BYTES
 from keras_lm.presets.source import innermost_backbone, stored_weights
 
@@ -65,16 +65,23 @@ def save_to_huggingface(
             _check_tokenizer(new, tokenizer, backbone, converter)
         if task is not None:
             task.write_modules(new)
-        text = card(
-            config,
-            kinds,
-            sum(array.size for array in tensors.values()),
-            backbone.max_sequence_length,
-            (new / MODULES).is_file(),
-        )
-        (new / "README.md").write_text(text, encoding="utf-8")
+        text = _card(task or backbone, config, kinds, (new / MODULES).is_file())
+        (new / cards.FILE).write_text(text, encoding="utf-8")
         if kinds in ("causal_lm", "seq2seq_lm"):
             _write_json(new / "generation_config.json", _generation(config, task))
+
+
+def _card(model, config, kinds, is_sentence_transformer):
+    # (Transformers has the classes of pretraining for several heads.)
+    architecture = config["architectures"][0]
+    tag, cls = cards.TASKS.get(kinds, (None, architecture))
+    library, code = "transformers", f"from transformers import {cls}\n\n{cls}"
+    code += '.from_pretrained("FOLDER")'
+    if is_sentence_transformer:
+        tag, library = "sentence-similarity", "sentence-transformers"
+        code = "from sentence_transformers import SentenceTransformer\n\n"
+        code += 'SentenceTransformer("FOLDER").encode(["a text"])'
+    return cards.card(model, code, [("Architecture", f"`{architecture}`")], tag, library)
 
 
 def _counterpart(backbone, task):

@@ -10,6 +10,7 @@ from keras_lm import files
 from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.presets import cards
 from keras_lm.presets.loading import member_folder
 from keras_lm.presets.source import FORMAT_VERSION, stored_weights
 from keras_lm.presets.vocabularies import ASSETS
@@ -51,7 +52,9 @@ def save(
     with files.replacing(folder) as new:
         _begin(new, config)
         if backbone is not None:
-            _save_weights(new, backbone if task is None else task)
+            model = backbone if task is None else task
+            _save_weights(new, model)
+            _write_card(new, model)
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
@@ -72,6 +75,11 @@ def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool = True) -
         _begin(new, {"task": described, "members": len(task.members)})
         for number, member in enumerate(task.members):
             member.save_to_preset(new / member_folder(number))
+        _write_card(new, task)
+
+
+def _write_card(folder, model):
+    (folder / cards.FILE).write_text(cards.card_of_preset(model), encoding="utf-8")
 
 
 def _free(folder, overwrite):

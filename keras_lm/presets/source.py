@@ -13,6 +13,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
+from keras_lm.presets.cards import read_origin
 from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
@@ -223,6 +224,7 @@ class Source:
             missing, unused = names.load(variables, self.checkpoint.weights)
         _check_output_matrix(self.checkpoint, names.untied(unused), model)
         network = innermost_backbone(model)
+        network.origin = read_origin(self.checkpoint)
         needed = {v.path for v in network.weights}
         broken = [path for path in missing if path in needed]
         if broken:

@@ -85,7 +85,7 @@ class Tokenizer(tf.Module):
     def __init__(
         self,
         vocabulary: Sequence[str] | PathLike,
-        special_tokens: Mapping[str, str],
+        special_tokens: Mapping[str, str | None],
         additional_special_tokens: Sequence[str] = (),
         template: Sequence[str] | None = None,
         name: str | None = None,

@@ -46,7 +46,7 @@ def train_vocabulary(
     files: PathLike | Iterable[PathLike] | None = None,
     texts: Iterable[str] | None = None,
     lowercase: bool = False,
-    special_tokens: Mapping[str, str] | None = None,
+    special_tokens: Mapping[str, str | None] | None = None,
 ) -> Tokenizer:
     """Learn a vocabulary from a corpus and return its tokenizer.
 

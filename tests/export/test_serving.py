@@ -1,5 +1,7 @@
 """What TF Serving reads beside a SavedModel is complete, valid, and fits the signatures."""
 
+import re
+
 import pytest
 import tensorflow as tf
 from google.protobuf import (
@@ -71,6 +73,13 @@ def batching_parameters():
     pool = descriptor_pool.Default()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.BatchingParameters"))()
+
+
+def test_a_card_shows_how_to_ask(exported):
+    card = (exported.folder / "README.md").read_text()
+    code = re.search(r"```python\n(.*?)```", card, re.S)[1].replace("FOLDER", str(exported.folder))
+    exec(code, {})
+    assert "| Task | `" in card
 
 
 def test_batching_parameters(exported):
