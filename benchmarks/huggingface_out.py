@@ -48,6 +48,8 @@ REFORMER |= {"axial_shape": [3, 3], "axial_dims": [8, 24]}
 DEBERTA = {"embedding_dim": 16, "bucket_size": None, "max_distance": 4, "share_projections": False}
 DEBERTA |= {"normalize_distances": False, "use_position_embedding": True, "num_segments": 2}
 DEBERTA |= {"conv_kernel_size": 3, "classifier_dropout": 0.3, "pooler_activation": "tanh"}
+# Windows that are shorter than the texts.
+NEAR = {"attention_windows": [None, 6, 6], "num_layers": 5, "dropout": 0.1}
 # A case → its class of backbone, tokenizer, arguments, and tasks with theirs.
 CASES = {
     "bert": ("Bert", "wordpiece-uncased", {}, ENCODER_TASKS | FEATURES),
@@ -71,6 +73,8 @@ CASES = {
     "deberta-v2": ("DebertaV3", "deberta", DEBERTA, WITHOUT_PRETRAINER),
     "deberta-c2p": ("DebertaV3", "deberta", {"position_attention": ["c2p"]}, FEW),
     "deberta-plain": ("DebertaV3", "deberta", {"position_attention": []}, FEW),
+    "modernbert": ("ModernBert", "modernbert", NEAR, ENCODER_TASKS | FEATURES),
+    "modernbert-mean": ("ModernBert", "modernbert", NEAR | {"classifier_pooling": "mean"}, FEW),
     "electra": ("Electra", "wordpiece-uncased", {"embedding_dim": 16}, ENCODER_TASKS),
     "electra-generator": ("ElectraGenerator", "wordpiece-uncased", {}, FEW),
     "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS),
@@ -180,6 +184,16 @@ def _tokenizer(keras_lm, tokenizers, kind):
             **{"pad_token": "<pad>", "bos_token": "[CLS]", "eos_token": "[SEP]"},
             additional_special_tokens=["</s>"],
             added_tokens=list(special.values()),
+    if kind == "modernbert":  # GPT-2's vocabulary, BERT's special tokens, and a normal form
+        entries = _tokenizer(keras_lm, tokenizers, "bytebpe-gpt2").vocabulary
+        roles = {role: f"[{role.upper()}]" for role in ("cls", "sep", "pad", "mask")}
+        return keras_lm.tokenizers.BytePairTokenizer(
+            [*entries, "[UNK]", *roles.values()],
+            tokenizers / "bytebpe-gpt2" / "merges.txt",
+            unknown_token="[UNK]",
+            lstrip_tokens=["[MASK]"],
+            normalization="NFC",
+            **{f"{role}_token": token for role, token in roles.items()},
         )
     if kind is None or not (tokenizers / kind).is_dir():
         return None

@@ -26,6 +26,7 @@ GOLDENS = {
     "bert-tokencls": tasks.TokenClassifier,
     "roberta-seqcls": tasks.TextClassifier,
     "mpnet-seqcls": tasks.TextClassifier,
+    "modernbert-seqcls": tasks.TextClassifier,
     "albert": tasks.Pretrainer,
     "openai-gpt-double-heads": tasks.MultipleChoice,
     "gpt2": tasks.CausalLM,
@@ -44,6 +45,8 @@ MORE_GOLDENS = {
     "roberta": tasks.MaskedLM,
     "mpnet": tasks.MaskedLM,
     "mpnet-multiple-choice": tasks.MultipleChoice,
+    "modernbert": tasks.MaskedLM,
+    "modernbert-qa": tasks.QuestionAnswerer,
     "distilbert": tasks.MaskedLM,
     "electra-discriminator": tasks.Pretrainer,
     "electra-generator": tasks.MaskedLM,
@@ -56,7 +59,8 @@ MORE_GOLDENS = {
 # Arguments that are no part of a configuration.
 OTHERS = {"self", "dtype", "name", "embeddings_of"}
 # Entries that may say the same in another way, and, without a tokenizer, ids of tokens.
-SPELLINGS = {"architectures", "attention_types", "dtype", "pad_token_id"}
+SPELLINGS = {"architectures", "attention_types", "dtype"}
+SPELLINGS |= {f"{role}_token_id" for role in ("pad", "bos", "eos", "cls", "sep")}
 
 
 @pytest.mark.eager
@@ -100,6 +104,7 @@ MORE_MADE = {
     "TinyBertBackbone": ["TokenClassifier"],
     "RobertaBackbone": [*ENCODER, "TokenClassifier"],
     "MPNetBackbone": [*ENCODER, "TokenClassifier"],
+    "ModernBertBackbone": [*ENCODER, "TokenClassifier"],
     "DistilBertBackbone": [*ENCODER, "TokenClassifier"],
     "AlbertBackbone": [*ENCODER, "TokenClassifier"],
     "ElectraBackbone": [*ENCODER, "TokenClassifier"],

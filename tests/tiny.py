@@ -44,9 +44,26 @@ def mpnet_tokenizer():
     )
 
 
+def modernbert_tokenizer():
+    """BERT's special tokens after GPT-2's entries, and text put into Unicode's normal form."""
+    entries = TOKENIZERS["bytebpe-gpt2"]().vocabulary
+    return BytePairTokenizer(
+        [*entries, "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"],
+        GOLDENS / "tokenizers/bytebpe-gpt2/merges.txt",
+        unknown_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        mask_token="[MASK]",
+        lstrip_tokens=["[MASK]"],
+        normalization="NFC",
+    )
+
+
 TOKENIZERS = {
     "wordpiece": lambda: WordPieceTokenizer.from_files(GOLDENS / "tokenizers/wordpiece-uncased"),
     "wordpiece-mpnet": lambda: mpnet_tokenizer(),
+    "bytebpe-modernbert": lambda: modernbert_tokenizer(),
     "bytebpe-gpt2": lambda: BytePairTokenizer.from_files(GOLDENS / "tokenizers/bytebpe-gpt2"),
     "bytebpe-roberta": lambda: BytePairTokenizer.from_files(GOLDENS / "tokenizers/bytebpe-roberta"),
     "bpe-gpt1": lambda: GPTTokenizer.from_files(GOLDENS / "tokenizers/bpe-gpt1"),
@@ -93,6 +110,12 @@ MODELS = {
     "BertBackbone": ("wordpiece", lambda n: models.BertBackbone(n, **TRANSFORMER)),
     "RobertaBackbone": ("bytebpe-roberta", lambda n: models.RobertaBackbone(n, **TRANSFORMER)),
     "MPNetBackbone": ("wordpiece-mpnet", lambda n: models.MPNetBackbone(n, **TRANSFORMER)),
+    "ModernBertBackbone": (
+        "bytebpe-modernbert",
+        lambda n: models.ModernBertBackbone(
+            n, 3, 2, 16, 24, attention_windows=[None, 4], max_sequence_length=32
+        ),
+    ),
     "DistilBertBackbone": ("wordpiece", lambda n: models.DistilBertBackbone(n, **TRANSFORMER)),
     "AlbertBackbone": (
         "sentencepiece-albert",

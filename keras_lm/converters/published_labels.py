@@ -9,6 +9,7 @@ ARCHITECTURES = {
     "ForSequenceClassification": None,
     "ForTokenClassification": "token_classification",
     "ForMultipleChoice": "multiple_choice",
+    "ForQuestionAnswering": "question_answering",
 }
 # The tensor (2, D) of the logits of starts and ends in Hugging Face's and google-research's files.
 SPAN_LOGITS = ("qa_outputs.weight", "cls/squad/output_weights")

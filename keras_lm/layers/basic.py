@@ -111,7 +111,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + self.epsilon)
         # If the weights are bfloat16, so are scale and offset.
-        x = x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
+        x = x if self.gamma is None else x * ops.cast(self.gamma, x.dtype)
+        x = x if self.beta is None else x + ops.cast(self.beta, x.dtype)
         return ops.cast(x, self.compute_dtype)
 
 

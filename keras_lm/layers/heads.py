@@ -212,5 +212,9 @@ class MaskedLMHead(keras.layers.Layer):
         x = outputs["sequence_output"]
         if inputs is not None and "mask_positions" in inputs:
             x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, D)
-        x = self.token_embedding(self.norm(self.dense(x)), reverse=True)
+        x = self.token_embedding(self.transform(x), reverse=True)
         return ops.cast(x, "float32") + ops.cast(self.bias, "float32")
+
+    def transform(self, x):
+        """Return the vectors (…, D) that the embedding's are compared with."""
+        return self.norm(self.dense(x))

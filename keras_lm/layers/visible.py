@@ -12,7 +12,7 @@ class Visible(NamedTuple):
     """Which of T columns each of S queries attends to: the bias of causal attention as a rule.
 
     All tensors are int32. `slots` (B, S, 1) are the columns of the queries, which attend to no
-    later columns; `padding_mask` (B, 1, T) is 1 for columns that may be attended to. `window` is
+    later columns, or of the last ones that they attend to; `padding_mask` (B, 1, T) is 1 for columns that may be attended to. `window` is
     `()` or two tensors: the number of real tokens up to each column, (B, 1, T), and the number that
     it must exceed for each query, (B, S, 1).
     """

@@ -20,6 +20,7 @@ from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.kagnet import KagNet, join_graphs
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
+from keras_lm.models.modernbert import ModernBertBackbone
 from keras_lm.models.mpnet import MPNetBackbone
 from keras_lm.models.pair_cbow import PairCBOWBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
@@ -62,6 +63,7 @@ __all__ = [
     "MPNetBackbone",
     "MarianBackbone",
     "MarianEncoderBackbone",
+    "ModernBertBackbone",
     "PairCBOWBackbone",
     "PairLSTMBackbone",
     "RNNEncoderBackbone",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tokenizers import byte_pair_files, published_files, strings
@@ -55,6 +56,7 @@ class BytePairTokenizer(Tokenizer):
         whole_words: list of str, entries that a whole word becomes, whatever the merges.
         add_prefix_space: bool. Add a space before text that does not begin with one, as within a
             sentence.
+        normalization: str, `"NFC"` or `"NFKC"`, Unicode's form in which text is put first, or None.
         template: see `Tokenizer`.
 
     Raises:
@@ -93,6 +95,7 @@ class BytePairTokenizer(Tokenizer):
         rstrip_tokens: Sequence[str] = (),
         whole_words: Sequence[str] = (),
         add_prefix_space: bool = False,
+        normalization: str | None = None,
         template: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -104,6 +107,10 @@ class BytePairTokenizer(Tokenizer):
         roles = dict(zip(self.ROLES, tokens))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         self.add_prefix_space = bool(add_prefix_space)
+        if normalization not in (None, *byte_pair_files.FORMS):
+            known = " or ".join(map(repr, byte_pair_files.FORMS))
+            raise ValueError(f"`normalization` is {normalization!r}; it must be {known}, or None.")
+        self.normalization = normalization
         entries = self._vocabulary.entries
         # (A namespace, because a module would track bare lists.)
         self._rules = types.SimpleNamespace(
@@ -153,6 +160,11 @@ class BytePairTokenizer(Tokenizer):
             self._spellings = tf.constant(spellings, tf.string)  # (V,)
             self._words = lookup_table(words, -1)
 
+    @property
+    def _stripping(self):
+        """The tokens that include white space beside them."""
+        return {*self._rules.lstrip_tokens, *self._rules.rstrip_tokens}
+
     # === Further words ===
 
     def _entries_of_word(self, word):
@@ -171,16 +183,37 @@ class BytePairTokenizer(Tokenizer):
 
     def _tokenize(self, text, special):
         tokens = [*self._rules.added_tokens, *special]
-        text = valid_utf8(text)
+        text = self._normalize(text)
         if not tokens:
             return self._encode(self._prefix(text), with_tokens=False)
         parts = self._part_tokens(text, tokens)  # ragged (B, P)
         ids = self._encode(self._prefix(self._strip_tokens(parts.values, tokens)), with_tokens=True)
         return parts.with_values(ids).merge_dims(1, 2)
 
+    def _normalize(self, text):
+        text = valid_utf8(text)
+        if self.normalization is None:
+            return text
+        return strings.where_not(
+            text, r"[\x00-\x7F]*", lambda rows: tf_text.normalize_utf8(rows, self.normalization)
+        )
+
     def _tokenize_with_offsets(self, text):
+        text = valid_utf8(text)
+        if self.normalization is None:
+            return self._offsets_in_normal_form(text)
+        text, places = tf_text.normalize_utf8_with_offsets_map(text, self.normalization)
+        ids, *offsets = self._offsets_in_normal_form(text)
+        zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
+
+        def in_text(each):
+            return tf_text.find_source_offsets(places, tf.concat([zero, each], axis=1))[:, 1:]
+
+        return ids, *map(in_text, offsets)
+
+    def _offsets_in_normal_form(self, text):
         tokens = self._rules.added_tokens
-        parts = self._part_tokens(valid_utf8(text), tokens)  # ragged (B, P)
+        parts = self._part_tokens(text, tokens)  # ragged (B, P)
         is_token = _is_token(parts.values)  # (P,)
         length_of_part = size(parts.values) - tf.cast(is_token, tf.int64)
         spaced = self._prefix(parts.values)
@@ -217,7 +250,8 @@ class BytePairTokenizer(Tokenizer):
             (f"[{S}]*" if token in self._rules.lstrip_tokens else "")
             + regex_literal(token)
             + (f"[{S}]*" if token in self._rules.rstrip_tokens else "")
-            for token in _longest_first(tokens)
+            # Those that include white space before that which is a token itself.
+            for token in sorted(_longest_first(tokens), key=lambda t: t not in self._stripping)
         )
         if spelled:
             text = tf.strings.regex_replace(text, spelled, PART + TOKEN + rb"\0" + PART)
@@ -225,7 +259,8 @@ class BytePairTokenizer(Tokenizer):
 
     def _strip_tokens(self, parts, tokens):
         """Strip the white space that tokens include, leaving `TOKEN` and their names."""
-        if not {*self._rules.lstrip_tokens, *self._rules.rstrip_tokens}.intersection(tokens):
+        tokens = self._stripping.intersection(tokens)
+        if not tokens:
             return parts
         rows = tf.where(_is_token(parts))
         found = tf.strings.substr(tf.gather_nd(parts, rows), 1, MAX_INT)
@@ -275,7 +310,7 @@ class BytePairTokenizer(Tokenizer):
         if self._rules.lite is None:
             with tf.init_scope():
                 self._rules.lite = self._make_lite()
-        return self._rules.lite(text)
+        return self._rules.lite(text if self.normalization is None else self._normalize(text))
 
     def _make_lite(self):
         return LiteBytePair(
@@ -314,6 +349,7 @@ class BytePairTokenizer(Tokenizer):
         return super().get_config() | {
             **{name: list(getattr(self._rules, name)) for name in names},
             "add_prefix_space": self.add_prefix_space,
+            "normalization": self.normalization,
             "template": self.template,
         }
 

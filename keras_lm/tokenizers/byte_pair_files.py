@@ -14,6 +14,7 @@ MERGES_FILES = ("merges.txt", "vocab.bpe", "vocab_40000.bpe")
 FOLDERS = ("", os.path.join("assets", "tokenizer"))  # the second is KerasHub's
 
 END = "</w>"  # of GPT-1's words
+FORMS = ("NFC", "NFKC")  # Unicode's normal forms in which text may be put first
 
 # Special tokens of published vocabularies: the first row whose tokens are all in the vocabulary.
 DEFAULTS = (
@@ -26,6 +27,7 @@ DEFAULTS = (
         "bos": "<s>",
         "eos": "</s>",
     },
+    {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"},
     {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
     {"unknown": "<unk>"},
 )
@@ -204,13 +206,13 @@ def _vocabulary_and_merges(folder, tokenizer):
 
 
 def _byte_level_settings(files):
-    found = _prefix_of_json(files)
+    found = _hugging_face_json(files)
     if files.config.get("add_prefix_space") is not None:
-        found = {"add_prefix_space": files.config["add_prefix_space"]}
+        found["add_prefix_space"] = files.config["add_prefix_space"]
     return found
 
 
-def _prefix_of_json(files):
+def _hugging_face_json(files):
     tokenizer = files.tokenizer
     if isinstance(tokenizer.get("config"), dict):  # KerasHub's
         return {"add_prefix_space": bool(tokenizer["config"].get("add_prefix_space"))}
@@ -219,11 +221,15 @@ def _prefix_of_json(files):
     parts = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
     supported = {"dropout": (None, 0.0)} | dict.fromkeys(parts, (None, "", False))
     files.refuse("tokenizer.json's model", tokenizer["model"], supported)
-    files.refuse("tokenizer.json", tokenizer, {"normalizer": (None,)})
+    forms = [step["type"] for step in published_files.steps(tokenizer, "normalizer", "normalizers")]
+    files.refuse(
+        "tokenizer.json", {"normalizer": forms}, {"normalizer": ([], *([f] for f in FORMS))}
+    )
     splitter = tokenizer.get("pre_tokenizer") or {"type": None}
     supported = {"type": ("ByteLevel",), "use_regex": (True,)}
     files.refuse("tokenizer.json's pre_tokenizer", splitter, supported)
-    return {"add_prefix_space": bool(splitter.get("add_prefix_space"))}
+    found = {"add_prefix_space": bool(splitter.get("add_prefix_space"))}
+    return found | ({"normalization": forms[0]} if forms else {})
 
 
 def _special_tokens(files, vocabulary, path):

@@ -65,6 +65,8 @@ class GPTTokenizer(BytePairTokenizer):
             raise ValueError("`unknown_token` is None, but GPT-1's BPE needs one; name its entry.")
         if arguments.pop("add_prefix_space", False):
             raise ValueError("`add_prefix_space` is True, but GPT-1's words hold no spaces.")
+        if arguments.get("normalization"):
+            raise ValueError("`normalization` is given, but GPT-1's BPE cleans text as BERT does.")
         if arguments.get("whole_words"):
             self._entries_of_word(None)
         super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
@@ -167,7 +169,7 @@ class GPTTokenizer(BytePairTokenizer):
 
     def get_config(self):
         config = super().get_config()
-        del config["add_prefix_space"], config["whole_words"]
+        del config["add_prefix_space"], config["normalization"], config["whole_words"]
         return config
 
 

@@ -156,6 +156,8 @@ def _bytes(tokenizer):
         unk_token=tokenizer.special_tokens.get("unknown"),
     )
     backend = tokenizers.Tokenizer(model)
+    if tokenizer.normalization is not None:
+        backend.normalizer = getattr(tokenizers.normalizers, tokenizer.normalization)()
     splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=tokenizer.add_prefix_space)
     backend.pre_tokenizer = splitter
     backend.decoder = tokenizers.decoders.ByteLevel()

@@ -92,7 +92,7 @@ def test_hugging_face_tokenizer_json(tmp_path, as_pairs):
     assert [p.decode() for p in pieces] == ["Ġthe", "{x}", "<end>"]
     for spoilt, message in [
         ({"model": {**tokenizer["model"], "dropout": 0.1}}, "sets `dropout` to 0.1"),
-        ({"normalizer": {"type": "NFC"}}, "sets `normalizer` to"),
+        ({"normalizer": {"type": "Lowercase"}}, "sets `normalizer` to"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "sets `type` to 'Whitespace'"),
     ]:
         write(tmp_path, tokenizer_json={**tokenizer, **spoilt})

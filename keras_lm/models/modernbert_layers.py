@@ -1,0 +1,326 @@
+"""The layers of ModernBERT.
+
+Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.layers import (
+    Dense,
+    FeedForward,
+    LayerNormalization,
+    MaskedLMHead,
+    PreNormBlock,
+    SelfAttention,
+    float32_or_wider,
+    get_activation,
+    truncated_normal,
+)
+from keras_lm.layers.backend import takes_rules
+from keras_lm.layers.visible import Visible
+
+
+class RotaryPositions(keras.layers.Layer):
+    """Cosines and sines of the angles by which queries and keys are rotated, (S, H) float32 each.
+
+    Args:
+        head_dim: int, H. Component i is rotated with component i + H / 2.
+        max_wavelength: float. The slowest pair turns once in nearly 2π times as many tokens.
+
+    Call: `layer(padding_mask)` with (B, S) int32, for its length alone.
+
+    Source: Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2.
+    """
+
+    def __init__(self, head_dim, max_wavelength, **kwargs):
+        super().__init__(**kwargs)
+        self.head_dim = head_dim
+        # In the arithmetic of the reference.
+        exponents = np.arange(0, head_dim, 2, dtype="float32") / np.float32(head_dim)
+        self.frequencies = np.float32(1) / np.float32(max_wavelength) ** exponents
+
+    def call(self, padding_mask):
+        columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")
+        angles = ops.expand_dims(ops.cast(columns, "float32"), 1) * self.frequencies  # (S, H / 2)
+        angles = ops.concatenate([angles, angles], axis=1)
+        return ops.cos(angles), ops.sin(angles)
+
+    def compute_output_spec(self, padding_mask):
+        shape = (padding_mask.shape[1], self.head_dim)
+        return keras.KerasTensor(shape, "float32"), keras.KerasTensor(shape, "float32")
+
+
+class NearBias(keras.layers.Layer):
+    """Turn a padding mask (B, S) into the additive bias of attention to near tokens.
+
+    Args:
+        window: int, 2 or more. A token attends to those at most half as far away, on either side.
+
+    Call: `layer(padding_mask)` returns (B, 1, S, S) float32, or a `Visible` for long texts. A token
+    that may attend to nothing, which is padding, attends uniformly to everything.
+
+    Raises:
+        ValueError: if `window` is less than 2.
+    """
+
+    def __init__(self, window, **kwargs):
+        super().__init__(**kwargs)
+        if type(window) is not int or window < 2:
+            raise ValueError(
+                f"attention_windows has {window!r}: pass whole numbers of 2 or more, half of which "
+                "is on either side of a token, or None."
+            )
+        self.reach = window // 2
+
+    def call(self, padding_mask):
+        columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")
+        columns = ops.expand_dims(columns, 0)
+        queries = ops.expand_dims(columns, 2)  # (1, S, 1)
+        visible = Visible(
+            ops.expand_dims(padding_mask, 1),
+            queries + self.reach,
+            (ops.expand_dims(columns, 1), queries - self.reach - 1),
+        )
+        length = padding_mask.shape[1]
+        return visible if takes_rules(length, length) else visible.bias()
+
+    def compute_output_spec(self, padding_mask):
+        batch, length = padding_mask.shape
+        return keras.KerasTensor((batch, 1, length, length), dtype="float32")
+
+
+def rotate(x, cosines, sines):
+    """Return queries or keys (B, N, S, H) rotated by the angles of their positions."""
+    first, second = ops.split(ops.cast(x, cosines.dtype), 2, axis=-1)
+    halves = ops.concatenate([first, second], axis=-1)
+    turned = ops.concatenate([-second, first], axis=-1)
+    return ops.cast(halves * cosines + turned * sines, x.dtype)
+
+
+class ModernBertAttention(SelfAttention):
+    """Self-attention without biases; `context.positions` are those of `RotaryPositions`."""
+
+    has_biases = has_output_bias = False
+
+    def project(self, x, context):
+        query, key, value = super().project(x, context)
+        return rotate(query, *context.positions), rotate(key, *context.positions), value
+
+
+class GatedFeedForward(FeedForward):
+    """A feed-forward network whose activated half is multiplied by a linear one, without biases.
+
+    Args:
+        intermediate_dim, activation, output_stddev: see `keras_lm.layers.FeedForward`.
+        dropout: float. Fraction dropped between the two matrices.
+
+    Source: Shazeer 2020, https://arxiv.org/abs/2002.05202, equation 6.
+    """
+
+    def __init__(self, *args, dropout=0.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.dropout_rate = dropout
+
+    def build(self, input_shape):
+        self.intermediate = Dense(
+            2 * self.intermediate_dim,
+            use_bias=False,
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name="intermediate",
+        )
+        self.intermediate.build(input_shape)
+        self.activate = get_activation(self.activation)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.output_dense = Dense(
+            input_shape[-1],
+            use_bias=False,
+            kernel_initializer=truncated_normal(self.output_stddev),
+            dtype=self.dtype_policy,
+            name="output",
+        )
+        self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
+
+    def call(self, x, training=None):
+        inner, gate = ops.split(self.intermediate(x), 2, axis=-1)
+        inner = self.dropout(self.activate(inner) * gate, training=training)
+        return self.output_dense(inner)
+
+
+class ModernBertBlock(PreNormBlock):
+    """A block of ModernBERT.
+
+    Args:
+        dropout: float. Fraction dropped inside the feed-forward network, and nowhere else.
+        attention_dropout: float. The same for attention probabilities, and what attention adds.
+        Other arguments: as `PreNormBlock`.
+    """
+
+    attention_class = ModernBertAttention
+
+    def make_norm(self, name):
+        return LayerNormalization(
+            epsilon=self.layer_norm_epsilon, center=False, name=name, dtype=self.dtype_policy
+        )
+
+    def make_feedforward(self):
+        return GatedFeedForward(
+            self.intermediate_dim,
+            self.activation,
+            self.output_stddev,
+            dropout=self.dropout_rate,
+            name="feedforward",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.dropout = keras.layers.Dropout(self.attention_dropout, dtype=self.dtype_policy)
+
+    def add_feedforward(self, x, training=None):
+        return x + self.feedforward(self.read(x, self.feedforward_norm), training=training)
+
+
+class FirstModernBertBlock(ModernBertBlock):
+    """The first block, which has no norm before attention: the embedding has one."""
+
+    def make_norm(self, name):
+        if name == "attention_norm":
+            return keras.layers.Identity(name=name, dtype=self.dtype_policy)
+        return super().make_norm(name)
+
+
+class Transformation(keras.layers.Layer):
+    """What all heads begin with: dense, activation and norm.
+
+    Args:
+        activation, layer_norm_epsilon: see `ModernBertBackbone`.
+    """
+
+    def __init__(self, activation, layer_norm_epsilon, **kwargs):
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, input_shape):
+        self.dense = Dense(
+            input_shape[-1],
+            use_bias=False,
+            activation=get_activation(self.activation),
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build(input_shape)
+        self.norm = LayerNormalization(
+            epsilon=self.layer_norm_epsilon, center=False, dtype=self.dtype_policy, name="norm"
+        )
+        self.norm.build(input_shape)
+
+    def call(self, x):
+        return self.norm(self.dense(x))
+
+
+class ModernBertHead(keras.layers.Layer):
+    """A transformation, dropout and logits, float32; a subclass says of what, by `select`.
+
+    Args:
+        num_classes: int.
+        dropout: float. Fraction dropped before the logits.
+        activation, layer_norm_epsilon: see `ModernBertBackbone`.
+    """
+
+    uses_pooler = False
+
+    def __init__(
+        self, num_classes, dropout=0.0, activation="gelu", layer_norm_epsilon=1e-5, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.dropout_rate = dropout
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, outputs_shape, inputs_shape=None):
+        shape = outputs_shape["sequence_output"]
+        self.transformation = Transformation(
+            self.activation,
+            self.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="transformation",
+        )
+        self.transformation.build(shape)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.logits = Dense(
+            self.num_classes,
+            kernel_initializer=truncated_normal(),
+            dtype=float32_or_wider(self.dtype_policy),
+            name="logits",
+        )
+        self.logits.build(shape)
+
+    def select(self, x, mask):
+        """Return what is transformed of `x` (B, S, D), given the padding mask (B, S) or None."""
+        return x
+
+    def call(self, outputs, inputs=None, training=None):
+        x = self.select(outputs["sequence_output"], (inputs or {}).get("padding_mask"))
+        return self.logits(self.dropout(self.transformation(x), training=training))
+
+
+class ModernBertSpanHead(ModernBertHead):
+    """A `ModernBertHead` on every token: `start_logits` and `end_logits`, (B, S) float32 each."""
+
+    def __init__(self, num_classes=2, **kwargs):
+        super().__init__(num_classes, **kwargs)
+
+    def call(self, outputs, inputs=None, training=None):
+        logits = super().call(outputs, inputs, training)
+        return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
+
+
+class ModernBertClassifier(ModernBertHead):
+    """A `ModernBertHead` on the first real token, or on the mean of a text's real tokens.
+
+    With padding on the left, Hugging Face's classifier of texts reads the padding in the first
+    column; that of choices finds the token, as this does.
+
+    Args:
+        pooling: str, `"first"` or `"mean"`.
+        Other arguments: as `ModernBertHead`.
+    """
+
+    def __init__(self, num_classes, pooling="first", **kwargs):
+        super().__init__(num_classes, **kwargs)
+        self.pooling = pooling
+
+    def select(self, x, mask):
+        mask = ops.ones_like(x[:, :, 0]) if mask is None else mask
+        if self.pooling == "first":
+            column = ops.cast(ops.argmax(mask, axis=1), "int32")
+            column = ops.expand_dims(ops.expand_dims(column, 1), 2)  # (B, 1, 1)
+            return ops.squeeze(ops.take_along_axis(x, column, axis=1), 1)
+        mask = ops.cast(ops.expand_dims(mask, -1), x.dtype)  # (B, S, 1)
+        return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
+
+
+class ModernBertTokenHead(MaskedLMHead):
+    """`MaskedLMHead` with ModernBERT's transformation, and the share of tokens that it masked."""
+
+    share_of_tokens = 0.3
+
+    def build(self, outputs_shape, inputs_shape=None):
+        self.transformation = Transformation(
+            self.activation,
+            self.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="transformation",
+        )
+        self.transformation.build(outputs_shape["sequence_output"])
+        rows = self.token_embedding.input_dim
+        self.bias = self.add_weight(name="bias", shape=(rows,), initializer="zeros")
+
+    def transform(self, x):
+        return self.transformation(x)

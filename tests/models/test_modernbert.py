@@ -1,0 +1,139 @@
+"""ModernBERT against transformers' outputs, its windows, and both forms of its configuration."""
+
+import numpy as np
+import pytest
+
+from keras_lm import tasks
+from keras_lm.layers.tensorflow import attention_ops
+from keras_lm.models import Backbone, ModernBertBackbone
+from keras_lm.models.modernbert_layers import NearBias
+from keras_lm.models.sizes import estimate
+
+TINY = {"vocabulary_size": 20, "num_layers": 3, "num_heads": 2, "hidden_dim": 8}
+TINY |= {"intermediate_dim": 12, "max_sequence_length": 64}
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "folder, cls",
+    [
+        ("modernbert", tasks.MaskedLM),
+        ("modernbert-seqcls", tasks.TextClassifier),
+        ("modernbert-qa", tasks.QuestionAnswerer),
+    ],
+)
+def test_huggingface(folder, cls, goldens, assert_equal, hidden_states):
+    """In the goldens, one row has padding on the right, and one on the left."""
+    arrays = np.load(goldens(folder) / "expected.npz")
+    mask = arrays["in.attention_mask"].astype("int32")
+    inputs = {"token_ids": arrays["in.input_ids"].astype("int32"), "padding_mask": mask}
+    task = cls.from_preset(goldens(folder), tokenizer=None)
+    found = task(inputs)
+    found = found if isinstance(found, dict) else {"logits": found}
+    for name, logits in found.items():
+        assert_equal(logits, arrays[f"out.{name}"])
+    if "in.labels" in arrays:
+        metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
+        assert_equal(metrics["loss"], arrays["out.loss"])
+    assert_equal(hidden_states(task.backbone, inputs), arrays["out.hidden_states"])
+    assert_equal(task.backbone.attention_probabilities(inputs), arrays["out.attentions"])
+
+
+def test_windows_reach_as_far_on_either_side():
+    mask = np.array([[1, 1, 1, 1, 0], [0, 1, 1, 1, 1]], "int32")
+    seen = np.asarray(NearBias(3)(mask))[:, 0] == 0  # a token on either side
+    near = np.abs(np.arange(5)[:, None] - np.arange(5)) <= 1
+    np.testing.assert_array_equal(seen, near & (mask > 0)[:, None])
+
+
+@pytest.mark.eager
+def test_long_texts_are_the_same_in_blocks(monkeypatch):
+    backbone = ModernBertBackbone(**TINY, attention_windows=[None, 8])
+    inputs = {"token_ids": np.arange(128).reshape(2, 64) % 20}
+    inputs["padding_mask"] = np.array([[1] * 64, [0] * 5 + [1] * 49 + [0] * 10], "int32")
+    real = inputs["padding_mask"] > 0
+    expected = backbone(inputs)["sequence_output"][real]
+    monkeypatch.setattr(attention_ops, "MANY_SCORES", 1)
+    monkeypatch.setattr(attention_ops, "BLOCK", 16)
+    np.testing.assert_allclose(backbone(inputs)["sequence_output"][real], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_padding_on_the_left_changes_no_classifier(pooling):
+    task = tasks.TextClassifier(
+        ModernBertBackbone(**TINY, classifier_pooling=pooling), num_classes=2
+    )
+    alone = task({"token_ids": [[2, 7, 3]]})
+    left = {"token_ids": [[0, 0, 2, 7, 3]], "padding_mask": [[0, 0, 1, 1, 1]]}
+    np.testing.assert_allclose(task(left), alone, atol=1e-5)
+
+
+# === Configurations ===
+
+
+@pytest.mark.parametrize(
+    "config, windows, wavelengths",
+    [
+        ({}, [None, 8, 8, None], (160000.0, 10000.0)),
+        # As version 4 of transformers wrote it.
+        (
+            {"layer_types": ..., "rope_parameters": ..., "global_attn_every_n_layers": 2},
+            [None, 8],
+            (160000.0, 10000.0),
+        ),
+        (
+            {
+                "layer_types": ...,
+                "rope_parameters": ...,
+                "global_rope_theta": 5e4,
+                "local_rope_theta": None,
+            },
+            [None, 8, 8],
+            (5e4, None),
+        ),
+    ],
+)
+def test_both_forms(variant, config, windows, wavelengths):
+    found = Backbone.from_preset(
+        variant("modernbert-qa", config, lambda n: None if n.startswith(("head", "class")) else n)
+    ).config
+    assert found["attention_windows"] == windows
+    assert (found["rope_max_wavelength"], found["local_rope_max_wavelength"]) == wavelengths
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        ({"norm_bias": True}, "norm_bias=True"),
+        ({"layer_types": ["full_attention", "chunked", "x", "y"]}, "layer_types="),
+        ({"layer_types": ["full_attention"]}, "layer_types="),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling=.*yarn"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "rope_type='linear'"),
+        ({"classifier_pooling": "max"}, "classifier_pooling='max'"),
+        ({"local_attention": 1}, "attention_windows has 1"),
+    ],
+)
+def test_what_the_model_does_not_know_is_an_error(variant, config, words):
+    with pytest.raises(ValueError, match=words):
+        Backbone.from_preset(variant("modernbert", config))
+
+
+def test_parts_that_rotate_are_even():
+    with pytest.raises(ValueError, match="num_heads=4 does not divide hidden_dim=20 into even"):
+        ModernBertBackbone(**TINY | {"num_heads": 4, "hidden_dim": 20})
+
+
+def test_one_width_is_written(tmp_path):
+    backbone = ModernBertBackbone(**TINY, attention_windows=[None, 4, 8])
+    with pytest.raises(ValueError, match=r"attention_windows=.*one width"):
+        backbone.save_to_huggingface(tmp_path / "new")
+
+
+# As transformers counts them.
+@pytest.mark.parametrize(
+    "size, parameters",
+    [("modernbert_base_en", 149_014_272), ("modernbert_large_en", 394_781_696)],
+)
+def test_sizes(size, parameters):
+    cls = ModernBertBackbone
+    assert estimate(cls, **cls.SIZES[size])["parameters"] == parameters
