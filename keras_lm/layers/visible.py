@@ -11,10 +11,10 @@ MASKED = -3e4
 class Visible(NamedTuple):
     """Which of T columns each of S queries attends to: the bias of causal attention as a rule.
 
-    All tensors are int32. `slots` (B, S, 1) are the columns of the queries, which attend to no
-    later columns, or of the last ones that they attend to; `padding_mask` (B, 1, T) is 1 for columns that may be attended to. `window` is
-    `()` or two tensors: the number of real tokens up to each column, (B, 1, T), and the number that
-    it must exceed for each query, (B, S, 1).
+    All tensors are int32. `slots` (B, S, 1) are the last columns that the queries attend to: their
+    own, or some after them. `padding_mask` (B, 1, T) is 1 for columns that may be attended to.
+    `window` is `()` or two tensors: the number of real tokens up to each column, (B, 1, T), and the
+    number that it must exceed for each query, (B, S, 1); or columns in place of numbers.
     """
 
     padding_mask: Any

@@ -10,9 +10,11 @@ Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per hea
 """
 
 import functools
+from collections.abc import Callable, Sequence
 
 import keras
 
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused
 from keras_lm.converters.converter import Converter, architectures, signs
@@ -114,25 +116,25 @@ class ModernBertBackbone(Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        attention_windows=(None, 128, 128),
-        rope_max_wavelength=160000.0,
-        local_rope_max_wavelength=10000.0,
-        dropout=0.0,
-        attention_dropout=None,
-        embedding_dropout=None,
-        classifier_dropout=None,
-        activation="gelu",
-        classifier_activation="gelu",
-        classifier_pooling="first",
-        max_sequence_length=8192,
-        layer_norm_epsilon=1e-5,
-        dtype=None,
-        name="modernbert_backbone",
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        attention_windows: Sequence[int | None] = (None, 128, 128),
+        rope_max_wavelength: float = 160000.0,
+        local_rope_max_wavelength: float | None = 10000.0,
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        embedding_dropout: float | None = None,
+        classifier_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        classifier_activation: str | Callable[[Tensor], Tensor] = "gelu",
+        classifier_pooling: str = "first",
+        max_sequence_length: int = 8192,
+        layer_norm_epsilon: float = 1e-5,
+        dtype: DType = None,
+        name: str = "modernbert_backbone",
     ):
         super().__init__(
             inputs={

@@ -304,13 +304,14 @@ class BytePairTokenizer(Tokenizer):
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all text without added tokens, which are not found. A word takes at
-        most as many rounds of merging as it has bytes; memory grows linearly with the text.
+        The ids are the same for all text without added tokens, which are not found, if it is in the
+        form of `normalization` already, as nearly all text is in NFC. A word takes at most as many
+        rounds of merging as it has bytes; memory grows linearly with the text.
         """
         if self._rules.lite is None:
             with tf.init_scope():
                 self._rules.lite = self._make_lite()
-        return self._rules.lite(text if self.normalization is None else self._normalize(text))
+        return self._rules.lite(text)
 
     def _make_lite(self):
         return LiteBytePair(

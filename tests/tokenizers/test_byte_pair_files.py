@@ -100,6 +100,35 @@ def test_hugging_face_tokenizer_json(tmp_path, as_pairs):
             BytePairTokenizer.from_files(tmp_path)
 
 
+def test_a_tokenizer_json_of_modernbert(tmp_path):
+    """It stands alone: a normal form, roles by their names, and tokens for several spaces."""
+    tokens, names = entries(), ["   ", "  ", "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    added = [
+        {"id": len(tokens) + i, "content": name, "special": "[" in name, "lstrip": "M" in name}
+        for i, name in enumerate(names)
+    ]
+    tokenizer = {
+        "normalizer": {"type": "NFC"},
+        "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": MERGES},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "added_tokens": added,
+    }
+    read = Tokenizer.from_preset(write(tmp_path, tokenizer_json=tokenizer))
+    assert read.normalization == "NFC"
+    assert read.special_tokens["mask"] == "[MASK]"
+    text = "e\u0301   the  [MASK]"  # composed, it is two bytes
+    for parse, rest in ((True, ["[MASK]"]), (False, ["  ", "[", "M", "A", "S", "K", "]"])):
+        pieces = read.tokens(read(text, parse_special=parse)).numpy().tolist()
+        expected = [BYTES[0xC3], BYTES[0xA9], "   ", "t", "he", *rest]
+        assert [piece.decode() for piece in pieces] == expected
+    _, starts, ends = read.tokenize_with_offsets(["", "ae\u0301 the"], unit="character")
+    spans = zip(starts[1].numpy().tolist(), ends[1].numpy().tolist(), strict=True)
+    assert list(spans)[-1] == (3, 7)
+    write(tmp_path, tokenizer_json=tokenizer | {"normalizer": {"type": "NFD"}})
+    with pytest.raises(ValueError, match="sets `normalizer` to"):
+        Tokenizer.from_preset(tmp_path)
+
+
 def test_ids_without_an_entry(tmp_path):
     """As of small models, whose only special token kept its id."""
     tokens = entries()
