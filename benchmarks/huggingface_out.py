@@ -184,6 +184,7 @@ def _tokenizer(keras_lm, tokenizers, kind):
             **{"pad_token": "<pad>", "bos_token": "[CLS]", "eos_token": "[SEP]"},
             additional_special_tokens=["</s>"],
             added_tokens=list(special.values()),
+        )
     if kind == "modernbert":  # GPT-2's vocabulary, BERT's special tokens, and a normal form
         entries = _tokenizer(keras_lm, tokenizers, "bytebpe-gpt2").vocabulary
         roles = {role: f"[{role.upper()}]" for role in ("cls", "sep", "pad", "mask")}
