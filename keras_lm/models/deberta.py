@@ -136,7 +136,7 @@ class DebertaV3Backbone(Backbone):
             layer_norm_epsilon=own("layer_norm_epsilon"),
         ),
     }
-    PRETRAINING_HEADS = {"replaced_logits": "replaced", "token_logits": "token"}
+    PRETRAINING_HEADS = {"replaced_logits": "replaced"}
     RANGES = {
         "num_segments": Whole(0),
         "bucket_size": Whole(2, is_optional=True),
@@ -260,6 +260,25 @@ class DebertaV3Backbone(Backbone):
             "hidden_states": hidden_states,
             "attention_contexts": [context] * len(self.blocks),
         }
+
+    def make_generator(self, size: float = 1 / 2) -> "DebertaV3Backbone":
+        """Return a new, random generator to pretrain this backbone with: as wide, but less deep.
+
+        Its embeddings are its own. (The authors' shares them, without the discriminator's gradient:
+        "gradient-disentangled embedding sharing", which is not here.)
+
+        Args:
+            size: float. How many blocks it has beside this backbone.
+
+        Example:
+
+            discriminator = keras_lm.models.DebertaV3Backbone(100, 4, 2, 16, 32)
+            discriminator.make_generator().config["num_layers"]  # 2
+
+        Source: https://arxiv.org/abs/2111.09543, section 3.
+        """
+        config = self.config | {"num_layers": max(round(size * self.config["num_layers"]), 1)}
+        return DebertaV3Backbone(**config, dtype=self.dtype_policy)
 
     def forward_flops(self) -> float:
         """Those of other blocks with attention, and a product with each distance for each term.
