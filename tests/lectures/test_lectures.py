@@ -8,7 +8,7 @@ import pytest
 from keras_lm import lectures
 
 # Recipes that train, even when they are quick: some seconds each.
-TRAINING = {"frozen_or_fine_tuned", "independent_blanks"}
+TRAINING = {"feature_layers", "frozen_or_fine_tuned", "independent_blanks", "layer_weights"}
 RECIPES = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in lectures.recipes()
 ]
