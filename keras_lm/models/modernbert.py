@@ -1,10 +1,10 @@
 """ModernBERT: an encoder of today's parts, for texts of up to 8,192 tokens.
 
-Differs from BERT: norms come before each part of a block, and nothing but the output of the masked
-LM has a bias; instead of learned positions, queries and keys are rotated by theirs; two of three
-blocks attend to near tokens only, and rotate faster; feed-forward networks have a gate; the first
-block has no norm before attention, as the embedding has one; one transformation, of the form of
-BERT's masked LM head, is before the logits of all tasks.
+Differs from BERT: norms come before each part of a block; nothing has a bias but the logits of
+heads; instead of learned positions, queries and keys are rotated by theirs; two of three blocks
+attend to near tokens only, and rotate faster; feed-forward networks have a gate; the first block
+has no norm before attention, as the embedding has one; what BERT has before the logits of its
+masked LM is here before those of all tasks; there are no segments and no pooler.
 
 Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
 """
