@@ -130,8 +130,9 @@ class _Answer:
         self.embedding = token_embedding_of(task.backbone)
         if self.embedding is None or task.has_decoder:
             raise ValueError(
-                f"Attributions are for the embeddings of a text's tokens, of which "
-                f"{type(task.backbone).__name__} has none here: take an encoder or a decoder."
+                "Attributions are for the embeddings of a text's tokens, of which "
+                f"{type(task.backbone).__name__} has no single layer: take an encoder or a decoder "
+                "that has one."
             )
         texts = [each if each is None else [each] for each in (text, text_pair)]
         self.packed = packed_rows(task, columns_of(task, *texts))

@@ -48,6 +48,9 @@ def vocabulary_contents(tokenizer):
     Args:
         tokenizer: `keras_lm.tokenizers.Tokenizer`.
 
+    Raises:
+        ValueError: if the tokenizer spells words, as ELMo's.
+
     Example:
 
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "##s", "я"]
@@ -59,6 +62,10 @@ def vocabulary_contents(tokenizer):
     Source: J. Ács, "Exploring BERT's Vocabulary", 2019, of multilingual BERT: 106 reserved, and
     9,997 characters that begin a word and go on with one.
     """
+    if hasattr(tokenizer, "characters_per_word"):
+        raise ValueError(
+            f"{type(tokenizer).__name__} spells words by their bytes, so there is no vocabulary."
+        )
     entries, special = tokenizer.vocabulary, set(tokenizer.all_special_tokens)
     is_reserved = np.array([e in special or bool(RESERVED.fullmatch(e)) for e in entries])
     texts = tokenizer.detokenize(np.arange(len(entries))[:, np.newaxis]).numpy()

@@ -72,3 +72,8 @@ def test_every_kind_of_vocabulary_is_counted(kind, entry, tokenizer_of):
     plain = entry.strip("Ġ▁").removesuffix("</w>")
     assert found.lengths[len(plain)] >= 1
     assert max(found.lengths) <= max(len(e) for e in tokenizer.vocabulary)
+
+
+def test_a_tokenizer_without_a_vocabulary_is_refused(tokenizer_of):
+    with pytest.raises(ValueError, match="CharacterTokenizer spells words"):
+        analysis.vocabulary_contents(tokenizer_of("characters"))
