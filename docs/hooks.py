@@ -80,8 +80,8 @@ def _with_links(text, source):
         if (REPOSITORY / path).is_dir():
             path += "/__main__.py"
         target = PAGES.get(path, path.removeprefix("docs/"))
-        if path.endswith(".svg"):
-            target = path.removeprefix("benchmarks/")
+        if target.startswith("benchmarks/pictures/"):
+            target = target.removeprefix("benchmarks/")
         return f"]({os.path.relpath(target, here)}{found[2] or ''})"
 
     return re.sub(r"\]\((?!https?:|#|mailto:)([^)#]+)(#[^)]*)?\)", link, text)
