@@ -10,10 +10,10 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike, RawTexts
+from keras_lm.tensorflow import tf
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}

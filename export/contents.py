@@ -3,13 +3,13 @@
 import zipfile
 
 import numpy as np
-import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm import files
 from keras_lm.export.serving import BATCHING_FILE, WARMUP_FILE
 from keras_lm.plain import first_line, plain
+from keras_lm.tensorflow import tf
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 TFLITE_DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items()

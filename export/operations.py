@@ -2,7 +2,7 @@
 
 import re
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 # Patterns of TensorFlow's own operations that cannot be served → why; the first match counts.
 FORBIDDEN = {

@@ -1,12 +1,12 @@
 """Export as a SavedModel, for TensorFlow, TF Serving and other programs that read its format."""
 
-import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from keras_lm.export import operations, serving, stored_weights, task_parts
 from keras_lm.export.numbered_versions import local_path, write_version
 from keras_lm.presets import cards
+from keras_lm.tensorflow import tf
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,

@@ -6,8 +6,9 @@ replaced when they are saved.
 """
 
 import numpy as np
-import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
+
+from keras_lm.tensorflow import tf
 
 SMALLEST = 2**12  # values; for biases, norms and small heads the loss is not worth the room
 BLOCK = 64  # values that share a scale

@@ -1,6 +1,6 @@
 """A task's variables and layers, for both export formats."""
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 
 def module_of(*functions, lookups=()):

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 
-import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export import task_parts
@@ -15,6 +14,7 @@ from keras_lm.export.operations import layer_path
 from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
 from keras_lm.standard_error import quiet
+from keras_lm.tensorflow import tf
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
 TEXT_OPERATIONS = {

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import data, files, metrics, prompting, tasks
 from keras_lm.argument_types import PathLike
@@ -18,6 +17,7 @@ from keras_lm.published.examples import Examples
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.task import Task
+from keras_lm.tensorflow import tf
 
 NO_RELATION = ("no_relation", "NA")  # TACRED's class of none, and as thunlp/ERNIE has it
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")

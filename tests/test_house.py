@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files published elements optional argument_types
+version registry files published elements optional argument_types tensorflow
 litert plain standard_error knowledge
 converters
 presets
@@ -127,6 +128,17 @@ def test_tensorflow_has_its_place(part):
         if any(other.split(".")[0] in heavy for other in others)
     }
     assert not found
+
+
+def test_tensorflow_may_be_missing():
+    """What is not for servers and exports imports it from `keras_lm.tensorflow`."""
+    found = [
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "keras_lm").rglob("*.py")
+        if re.search(r"^(import|from) tensorflow(_text)?\b", path.read_text(), re.MULTILINE)
+    ]
+    allowed = ("keras_lm/tensorflow.py", "keras_lm/serving/")
+    assert [path for path in found if not path.startswith(allowed)] == []
 
 
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8, or to decode.

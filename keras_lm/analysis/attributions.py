@@ -4,11 +4,11 @@ import dataclasses
 import html
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.analysis.reader import columns_of, packed_rows, task_of, token_texts
 from keras_lm.layers.changed_embedding import changed, token_embedding_of
 from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tensorflow import tf
 
 ROWS = 16  # of the path from the baseline, at a time
 

@@ -4,11 +4,11 @@ Shapes: L layers, N heads, H width of a head, D hidden.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.analysis.head_layers import attention_layers, masked_heads
 from keras_lm.feeding import datasets
 from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tensorflow import tf
 
 
 def head_importance(task, x, y=None, of=None):

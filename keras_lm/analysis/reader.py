@@ -6,10 +6,10 @@ Shapes: B batch, S sequence.
 import re
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import FeatureExtractor, Seq2SeqLM
+from keras_lm.tensorflow import tf
 
 
 def task_of(model, tokenizer=None):

@@ -1,10 +1,10 @@
 """How far back a recurrent network learns: gradients by step. Shapes: B batch, T steps, D width."""
 
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tensorflow import tf
 
 
 def step_gradient_norms(layer, inputs, seed=0):

@@ -6,11 +6,11 @@ Shapes: B batch, S sequence, N words of all texts, D width of a layer.
 import dataclasses
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
 from keras_lm.packers import Words
 from keras_lm.tasks import FeatureExtractor
+from keras_lm.tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)

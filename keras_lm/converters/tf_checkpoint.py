@@ -9,10 +9,9 @@ import pathlib
 import re
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
+from keras_lm.tensorflow import tf, trackable_object_graph_pb2
 
 DATA_FILE = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-(?P<count>\d{5})")
 # tensor2tensor saves a table of tokens in parts, each some of its rows.

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
+
+from keras_lm.tensorflow import tf
 
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 BLOCK_WORDS = 256  # looked up together

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Iterable
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import PathLike
 from keras_lm.files import TooLong, find_files, lines, whole
+from keras_lm.tensorflow import tf
 
 UNITS = ("line", "block", "file")
 DOCUMENTS_AT_ONCE = 64  # tokenized together

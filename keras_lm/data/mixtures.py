@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+
+from keras_lm.tensorflow import tf
 
 # The tasks that T5 was trained on, but for those that need more than a format, such as WSC:
 # https://arxiv.org/abs/1910.10683, appendix D.

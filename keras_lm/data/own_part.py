@@ -1,6 +1,6 @@
 """Marks datasets that hold one worker's part of the examples, not the same on all workers."""
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 OFF = tf.data.experimental.AutoShardPolicy.OFF
 

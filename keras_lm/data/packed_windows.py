@@ -1,10 +1,9 @@
 """Documents → windows of tokens → batches, all in `tf.data`. Shapes: B batch, S sequence."""
 
-import tensorflow as tf
-
 from keras_lm.data.documents import document_batches
 from keras_lm.elements import check_batch_size
 from keras_lm.objectives import IGNORED
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size

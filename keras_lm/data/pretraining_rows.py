@@ -4,13 +4,13 @@ import itertools
 import random
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.data.documents import document_batches
 from keras_lm.data.segments import FORMS, Layout, stream_pairs
 from keras_lm.elements import elements
 from keras_lm.packers import EntityPacker
 from keras_lm.packers.packer import Template
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 ROWS_AT_ONCE = 256  # packed together

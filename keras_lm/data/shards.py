@@ -19,7 +19,6 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike
@@ -28,6 +27,7 @@ from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.elements import elements
 from keras_lm.packers.packer import Template
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 FORMAT_VERSIONS = (1, 2)

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.elements import check_batch_size, elements
 from keras_lm.feeding import datasets, lengths
+from keras_lm.tensorflow import tf
 
 # Between its matrix products, a batch leaves cores idle, which another batch can use.
 AT_ONCE = 2

@@ -2,11 +2,12 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
 from keras_lm.feeding import generators, lengths, replicas
+from keras_lm.feeding.packed_rows import PackedBatches, PackedRows
 from keras_lm.feeding.user_data import check_names, is_stream, labelled, labels_from_user
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed, gather
 
 # Half of Keras's default: with few examples, more steps learn more; see docs/training.md.
@@ -30,7 +31,7 @@ def batches(
     strategy, batches are divided into parts, unless `whole`; see `replicas`. With `needs_labels`,
     data without labels raise a ValueError.
     """
-    if isinstance(x, tf.distribute.DistributedDataset):
+    if isinstance(x, (tf.distribute.DistributedDataset, PackedRows)):
         return x  # Keras's `fit` passes the same dataset again to evaluate
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
@@ -42,6 +43,8 @@ def batches(
         return _generated(task, x, y, sample_weight, shuffle, needs_labels)
     data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
+    if not IS_INSTALLED:
+        return PackedRows(data, batch_size, shuffle)
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
         seed = common_seed(task.distribute_strategy) if has_replicas(task) else None
@@ -58,6 +61,8 @@ def has_replicas(task):
 
 def number_of_batches(batches):
     """Return the number of batches for Keras; None if it is unknown or infinite."""
+    if not IS_INSTALLED:
+        return batches.num_batches if isinstance(batches, keras.utils.PyDataset) else None
     number = batches.cardinality
     number = int(number() if callable(number) else number)
     return None if number < 0 else number
@@ -76,6 +81,8 @@ def sorted_batches(
         return batched, None
     data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = 32 if batch_size is None else check_batch_size(batch_size)
+    if not IS_INSTALLED:
+        return PackedRows(data, batch_size), None
     if has_replicas(task):  # each has rows of every batch
         order = lengths.longest_first(task, data[0], batch_size)
         dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)
@@ -136,8 +143,12 @@ def split(x, y, sample_weight, share):
     )
 
 
-def padded_alike(dataset, packer, strategy):
-    """Return the inputs of packed batches, padded to the widest batch of all workers."""
+def padded_alike(dataset, packer, strategy, number=None):
+    """Return the inputs of a number of packed batches, padded to the widest of all workers."""
+    if not IS_INSTALLED:
+        return dataset  # rows are alike
+    if number:
+        dataset = dataset.take(number)
     inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
     widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
     widths, number = widths.reduce(
@@ -171,6 +182,8 @@ def _arrays(task, x, y, sample_weight, needs_labels=False):
         task.require_tokenizer()
         columns = task.columns(x)
         task.note_pairs(columns)
+        if not IS_INSTALLED:
+            columns = task.preprocess(columns)
     length = next(iter(columns.values())).shape[0]
     if not length:
         raise ValueError("x is empty: pass at least one example.")
@@ -274,6 +287,8 @@ def _generated(task, x, y, sample_weight, shuffle, needs_labels):
     def pack(batch):
         return one_batch(task, *_as_tuple(batch), needs_labels=needs_labels)
 
+    if not IS_INSTALLED:
+        return PackedBatches(x, pack, shuffle) if is_py_dataset else (pack(batch) for batch in x)
     if not is_py_dataset:
         return generators.from_generator(x, pack)
     if y is not None or sample_weight is not None:

@@ -3,7 +3,8 @@
 import itertools
 
 import numpy as np
-import tensorflow as tf
+
+from keras_lm.tensorflow import tf
 
 
 def from_generator(x, pack):

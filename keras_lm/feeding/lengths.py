@@ -6,9 +6,9 @@ Shapes: N rows, B rows of a batch.
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
+from keras_lm.tensorflow import tf
 
 # How many batches are sorted together, in training and for a dataset. More batches have less
 # padding, but are less random, and need more memory.

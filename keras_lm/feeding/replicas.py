@@ -2,9 +2,8 @@
 
 import hashlib
 
-import tensorflow as tf
-
 from keras_lm.data.own_part import is_own
+from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import check_agreement, workers_of
 
 

@@ -2,7 +2,8 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
+
+from keras_lm.tensorflow import IS_INSTALLED, tf
 
 
 def columns_from_user(x, names, required=None, lists=()):
@@ -126,7 +127,12 @@ def check_names(x, names, required=None):
 
 
 def tensors(columns):
-    """Return columns of bytes as string tensors (B,), those of lists as ragged ones (B, None)."""
+    """Return columns of bytes as string tensors (B,), those of lists as ragged ones (B, None).
+
+    Without TensorFlow, they stay arrays and lists.
+    """
+    if not IS_INSTALLED:
+        return columns
 
     def tensor(column):
         if all(isinstance(value, bytes) for value in column):

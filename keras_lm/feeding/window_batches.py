@@ -1,8 +1,7 @@
 """Batches of windows for training. Shapes: R windows of some examples, B rows, S sequence."""
 
-import tensorflow as tf
-
 from keras_lm.feeding.lengths import BATCHES_SORTED
+from keras_lm.tensorflow import tf
 
 
 def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=None):

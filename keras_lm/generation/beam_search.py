@@ -5,12 +5,11 @@ Shapes: B prompts, K beams each, C candidates, T columns of prompts and new toke
 
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from keras_lm.generation import decoding
 from keras_lm.generation.decoding import State
 from keras_lm.generation.options import repeat_rows
 from keras_lm.layers.state import map_state
+from keras_lm.tensorflow import tf
 
 IMPOSSIBLE = -1e9
 GNMT_OFFSET = 5

@@ -9,10 +9,10 @@ continuations, V vocabulary.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.feeding.collect import with_progress
 from keras_lm.feeding.user_data import columns_from_user
+from keras_lm.tensorflow import tf
 
 
 def score_all(task, contexts, choices, compute, batch_size, verbose):

@@ -5,7 +5,7 @@ Shapes: B targets, N heads, T target tokens, S source tokens.
 Source: https://arxiv.org/abs/1609.08144, equation 14.
 """
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 # The least attention to a token, since log(0) would rule a text out, whatever its likelihood.
 TINIEST = 1e-30

@@ -6,7 +6,7 @@ row needs it.
 Shapes: B batch, T slots for tokens, V vocabulary.
 """
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 # Below any logit, but finite, so that the softmax of such values alone is still a distribution.
 BANNED = tf.float32.min

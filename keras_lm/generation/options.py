@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.layers.tensorflow.graph_checks import required
+from keras_lm.tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,8 @@ Source: https://github.com/apoorvumang/prompt-lookup-decoding; speculative decod
 https://arxiv.org/abs/2211.17192.
 """
 
-import tensorflow as tf
-
 from keras_lm.generation import logits as processors
+from keras_lm.tensorflow import tf
 
 # The shortest match that counts. In prose nearly every token has occurred before, but the next one
 # is seldom the same: reading such proposals would only make the step slower.

@@ -4,9 +4,9 @@ Shapes: B batch, S sequence.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.feeding.user_data import columns_from_user
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 
 

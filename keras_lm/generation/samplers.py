@@ -3,9 +3,8 @@
 Shapes: B batch, V vocabulary, K candidates.
 """
 
-import tensorflow as tf
-
 from keras_lm.generation.options import FRESH_SEED
+from keras_lm.tensorflow import tf
 
 # Sorting the whole vocabulary is much slower than finding the likeliest tokens, which nearly always
 # suffice for sampling.

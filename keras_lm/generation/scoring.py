@@ -3,7 +3,7 @@
 Shapes: B texts, R windows, S columns of a window.
 """
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 # How many tokens' logits are in memory at once.
 TOKENS_AT_ONCE = 1024

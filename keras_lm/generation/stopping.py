@@ -3,7 +3,7 @@
 Shapes: B texts, P prompts, K stop strings of each.
 """
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 NOWHERE = 2**31 - 1
 

@@ -1,9 +1,8 @@
 """Continuing one prompt in pieces of text, as they are written."""
 
-import tensorflow as tf
-
 from keras_lm.generation import decoding, stopping
 from keras_lm.generation.options import OPTIONS
+from keras_lm.tensorflow import tf
 
 REPLACED = "\ufffd"  # stands for the first bytes of a character until the others follow
 

@@ -5,10 +5,9 @@ Shapes: B sources, N targets of each, T tokens of a target.
 
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from keras_lm.generation import beam_search, decoding, stopping
 from keras_lm.generation.coverage import coverage
+from keras_lm.tensorflow import tf
 
 
 def write(

@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
+from keras_lm.tensorflow import tf
 
 
 def context_losses(

@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.objectives import IGNORED
 from keras_lm.published.tag_schemes import scheme_of
+from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -7,10 +7,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import Tensor
 from keras_lm.objectives import IGNORED
+from keras_lm.tensorflow import tf
 
 
 def known_classes(metric, labels, logits, sample_weight=None):

@@ -1,9 +1,9 @@
 """Keras's metrics of one-hot labels for class numbers. Shapes: B batch, S sequence, C classes."""
 
 import keras
-import tensorflow as tf
 
 from keras_lm.objectives import IGNORED
+from keras_lm.tensorflow import tf
 
 # Keras's metrics that take one-hot labels and probabilities.
 ONE_HOT = (

@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
+
+from keras_lm.tensorflow import tf
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 

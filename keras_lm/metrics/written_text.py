@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import optional
 from keras_lm.metrics.squad_answers import AnswerMetric, decoded_rows, some, string_columns
+from keras_lm.tensorflow import tf
 
 
 class CorpusMetric(keras.metrics.Metric):

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import tensorflow as tf
-
 from keras_lm.argument_types import Tensor
 from keras_lm.packers.packer import PackedInput, Packer
+from keras_lm.tensorflow import tf
 
 
 class CharacterPacker(Packer):

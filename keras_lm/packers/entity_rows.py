@@ -1,8 +1,7 @@
 """The packer for texts with entities. Shapes: B batch, S sequence."""
 
-import tensorflow as tf
-
 from keras_lm.packers.packer import PackedInput, Packer
+from keras_lm.tensorflow import tf
 
 NO_ENTITY = -1
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_lm.argument_types import Tensor
 from keras_lm.packers.packer import Packer, Texts
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 
 

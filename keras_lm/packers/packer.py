@@ -5,10 +5,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.argument_types import Tensor
+from keras_lm.packers import host_rows
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
@@ -271,6 +272,8 @@ class Packer:
 
     def ids(self, text: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return the ragged ids of texts (B,), or of words (B, W)."""
+        if not IS_INSTALLED:
+            return (tokenize or self.tokenizer)(text)
         if not isinstance(text, tf.RaggedTensor):
             text = tf.convert_to_tensor(text, tf.string)
         if text.shape.rank == 1:
@@ -281,6 +284,8 @@ class Packer:
 
     def pack(self, **texts: Any) -> dict[str, Tensor]:
         """Return the packed dict for ragged ids (B, None), `text` and for pairs `text_pair`."""
+        if not IS_INSTALLED:
+            return host_rows.packed(self, texts)
         runs, first, total, columns = self._lay_out(texts)
         position = tf.range(columns)[tf.newaxis, :]  # (1, S)
         token_ids = tf.fill([tf.size(total), columns], self.pad_id)  # (B, S)

@@ -1,9 +1,9 @@
 """Several rows per example. Shapes: B batch, C rows per example, S sequence."""
 
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.packers.packer import Texts
+from keras_lm.tensorflow import tf
 
 GRAPH_SIZES = 5  # numbers in front of a packed graph
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others

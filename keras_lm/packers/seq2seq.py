@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.packers.packer import PackedInput, Packer, Template
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 READ = ("token_ids", "padding_mask")  # what each half of the model reads

@@ -6,11 +6,10 @@ Shapes: B batch, C windows, S sequence, W words of a text, N words of all texts.
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_lm.argument_types import Tensor
 from keras_lm.packers.overlapping_windows import parts_of_rows
 from keras_lm.packers.packer import Packer, Texts
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.tokenizer import Tokenizer
 

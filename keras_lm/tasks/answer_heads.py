@@ -3,7 +3,6 @@
 Shapes: R windows of all examples, S sequence, n answers, K starts.
 """
 
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers.causal_heads import last_real_token
@@ -15,6 +14,7 @@ from keras_lm.objectives import (
 )
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_spans
+from keras_lm.tensorflow import tf
 
 ENDS = ("start_logits", "end_logits")
 

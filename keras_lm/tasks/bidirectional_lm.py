@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.argument_types import Tensor
@@ -18,6 +17,7 @@ from keras_lm.packers import Texts
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.pretraining import PretrainingTask
 from keras_lm.tasks.task import Task
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import WordTokenizer
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
@@ -24,6 +23,7 @@ from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tensorflow import tf
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 

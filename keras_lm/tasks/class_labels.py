@@ -9,11 +9,11 @@ import warnings
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
+from keras_lm.tensorflow import tf
 
 TOLERANCE = 0.01  # of a sum of probabilities, which may come from a model in half precision
 OF_NUMBERS = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")

@@ -1,9 +1,9 @@
 """Classes as users give them: their number, their names, and labels by name or number."""
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.objectives import IGNORED
+from keras_lm.tensorflow import tf
 
 
 def check_classes(num_classes, class_names):

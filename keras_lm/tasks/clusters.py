@@ -4,9 +4,9 @@ Shapes: B documents, W words, K spans, A antecedents, M mentions.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.published.mentions import check_place, mentions_of
+from keras_lm.tensorflow import tf
 
 
 def mentions_of_rows(labels):

@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.layers import SpanScorer
@@ -20,6 +19,7 @@ from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classe
 from keras_lm.tasks.constituents import chart_of_spans, constituents_in_graph
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
 
 LONGEST = 256  # tokens; a chart takes memory by the square

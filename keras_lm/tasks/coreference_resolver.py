@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
@@ -17,6 +16,7 @@ from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 
 

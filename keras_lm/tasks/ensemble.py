@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_lm import presets
@@ -16,6 +15,7 @@ from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
+from keras_lm.tensorflow import tf
 
 
 class Ensemble(Task):

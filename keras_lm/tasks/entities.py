@@ -1,9 +1,9 @@
 """From a label for each word to named entities."""
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.published.tag_schemes import entity_spans
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawTexts
 from keras_lm.converters.checkpoint import Checkpoint
@@ -15,6 +14,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
 from keras_lm.tasks.task import Task
+from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -7,7 +7,6 @@ Shapes: B prompts, S tokens, V vocabulary.
 import json
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
@@ -16,6 +15,7 @@ from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow.graph_checks import required
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace, with_few_pairs
+from keras_lm.tensorflow import tf
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}

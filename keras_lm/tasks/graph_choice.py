@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.knowledge import SchemaGraphs
@@ -21,6 +20,7 @@ from keras_lm.packers.rows import GRAPH_SIZES
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -3,10 +3,10 @@
 import string
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe
 
 # MediaPipe lower-cases ASCII before it looks for pieces.

@@ -5,12 +5,12 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")

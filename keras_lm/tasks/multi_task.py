@@ -7,9 +7,8 @@ from typing import Any, Self
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from keras_lm import export, presets
+from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.feeding import replicas
 from keras_lm.feeding.datasets import number_of_batches
@@ -20,6 +19,7 @@ from keras_lm.tasks.backend_steps import require_tensorflow, steps
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
+from keras_lm.tensorflow import tf
 from keras_lm.training import schedules
 from keras_lm.training.distribution import common_seed
 
@@ -324,6 +324,8 @@ class MultiTask(KerasFile, TextModel):
 
         `texts` is a dict of a task's name → texts to compare its answers on.
         """
+        from keras_lm import export  # which needs TensorFlow
+
         return export.export(self, path, format, **options)
 
     @property

@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
@@ -13,6 +12,7 @@ from keras_lm.packers import Choices
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
+from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import metrics
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
@@ -24,6 +23,7 @@ from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_spans
 from keras_lm.tasks.answer_heads import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.elements import check_batch_size
@@ -27,6 +26,7 @@ from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
+from keras_lm.tensorflow import tf
 
 SENTINEL = re.compile(r"<extra_id_\d+>")
 

@@ -5,7 +5,6 @@ Shapes: B sources, T target tokens, V vocabulary.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.state import named_tensors
@@ -13,6 +12,7 @@ from keras_lm.layers.tensorflow.graph_checks import required
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures, per_row
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
+from keras_lm.tensorflow import tf
 
 LABELS = {"labels": tf.TensorSpec([None], tf.string, "labels")}
 MOST_BEAMS = 64

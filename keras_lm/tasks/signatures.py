@@ -4,11 +4,11 @@ import math
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.layers.tensorflow.graph_checks import require, required
 from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.tensorflow import tf
 
 # Rows times their columns squared, of a request to a model that has no longest sequence: attention
 # has a number for each, for every head. One row may have 4,096 columns, or 64 rows 512.

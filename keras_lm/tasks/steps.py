@@ -5,10 +5,9 @@ Shapes: B batch.
 
 import contextlib
 
-import tensorflow as tf
-
 from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
 from keras_lm.tasks import strategies
+from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import workers_of
 
 IS_COMPILED = False  # by XLA, unless a user says so

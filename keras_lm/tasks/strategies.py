@@ -3,7 +3,8 @@
 import contextlib
 
 import keras
-import tensorflow as tf
+
+from keras_lm.tensorflow import tf
 
 UNSUPPORTED = (
     tf.distribute.ParameterServerStrategy,

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from keras_lm import export, presets
+from keras_lm import presets
 from keras_lm.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.feeding import collect, user_data
 from keras_lm.models.backbone import Backbone
@@ -26,6 +25,7 @@ from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.published_files import declares_tokens
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
@@ -303,6 +303,8 @@ class Task(KerasFile, TextModel):
     def export(self, path: PathLike, format: str = "saved_model", **options: Any) -> Path:
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
         require_tensorflow("An export")
+        from keras_lm import export  # which needs TensorFlow
+
         return export.export(self, path, format, **options)
 
     def get_arguments(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
@@ -16,6 +15,7 @@ from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label
 from keras_lm.tasks import classes
 from keras_lm.tasks.backend_steps import steps, without_defaults
 from keras_lm.training import AdamW, schedules
+from keras_lm.training.distribution import current_strategy
 from keras_lm.training.smoothing import AdversarialSmoothing
 
 
@@ -148,7 +148,7 @@ class TextModel(keras.Model):
 
     @property
     def distribute_strategy(self):
-        return getattr(self, "_distribute_strategy", None) or tf.distribute.get_strategy()
+        return getattr(self, "_distribute_strategy", None) or current_strategy()
 
     def compile(
         self,
@@ -333,10 +333,8 @@ class TextModel(keras.Model):
         strategy = self.distribute_strategy
         batches, places = datasets.sorted_batches(self, x, batch_size=batch_size, steps=steps)
         if self.predicts_sequences:
-            if steps:
-                number = replicas.number_here(strategy) if has_replicas else 1
-                batches = batches.take(steps * number)
-            batches = datasets.padded_alike(batches, self.packer, strategy)
+            number = steps and steps * (replicas.number_here(strategy) if has_replicas else 1)
+            batches = datasets.padded_alike(batches, self.packer, strategy, number)
         if has_replicas:
             batches = replicas.distributed(strategy, batches)
         outputs = super().predict(batches, verbose=verbose, **kwargs)

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
@@ -13,6 +12,7 @@ from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
+from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
@@ -29,6 +28,7 @@ from keras_lm.tasks.classes import (
 from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
 
 

@@ -4,9 +4,9 @@ Shapes: T target tokens, S source tokens, W words.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.layers.masks import IGNORED
+from keras_lm.tensorflow import tf
 
 
 def attention_by_words(task, columns, targets, block=None):

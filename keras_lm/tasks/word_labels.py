@@ -5,7 +5,6 @@ pieces of words, they are (B, S) and (B, S, C).
 """
 
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.feeding.user_data import row_of_labels
@@ -13,6 +12,7 @@ from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import label_weights
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.classes import class_numbers, indices_of
+from keras_lm.tensorflow import tf
 
 
 def prepared(task, labels):

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
@@ -155,6 +156,8 @@ class BytePairTokenizer(Tokenizer):
         whole = {*self._vocabulary.all_special_tokens, *self._rules.added_tokens}
         words = words | {TOKEN + t.encode(): self._vocabulary.ids[t] for t in whole}
         self._has_unknown = len(pieces) > self.vocabulary_size
+        if not IS_INSTALLED:
+            return
         with tf.init_scope():
             self._merge = SentencePieceModel(merging_model(pieces, byte_characters))
             self._spellings = tf.constant(spellings, tf.string)  # (V,)

@@ -5,8 +5,8 @@ words are entries of the vocabulary and found in a trie; the others are merged.
 """
 
 import numpy as np
-import tensorflow as tf
 
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import byte_pair_files, unicode_ranges
 from keras_lm.tokenizers.byte_pair_files import END
 from keras_lm.tokenizers.lite_letters import Letters

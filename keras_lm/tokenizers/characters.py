@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 

@@ -11,8 +11,7 @@ Two things differ: of HTML's other entities, only `lt`, `gt` and `apos` are know
 consecutive runs of words both are replaced. The packer adds `xxbos`.
 """
 
-import tensorflow as tf
-
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.splitting import split_words
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
 from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
 from keras_lm.tokenizers.byte_pair_files import END, last_ranks
@@ -97,6 +96,8 @@ class GPTTokenizer(BytePairTokenizer):
         self._make_tables(spellings, {w.encode(): i for w, i in words.items()}, pieces, None)
         letters = [len(spelling.strip()) for spelling in spellings]
         letters[self.special_id("unknown")] = 1
+        if not IS_INSTALLED:
+            return
         with tf.init_scope():
             self._num_letters = tf.constant(letters, tf.int64)
 

@@ -99,9 +99,7 @@ def _described(token, tokenizer):
 def _finish(backend, tokenizer, template):
     """Add to a `tokenizers.Tokenizer` its special tokens, and those around texts."""
     tokenizers = _package()
-    for token in _added(tokenizer):
-        described = tokenizers.AddedToken(**_described(token, tokenizer))
-        (backend.add_special_tokens if described.special else backend.add_tokens)([described])
+    add_tokens(backend, tokenizer, _added(tokenizer))
     ids, texts = {}, {}
     for which in ("single", "pair"):
         pieces = template.ids(which, tokenizer)
@@ -116,7 +114,28 @@ def _finish(backend, tokenizer, template):
         )
 
 
+def add_tokens(backend, tokenizer, tokens):
+    """Let a `tokenizers.Tokenizer` find some tokens in text before it is split."""
+    for token in tokens:
+        described = _package().AddedToken(**_described(token, tokenizer))
+        (backend.add_special_tokens if described.special else backend.add_tokens)([described])
+
+
 # === The kinds of tokenizers ===
+
+
+def backend(tokenizer):
+    """Return the `tokenizers.Tokenizer` with the same ids, without special tokens.
+
+    Raises:
+        ImportError: if the package `tokenizers` is not installed.
+        ValueError: if it has no such tokenizer, or lacks one of its settings.
+    """
+    kind = type(tokenizer).__name__
+    found = _WRITERS[kind](tokenizer)[0] if kind in _WRITERS else None
+    if found is None:
+        raise ValueError(f"{kind} has no counterpart in the package tokenizers.")
+    return found
 
 
 def _package():

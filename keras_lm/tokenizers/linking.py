@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.entity_files import (
@@ -20,6 +19,7 @@ from keras_lm.converters.entity_files import (
     read_entity_names,
     read_entity_numbers,
 )
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import (
     Trie,

@@ -6,8 +6,8 @@ several marks on a letter: if cleaning leaves them, they keep their order, canon
 """
 
 import numpy as np
-import tensorflow as tf
 
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import unicode_ranges
 from keras_lm.tokenizers.lite_operations import (
     CodePointTable,

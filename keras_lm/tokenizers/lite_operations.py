@@ -6,8 +6,8 @@ Shapes: B batch, T values, C characters, W words.
 """
 
 import numpy as np
-import tensorflow as tf
 
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.strings import bytes_of
 
 NONE = 2**31 - 1

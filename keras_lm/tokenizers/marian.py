@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import published_files, strings
 from keras_lm.tokenizers import sentence_piece_model as models
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer

@@ -12,8 +12,7 @@ What is a letter differs for some rare signs, as sacremoses has a list of its ow
 S words of a text.
 """
 
-import tensorflow as tf
-
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 
 SPACE = r"[\s\x{B}\x{1C}-\x{1F}\x{85}\p{Z}]"

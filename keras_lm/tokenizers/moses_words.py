@@ -11,8 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-
 from keras_lm import files
 from keras_lm.argument_types import PathLike
 from keras_lm.converters.torch_pickle import is_torch, open_torch
@@ -21,6 +19,7 @@ from keras_lm.converters.torch_unpickler import (
     RestrictedUnpickler,
     options_class,
 )
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import moses_rules, published_files, strings
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table

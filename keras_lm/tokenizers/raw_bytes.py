@@ -4,9 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import lite_operations, published_files, strings
 from keras_lm.tokenizers.characters import BYTES
 from keras_lm.tokenizers.sentence_piece_steps import tokenize_parts

@@ -7,10 +7,8 @@ import types
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-import tensorflow_text as tf_text
-
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import sentence_piece_steps as steps
@@ -138,6 +136,8 @@ class SentencePieceTokenizer(Tokenizer):
         with_comma = steps.with_comma(pieces) if split_digit_commas else []
         steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
+        if not IS_INSTALLED:
+            return
         with tf.init_scope():
             # TF Text has two operations: the fast one adds up scores in float32, like the
             # reference; the other one compares them in double precision, and is right for BPE.

@@ -5,12 +5,10 @@ import math
 import os
 import struct
 
-import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
-from tensorflow_text.python.ops.sentencepiece_tokenizer import (
-    gen_sentencepiece_tokenizer as operations,
-)
 
+from keras_lm.tensorflow import gen_sentencepiece_tokenizer as operations
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.published_files import check_file
 from keras_lm.tokenizers.sentence_piece_table import check_charsmap
 

@@ -5,8 +5,7 @@ Shapes: B batch, P parts of texts, S pieces of a text, T pieces of all texts.
 
 import typing
 
-import tensorflow as tf
-
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.sentence_piece_model import SPACE, SentencePieceModel

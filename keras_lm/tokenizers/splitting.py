@@ -7,9 +7,8 @@ import functools
 import string
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_text as tf_text
 
+from keras_lm.tensorflow import tf, tf_text
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 

@@ -5,8 +5,7 @@ of rows × longest row: gigabytes if one text among ten thousand is long. The fu
 memory for the values alone. Shapes: B batch, S values of a row, T values of all rows, N characters.
 """
 
-import tensorflow as tf
-from tensorflow_text.python.ops.byte_splitter import gen_byte_splitter
+from keras_lm.tensorflow import gen_byte_splitter, tf
 
 UNITS = ("byte", "character")
 

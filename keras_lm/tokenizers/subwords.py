@@ -5,9 +5,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-
 from keras_lm.argument_types import PathLike
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import published_files, strings, unicode_ranges
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import presets
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.presets.source import Source
 from keras_lm.registry import TOKENIZERS, register
-from keras_lm.tokenizers import huggingface_files, strings
+from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tokenizers import host, huggingface_files, strings
 from keras_lm.tokenizers.published_files import kind_of
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 
@@ -95,6 +95,8 @@ class Tokenizer(tf.Module):
             vocabulary, special_tokens, additional_special_tokens, template
         )
         special = set(self._vocabulary.all_special_tokens)
+        if not IS_INSTALLED:
+            return  # `host` tokenizes
         # Constants made here, not in a traced function: every graph then refers to the same one.
         with tf.init_scope():
             self._entries = tf.constant(self._vocabulary.tokens, tf.string)  # (V,)
@@ -239,7 +241,10 @@ class Tokenizer(tf.Module):
         One string becomes a 1-D tensor; lists, arrays and tensors of strings become a ragged tensor
         of one more dimension. `parse_special=True` recognises all special tokens that the text
         spells, a list only those in it; with False, users cannot inject them by typing `[SEP]`.
+        Where TensorFlow is not installed, ids are lists of int, made by the package `tokenizers`.
         """
+        if not IS_INSTALLED:
+            return host.ids_of(self, text, parse_special)
         text = as_tensor(text, tf.string)
         if text.dtype != tf.string:
             raise ValueError(f"`text` must hold strings; it is a tensor of {text.dtype.name}.")
@@ -335,7 +340,7 @@ class Tokenizer(tf.Module):
 
     def detokenize(self, ids: Tensor) -> Tensor:
         """Turn (…, S) ids into (…) strings without special tokens, ragged beyond two dimensions."""
-        return self._by_text(ids, self._detokenize)
+        return self._by_text(ids, self._detokenize) if IS_INSTALLED else host.text_of(self, ids)
 
     def _by_text(self, ids, function):
         """Apply a function of ragged (B, S) ids, without special tokens, to ids of any rank."""

@@ -7,12 +7,11 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 
-import tensorflow as tf
-
 from keras_lm.argument_types import PathLike
 from keras_lm.elements import elements
 from keras_lm.files import find_files, lines
 from keras_lm.optional import require
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer

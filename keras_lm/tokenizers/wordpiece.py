@@ -6,10 +6,8 @@ import types
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-import tensorflow_text as tf_text
-
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
@@ -139,6 +137,9 @@ class WordPieceTokenizer(Tokenizer):
             entries={t: i for i, t in enumerate(words) if not t.startswith(sentinel(i))},
             lite=None,  # made when a `.tflite` needs it
         )
+        self._added = types.SimpleNamespace(tokens=list(added_tokens), spellings=[])
+        if not IS_INSTALLED:
+            return
         with tf.init_scope():
             matcher = make_matcher(
                 words,
@@ -151,9 +152,7 @@ class WordPieceTokenizer(Tokenizer):
             self._match = traced(matcher.tokenize_with_offsets)
         # Added tokens are found in clean text, so their spelling has to be clean as well.
         spellings = self._clean(tf.constant(list(added_tokens), tf.string)).numpy()
-        self._added = types.SimpleNamespace(
-            tokens=list(added_tokens), spellings=[s.decode() for s in spellings]
-        )
+        self._added.spellings = [s.decode() for s in spellings]
 
     def _entries_of_word(self, word):
         text = tf.constant([word])

@@ -4,8 +4,7 @@ All texts are one long list of letters. Words are found in it, then the longest 
 by a trie: pieces that begin words, and, where these are shorter than the word, pieces within.
 """
 
-import tensorflow as tf
-
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.lite_letters import Letters
 from keras_lm.tokenizers.lite_operations import (
     Trie,

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import tensorflow as tf
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import fastai_rules, splitting, strings
 from keras_lm.tokenizers.published_files import check_file
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8

@@ -3,9 +3,9 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
+from keras_lm.tensorflow import tf
 from keras_lm.training.schedules import WarmupLinearDecay
 
 NOT_DECAYED = ("bias", "gamma", "beta", "scalars")

@@ -6,11 +6,11 @@ Shapes: B batch, S sequence, D width of an embedding, C classes.
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.changed_embedding import changed, token_embedding_of
+from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import inputs_and_labels
 from keras_lm.elements import check_batch_size, elements
+from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.epochs import fit_epochs
 from keras_lm.training.windows import check_kind

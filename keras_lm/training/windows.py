@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_lm.argument_types import PathLike
 from keras_lm.data import epoch_batches, window_batches
@@ -13,6 +12,7 @@ from keras_lm.data.own_part import is_own
 from keras_lm.data.packed_windows import label_columns
 from keras_lm.elements import check_batch_size
 from keras_lm.objectives import CausalLanguageModel
+from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import gather, workers_of
 from keras_lm.training.epochs import fit_epochs

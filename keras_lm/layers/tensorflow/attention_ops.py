@@ -3,9 +3,8 @@
 import contextlib
 import contextvars
 
-import tensorflow as tf
-
 from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.tensorflow import tf
 
 _IS_IN_PLACE = contextvars.ContextVar("is_in_place", default=False)
 

@@ -1,6 +1,6 @@
 """Computing for some rows of a batch only. Shapes: N rows, n of them chosen."""
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 
 def in_some_rows(function, is_chosen, *tensors):

@@ -1,6 +1,6 @@
 """Checks that run in a graph."""
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 
 def require(condition, message, *values):

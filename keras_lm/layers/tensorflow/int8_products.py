@@ -4,7 +4,8 @@ import contextlib
 import contextvars
 
 import numpy as np
-import tensorflow as tf
+
+from keras_lm.tensorflow import tf
 
 _INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)  # None: not in int8
 

@@ -1,8 +1,7 @@
 """A loop over the columns of a batch."""
 
-import tensorflow as tf
-
 from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.tensorflow import tf
 
 
 def scan(step, init, xs, reverse=False):

@@ -1,6 +1,6 @@
 """Recomputation of values for a gradient, instead of keeping them."""
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 
 def computed_again(function):

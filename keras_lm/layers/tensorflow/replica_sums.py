@@ -1,6 +1,6 @@
 """Sums over the replicas of a strategy."""
 
-import tensorflow as tf
+from keras_lm.tensorflow import tf
 
 
 def num_replicas():

@@ -1,8 +1,7 @@
 """The vectors of known words."""
 
-import tensorflow as tf
-
 from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.tensorflow import tf
 
 
 class WordCache:

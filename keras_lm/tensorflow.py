@@ -1,0 +1,78 @@
+"""TensorFlow and TensorFlow Text, or stand-ins where they are not installed.
+
+Models, converters, presets, objectives and tasks on token ids run on Keras's JAX backend without
+TensorFlow. Modules that only need it for text, `tf.data` or exports import it from here: without it
+they can still be imported, nothing is an instance of its classes, and what is called raises an
+ImportError that says what to install.
+"""
+
+INSTALL = "needs TensorFlow: pip install tensorflow tensorflow-text"
+
+
+class Base:
+    """Stands for a class of TensorFlow's that others inherit from."""
+
+    def __init__(self, name=None):
+        self.name = name
+
+
+class Missing:
+    """Stands for TensorFlow or a part of it."""
+
+    def __init__(self, name, error):
+        self._name, self._error = name, error
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self._name}.{name}", self._error)
+
+    def __mro_entries__(self, bases):
+        return (Base,)  # for `class Tokenizer(tf.Module)`
+
+    def __or__(self, other):
+        return self  # in annotations
+
+    __ror__ = __or__
+
+    def __instancecheck__(self, instance):
+        return False
+
+    def __call__(self, *args, **kwargs):
+        raise ImportError(
+            f"{self._name} {INSTALL}. (It is called, and TensorFlow cannot be imported: "
+            f"{self._error}.)"
+        )
+
+    @staticmethod
+    def TensorSpec(*args):
+        """Return None; constants of modules are made of specs, for graphs that are not traced."""
+
+    @staticmethod
+    def is_tensor(value):
+        """Return False: nothing is a tensor of TensorFlow's."""
+        return False
+
+
+try:
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+    from tensorflow_text.python.ops.byte_splitter import gen_byte_splitter
+    from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
+
+    IS_INSTALLED = True
+except ImportError as error:
+    IS_INSTALLED = False
+    tf, tf_text = (Missing(name, str(error)) for name in ("tensorflow", "tensorflow_text"))
+    trackable_object_graph_pb2 = gen_byte_splitter = gen_sentencepiece_tokenizer = tf
+
+__all__ = [
+    "INSTALL",
+    "IS_INSTALLED",
+    "gen_byte_splitter",
+    "gen_sentencepiece_tokenizer",
+    "tf",
+    "tf_text",
+    "trackable_object_graph_pb2",
+]
