@@ -5,11 +5,8 @@ import types
 from collections.abc import Sequence
 from typing import Any, Self
 
-import tensorflow as tf
-import tensorflow_text as tf_text
-
 from keras_lm.argument_types import PathLike, Tensor
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import byte_pair_files, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
