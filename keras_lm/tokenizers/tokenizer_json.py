@@ -10,6 +10,7 @@ import re
 
 from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.byte_pair_files import check_merges, last_ranks
+from keras_lm.tokenizers.sentence_piece_composition import table_of
 from keras_lm.tokenizers.sentence_piece_model import (
     BPE,
     BYTE,
@@ -25,6 +26,8 @@ from keras_lm.tokenizers.sentence_piece_model import (
 
 WHO = "SentencePieceTokenizer"
 NO = (None, "", False)
+# Runs of white space, tabs and ends of lines: as transformers 5 has them for DeBERTa.
+RUNS_AND_LINES = r"\s{2,}|[\n\r\t]"
 
 
 def read(tokenizer):
@@ -56,8 +59,10 @@ def _normalize(tokenizer, spec):
         kind, pattern = step["type"], step.get("pattern") or {}
         if kind == "Precompiled":
             spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
-        elif kind == "Replace" and pattern.get("Regex") == " {2,}":
+        elif kind == "Replace" and pattern.get("Regex") in (" {2,}", RUNS_AND_LINES):
             spec.remove_extra_whitespaces = True
+        elif kind == "NFC" and "Precompiled" not in kinds:
+            pass  # see below
         elif kind == "Replace" and pattern.get("String") in ("``", "''"):
             settings["straighten_quotes"] = True
         elif kind == "Prepend" and step["prepend"] == SPACE:
@@ -69,6 +74,10 @@ def _normalize(tokenizer, spec):
         elif kind != "Strip" and not (kind == "Replace" and pattern.get("String") == " "):
             # (SentencePiece strips spaces when it removes extra ones, and writes them like pieces.)
             _refuse("normalizer", step)
+    if "Precompiled" not in kinds:
+        patterns = [(step.get("pattern") or {}).get("Regex") for step in steps]
+        own = "NFC" in kinds, RUNS_AND_LINES in patterns
+        spec.precompiled_charsmap = table_of(*own) if any(own) else b""
     return settings
 
 

@@ -3,12 +3,15 @@
 import base64
 import itertools
 import json
+import unicodedata
 
 import numpy as np
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer, Tokenizer
+from keras_lm.tokenizers.sentence_piece_composition import table_of
 from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, parse_model
+from keras_lm.tokenizers.sentence_piece_table import HANGUL, Table
 
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
@@ -164,7 +167,7 @@ def test_merges_of_words_with_spaces(tmp_path, as_pairs):
 @pytest.mark.parametrize(
     "changed, says",
     [
-        ({"normalizer": {"type": "NFC"}}, "normalizer asks for {'type': 'NFC'}"),
+        ({"normalizer": {"type": "NFKC"}}, "normalizer asks for {'type': 'NFKC'}"),
         ({"normalizer": sequence("normalizers", [{"type": "NFKD"}])}, "'NFKD'"),
         ({"pre_tokenizer": {"type": "Digits", "individual_digits": True}}, "Digits"),
         ({"pre_tokenizer": METASPACE | {"replacement": "_"}}, "pre_tokenizer asks for"),
@@ -178,3 +181,46 @@ def test_what_is_not_understood_is_named(described, changed, says):
     folder, _ = described("t5", **changed)
     with pytest.raises(ValueError, match=says):
         SentencePieceTokenizer.from_files(folder)
+
+
+RUNS = {"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "}
+STRIP = {"type": "Strip", "strip_left": False, "strip_right": True}
+UNCOMPOSED = [
+    "cafe\u0301 re\u0301sume\u0301",  # a letter and a mark
+    "a\u0302\u0323 a\u0323\u0302 \u00e2\u0323 \u1ea1\u0302",  # two, in either order
+    "\u212b \u2126 \uf900",  # which are others in NFC
+    "\u00bd \ufb01 \uff11",  # which are not
+    "a \n\t b\u00a0\u00a0c\u2003 d\r\ne\tf  g  ",
+    "a\u00a0b",
+    "",
+    " \n ",
+]
+
+
+def test_composition_as_transformers_5_has_it(described):
+    """What its class for DeBERTa writes in place of the model's own table of characters."""
+    tokenizers = pytest.importorskip("tokenizers")
+    steps = sequence("normalizers", [RUNS, {"type": "NFC"}, STRIP])
+    folder, _ = described("t5", normalizer=steps)
+    stated = json.loads((folder / "tokenizer.json").read_text()) | {"added_tokens": []}
+    reference = tokenizers.Tokenizer.from_str(json.dumps(stated))
+    expected = [reference.encode(text, add_special_tokens=False).ids for text in UNCOMPOSED]
+    tokenizer = SentencePieceTokenizer.from_files(folder)
+    assert tokenizer(UNCOMPOSED).to_list() == expected
+    assert tokenizer.tokenize_lite(UNCOMPOSED).to_list() == expected
+
+
+def test_every_composition():
+    table = Table(table_of(True, True))
+    table.read()
+    letters = [chr(number) for number in (*range(0xD800), *range(0xF900, 0x11200))]
+    for form in ("NFC", "NFD"):
+        wrong = []
+        for letter in letters:
+            text = unicodedata.normalize(form, letter)
+            found, right = table.apply(text), unicodedata.normalize("NFC", letter)
+            if found != right and not letter.isspace() and letter not in HANGUL:
+                wrong.append((letter, found))
+        assert not wrong
+    assert table.apply(" " * 3) == table.apply("\u00a0\n") == table.apply("\t") == " "
+    assert table.apply("\u00a0") == "\u00a0"
