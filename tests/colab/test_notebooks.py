@@ -61,9 +61,13 @@ def figures(cells):
     )
 
 
-def test_both_are_there():
+def test_all_are_there():
     names = {path.name for path in NOTEBOOKS}
-    assert {"feature_extraction.ipynb", "classifier_to_serving.ipynb"} <= names
+    assert {
+        "feature_extraction.ipynb",
+        "classifier_to_serving.ipynb",
+        "looking_inside.ipynb",
+    } <= names
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -196,3 +200,28 @@ print(json.dumps({
     assert "version 2" in printed(cells["update"])
     assert (tmp_path / "exported" / "film-critic" / "2").is_dir()
     assert figures(cells) == 3
+
+
+@pytest.mark.slow
+def test_looking_inside(run):
+    cells = run(
+        "looking_inside.ipynb",
+        """
+import json
+print(json.dumps({
+    "right": [float(share) for share in right],
+    "previous": float(statistics.previous.max()),
+    "first": float(statistics.first.max()),
+    "sums": float(abs(read.probabilities.sum(axis=-1) - 1).max()),
+}))
+""",
+    )
+    found = json.loads(printed(cells["findings"]))
+
+    assert len(found["right"]) == 7
+    assert found["right"][-1] > 0.8
+    assert found["previous"] > 0.8
+    assert found["first"] > 0.5
+    assert found["sums"] < 1e-5
+    assert figures(cells) == 3
+    assert any("text/html" in out.get("data", {}) for out in cells["attention"].outputs)
