@@ -53,7 +53,8 @@ def check(
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
     TensorFlow Text's kernels), but not this library. A `.tflite` is compared with the task's
-    `answer_lite`. Returns a `CheckReport`.
+    `answer_lite`; one for MediaPipe is asked text by text, with the ids of the task's tokenizer.
+    Returns a `CheckReport`.
 
     Args:
         path: what `task.export` returned: a version's folder, or a `.tflite` file.
