@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import warnings
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tensorflow import tf
 
 ROWS = 16  # of the path from the baseline, at a time
+INEXACT = 0.1  # of the sum of all scores' sizes, from which on a user is told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,7 @@ def integrated_gradients(
 
     Gradients of the answer by the embeddings are averaged on the straight path from the baseline,
     and multiplied by the way. The scores then sum up to the difference between the two answers;
-    `completeness_error` says how exactly they do with so many steps.
+    `completeness_error` says how exactly they do with so many steps, and a warning if they do not.
 
     Args:
         model: a task with logits; see `keras_lm.analysis.attention`.
@@ -64,8 +66,8 @@ def integrated_gradients(
             `task(inputs)` returns to a number for each row, (B,): for tasks that do not label whole
             texts, such as `lambda outputs: outputs["start_logits"][:, 3]`.
         baseline: None for embeddings of zeros; or an entry of the vocabulary, such as `"[MASK]"`,
-            in place of each token that is not special. Models without positions in their
-            embeddings (XLNet, T5) normalise these, and jump at zeros: they need an entry.
+            in place of each token that is not special. Models that normalise embeddings without
+            positions (XLNet, T5, ModernBERT, DeBERTa v3) jump at zeros: they need an entry.
         steps: int. Gradients K on the path.
         tokenizer: of a backbone; None for a task.
 
@@ -93,7 +95,15 @@ def integrated_gradients(
         path = start + parts[begin : begin + ROWS, np.newaxis, np.newaxis] * (x - start)
         total += answer.gradients(path.astype("float32"))[1].sum(axis=0)
     output, before = (float(answer.gradients(e[np.newaxis])[0][0]) for e in (x, start))
-    return answer.attributions((total / steps * (x - start)).sum(axis=-1), output, before)
+    found = answer.attributions((total / steps * (x - start)).sum(axis=-1), output, before)
+    if found.completeness_error > INEXACT * np.abs(found.scores).sum():
+        warnings.warn(
+            f"The scores miss the difference that they should sum up to, "
+            f"{output - before:.3g}, by {found.completeness_error:.3g}: pass more than "
+            f"steps={steps}, or another baseline than {baseline!r}, such as '[MASK]'.",
+            stacklevel=2,
+        )
+    return found
 
 
 def gradient_times_input(model, text, text_pair=None, target=None, tokenizer=None):

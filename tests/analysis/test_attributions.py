@@ -1,5 +1,7 @@
 """Attributions: they sum up to what they explain, and name the tokens."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -44,8 +46,16 @@ def test_integrated_gradients_are_complete(name, baseline, classifier_of):
     size = np.abs(found.scores).sum()
     assert size > 0.05
     assert found.completeness_error < 0.02 * size
-    coarse = analysis.integrated_gradients(task, TEXT, target=1, baseline=baseline, steps=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what it says is not what is tested here
+        coarse = analysis.integrated_gradients(task, TEXT, target=1, baseline=baseline, steps=1)
     assert coarse.completeness_error > found.completeness_error
+
+
+@pytest.mark.eager
+def test_a_path_over_a_jump_is_warned_of(classifier_of):
+    with pytest.warns(UserWarning, match=r"by .*: pass more than steps=8, or another baseline"):
+        analysis.integrated_gradients(classifier_of("XLNetBackbone"), TEXT, steps=8)
 
 
 @pytest.mark.eager
