@@ -17,7 +17,7 @@ from keras_lm.models.default_rate import default_rate
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.input_fields import Input
 from keras_lm.models.sizes import kernels
-from keras_lm.models.students import chosen_layers, copy_layers
+from keras_lm.models.students import chosen_layers, config_with, copy_layers
 from keras_lm.packers import Packer, Template
 from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
@@ -313,7 +313,7 @@ class Backbone(keras.Model):
             student = teacher.with_layers(6)  # of 12: 0, 2, 4, 7, 9 and 11
         """
         layers = chosen_layers(self, layers)
-        copy = self.from_config(self.get_config() | {"num_layers": len(layers)})
+        copy = self.from_config(config_with(layers, self.get_config()))
         copy_layers(self, copy, layers)
         return copy
 

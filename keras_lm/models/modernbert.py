@@ -11,6 +11,7 @@ Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per hea
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import keras
 
@@ -35,6 +36,7 @@ from keras_lm.models.modernbert_layers import (
     RotaryPositions,
 )
 from keras_lm.models.sizes import transformer_size
+from keras_lm.models.students import chosen_layers
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 
@@ -195,6 +197,20 @@ class ModernBertBackbone(Backbone):
             epsilon=layer_norm_epsilon, center=False, dtype=dtype, name="final_norm"
         )
         self.finish()
+
+    def with_layers(self, layers: Sequence[int]) -> Self:
+        """Return a copy as `Backbone.with_layers`; its first block has to be the first one.
+
+        Raises:
+            ValueError: as there, or if the first block is not the copy's first, or is in it twice.
+        """
+        layers = chosen_layers(self, layers)
+        if layers[0] != 0 or 0 in layers[1:]:
+            raise ValueError(
+                f"layers={layers}: block 0, which alone has no norm before attention, must be the "
+                "first of them, and there once."
+            )
+        return super().with_layers(layers)
 
     def attended_tokens(self):
         limit = self.max_sequence_length

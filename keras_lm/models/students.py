@@ -45,6 +45,15 @@ def spread_layers(number, of):
     return [round(i * (of - 1) / last) for i in range(number)]
 
 
+def config_with(layers, config):
+    """Return a configuration with only some of the layers, a list of their numbers."""
+    config = config | {"num_layers": len(layers)}
+    windows = config.get("attention_windows")
+    if windows is not None:  # which are repeated over the blocks: each keeps its own
+        config["attention_windows"] = [windows[i % len(windows)] for i in layers]
+    return config
+
+
 def copy_layers(teacher, student, layers):
     """Assign to a student the teacher's weights of the same names, to block i those of `layers[i]`.
 

@@ -68,6 +68,17 @@ def test_padding_on_the_left_changes_no_classifier(pooling):
     np.testing.assert_allclose(task(left), alone, atol=1e-5)
 
 
+@pytest.mark.eager
+def test_blocks_of_a_student_keep_their_windows():
+    teacher = ModernBertBackbone(**TINY | {"num_layers": 4}, attention_windows=[None, 4, 8, None])
+    student = teacher.with_layers([0, 2, 3])
+    assert student.windows == [None, 8, None]
+    kernels = [b.blocks[i].attention.output_dense.kernel for b, i in ((student, 1), (teacher, 2))]
+    np.testing.assert_array_equal(*kernels)
+    with pytest.raises(ValueError, match="block 0"):
+        teacher.with_layers([1, 2])
+
+
 # === Configurations ===
 
 
