@@ -1,6 +1,7 @@
 """Speed of the development server with 1, 8 and 64 clients, with and without batching.
 
     python benchmarks/server_clients.py [--clients 1 8 64] [--export FOLDER] [--text FILE]
+    python benchmarks/server_clients.py --endpoints --clients 64 --seconds 60
 
 Two servers have the same export, one of them without its `batching_params.pbtxt`. Clients ask
 `serving_default` over REST, a text each, on a connection of their own, and ask again once they are
@@ -10,6 +11,10 @@ random weights is made; without `--text`, the texts are the first words of film 
 
 Ratios are those within a round, batched ÷ not, and the median over all rounds: of the median
 latency at 1 client below 1.05, and of requests per second at 64 clients above 1, are wanted.
+
+With `--endpoints`, one server has a small embedder and a small language model with random weights,
+and clients ask each of its other endpoints in turn. Errors are wanted to be none: answers other
+than 200, streams without their end, connections that break.
 """
 
 import os
@@ -32,7 +37,19 @@ from urllib.parse import urlsplit
 
 from materials import read_texts
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = 5  # of a text; some 25 tokens, as the vocabulary has letters only
+
+# An endpoint → its path, the request without the text, and the field of the text; None is a GET.
+COMPLETION = {"model": "writer", "max_tokens": 8}
+ENDPOINTS = {
+    "embeddings": ("/v1/embeddings", {"model": "embedder"}, "input"),
+    "completions": ("/v1/completions", COMPLETION, "prompt"),
+    "completions, streamed": ("/v1/completions", COMPLETION | {"stream": True}, "prompt"),
+    "metrics": ("/metrics", None, None),
+    "healthz": ("/healthz", None, None),
+    "openapi.json": ("/openapi.json", None, None),
+}
 
 
 def make_export(folder):
@@ -41,9 +58,8 @@ def make_export(folder):
     from keras_lm.tasks import TextClassifier
     from keras_lm.tokenizers import WordPieceTokenizer
 
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    vocabulary += [f"##{letter}" for letter in letters]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS]
+    vocabulary += [f"##{letter}" for letter in LETTERS]
     backbone = BertBackbone(
         vocabulary_size=len(vocabulary),
         num_layers=6,
@@ -56,11 +72,31 @@ def make_export(folder):
     TextClassifier(backbone, class_names=["no", "yes"], tokenizer=tokenizer).export(folder)
 
 
-class Server:
-    """`keras-lm serve` of a folder, in a process of its own."""
+def make_small_exports(folder):
+    """Export an embedder, and a language model of bytes; return their folders by name."""
+    from keras_lm.models import BertBackbone, GPT2Backbone
+    from keras_lm.tasks import CausalLM, FeatureExtractor
+    from keras_lm.tokenizers import ByteTokenizer, WordPieceTokenizer
 
-    def __init__(self, folder):
-        command = [Path(sys.executable).with_name("keras-lm"), "serve", folder, "--name", "model"]
+    size = {"num_layers": 2, "num_heads": 2, "hidden_dim": 64, "intermediate_dim": 128}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{c}" for c in LETTERS)]
+    backbone = BertBackbone(len(words), max_sequence_length=64, **size)
+    embedder = FeatureExtractor(backbone, tokenizer=WordPieceTokenizer(words, lowercase=True))
+    tokenizer = ByteTokenizer()
+    network = GPT2Backbone(tokenizer.vocabulary_size, max_sequence_length=64, **size)
+    writer = CausalLM(network, tokenizer=tokenizer)
+    folders = {name: folder / name for name in ("embedder", "writer")}
+    for task, place in zip((embedder, writer), folders.values(), strict=True):
+        task.export(place)
+    return folders
+
+
+class Server:
+    """`keras-lm serve` of folders by name, in a process of its own."""
+
+    def __init__(self, folders):
+        command = [Path(sys.executable).with_name("keras-lm"), "serve", *folders.values()]
+        command += [part for name in folders for part in ("--name", name)]
         command += ["--engine", "embedded", "--rest-port", "0", "--grpc-port", "0"]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -103,6 +139,57 @@ def ask_for(seconds, address, texts, number):
     return statistics.median(latencies), len(latencies) / (time.monotonic() - start)
 
 
+def ask_endpoint(seconds, address, texts, number, endpoint):
+    """Have clients ask an endpoint; return the latencies of the answers, and the errors."""
+    latencies, errors, end = [], [], time.monotonic() + seconds
+    texts = itertools.cycle(texts)
+    path, request, field = ENDPOINTS[endpoint]
+
+    def client():
+        connection = http.client.HTTPConnection(address, timeout=120)
+        while (start := time.monotonic()) < end:
+            try:
+                if request is None:
+                    connection.request("GET", path)
+                else:
+                    connection.request("POST", path, json.dumps(request | {field: next(texts)}))
+                response = connection.getresponse()
+                answer = response.read()
+                is_whole = b"[DONE]" in answer or not (request or {}).get("stream")
+                if response.status != 200 or not is_whole:
+                    errors.append(f"{response.status} {answer[-200:]}")
+            except (OSError, http.client.HTTPException) as error:
+                errors.append(f"{type(error).__name__}: {error}")
+                connection.close()
+            latencies.append(time.monotonic() - start)
+        connection.close()
+
+    threads = [threading.Thread(target=client) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return latencies, errors
+
+
+def measure_endpoints(server, texts, arguments):
+    print("endpoint                clients  requests  requests/s  median ms   99 % ms  errors")
+    for endpoint in ENDPOINTS:
+        for number in arguments.clients:
+            start = time.monotonic()
+            latencies, errors = ask_endpoint(
+                arguments.seconds, server.address, texts, number, endpoint
+            )
+            rate, latencies = len(latencies) / (time.monotonic() - start), sorted(latencies)
+            late = latencies[int(0.99 * (len(latencies) - 1))]
+            print(
+                f"{endpoint:24}{number:7} {len(latencies):9} {rate:11.1f} "
+                f"{1000 * statistics.median(latencies):10.1f} {1000 * late:9.1f} {len(errors):7}",
+                *dict.fromkeys(errors[:3]),
+                flush=True,
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -112,10 +199,17 @@ def main():
     parser.add_argument("--text", help="a file with one text a line")
     parser.add_argument("--seconds", type=float, default=5, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--endpoints", action="store_true", help="ask each of the other endpoints")
     arguments = parser.parse_args()
 
     texts = [" ".join(text.split()[:WORDS]) for text in read_texts(arguments.text)[:2000]]
     with tempfile.TemporaryDirectory() as temporary:
+        if arguments.endpoints:
+            server = Server(make_small_exports(Path(temporary)))
+            try:
+                return measure_endpoints(server, texts, arguments)
+            finally:
+                server.stop()
         folders = [Path(temporary, name) for name in ("batched", "alone")]
         if arguments.export:
             shutil.copytree(arguments.export, folders[0])
@@ -124,7 +218,7 @@ def main():
         shutil.copytree(folders[0], folders[1])
         for file in folders[1].glob("*/batching_params.pbtxt"):
             file.unlink()
-        servers = [Server(folder) for folder in folders]
+        servers = [Server({"model": folder}) for folder in folders]
         try:
             measure(servers, texts, arguments)
         finally:

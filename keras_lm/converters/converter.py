@@ -44,7 +44,7 @@ class Converter:
 
 def signs(
     checkpoint: Checkpoint,
-    model_type: str | None,
+    model_type: str | Sequence[str] | None,
     tensors: Sequence[str] = (),
     prefix: str | Sequence[str] = "",
     own: str | None = None,

@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, V vocabulary, U words looked up, E width of a word 
 import random
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,7 +20,7 @@ BLOCK_WORDS = 256  # looked up together
 def augment_texts(
     texts: Sequence[str],
     masked_lm: keras.Model,
-    word_vectors: keras.Model | None = None,
+    word_vectors: Any = None,
     candidates: int = 15,
     copies: int = 30,
     probability: float = 0.4,

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def read_documents(files: PathLike | Iterable[PathLike], document: str = "line")
     )
 
 
-def split_sentences(documents: tf.data.Dataset) -> tf.data.Dataset:
+def split_sentences(documents: Iterable[Any]) -> tf.data.Dataset:
     """Split documents into one sentence per line, by a rule; return a `tf.data.Dataset` of strings.
 
     A sentence ends after `.`, `!`, `?` or `…` (and closing quotes or brackets) if white space and a

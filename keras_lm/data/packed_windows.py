@@ -1,5 +1,8 @@
 """Documents → windows of tokens → batches, all in `tf.data`. Shapes: B batch, S sequence."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from keras_lm.data.documents import document_batches
 from keras_lm.elements import check_batch_size
 from keras_lm.objectives import IGNORED
@@ -10,7 +13,7 @@ SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
 def token_windows(
-    documents: tf.data.Dataset,
+    documents: Iterable[Any],
     tokenizer: Tokenizer,
     sequence_length: int,
     drop_remainder: bool = True,

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ ROWS_AT_ONCE = 256  # packed together
 
 
 def pretraining_rows(
-    documents: tf.data.Dataset,
+    documents: Iterable[Any],
     tokenizer: Tokenizer,
     template: Template,
     sequence_length: int,
@@ -108,7 +110,7 @@ def pretraining_rows(
 
 
 def stream_rows(
-    documents: tf.data.Dataset,
+    documents: Iterable[Any],
     tokenizer: Tokenizer,
     template: Template,
     sequence_length: int,

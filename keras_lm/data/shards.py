@@ -15,6 +15,7 @@ import inspect
 import itertools
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -36,7 +37,7 @@ HASHED_AT_ONCE = 2**22  # bytes
 
 
 def write_token_shards(
-    documents: tf.data.Dataset,
+    documents: Iterable[Any],
     tokenizer: Tokenizer,
     sequence_length: int,
     folder: PathLike,
@@ -67,7 +68,7 @@ def write_token_shards(
 
 
 def write_row_shards(
-    documents: tf.data.Dataset,
+    documents: Iterable[Any],
     tokenizer: Tokenizer,
     template: Template,
     sequence_length: int,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def write_triples(
     folder: PathLike,
     entities: Sequence[str],
     relations: Sequence[str],
-    triples: np.ndarray,
+    triples: Any,
     split: str = "train",
 ) -> None:
     """Write OpenKE's files, each in one step; see `read_triples`.

@@ -40,7 +40,7 @@ class CachedBackbone(Backbone):
             "length": ops.zeros((batch_size,), "int32"),
         }
 
-    def make_cache(self, batch_size: int, slots: int) -> Any:
+    def make_cache(self, batch_size: int, slots: int | None) -> Any:
         """Return an empty cache with T = `slots` free slots, as a call takes and returns it."""
         return self.pack_state(self.initial_state(batch_size, slots))
 

@@ -88,10 +88,13 @@ class Batcher:
         parameters: dict, from `read_parameters`. At most `num_batch_threads` batches run at once,
             each of at most `max_batch_size` rows. A batch starts once no other is running, it is
             full, or its first request has waited for `batch_timeout_micros`.
+        observe: function that is called with the number of rows of each batch, and a list of the
+            seconds that its requests have waited.
     """
 
-    def __init__(self, run, parameters):
+    def __init__(self, run, parameters, observe=None):
         self._run = run
+        self._observe = observe or (lambda rows, waits: None)
         self._most_rows = parameters["max_batch_size"]
         self._most_running = parameters["num_batch_threads"]
         self._patience = parameters["batch_timeout_micros"] / 1e6
@@ -103,6 +106,7 @@ class Batcher:
         """Return the outputs for a dict of arrays."""
         sizes = {len(array) for array in inputs.values()}
         if len(sizes) > 1 or not 0 < min(sizes) <= self._most_rows:
+            self._observe(max(sizes), [0.0])
             return self._run_alone(inputs, max(sizes))
         request = _Request(inputs, min(sizes))
         with self._lock:
@@ -154,6 +158,8 @@ class Batcher:
 
     def _answer(self, batch):
         """Run a batch, wake its requests, and hand the next batch to one of its own requests."""
+        now = time.monotonic()
+        self._observe(sum(each.rows for each in batch), [now - each.since for each in batch])
         if len(batch) == 1 or not self._run_joined(batch):
             for request in batch:
                 try:

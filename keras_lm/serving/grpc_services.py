@@ -131,30 +131,30 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     def Predict(self, request):
         """Run any signature on tensors."""
         _check_spec(request)
-        with self._lease(request.model_spec) as saved_model:
-            return messages.predict(saved_model, request)
+        with self._lease(request.model_spec) as served:
+            return messages.predict(served, request)
 
     @_answering
     def Classify(self, request):
         """Run a signature that returns classes and scores for tf.Examples."""
         _check_spec(request)
-        with self._lease(request.model_spec) as saved_model:
-            return messages.classify(saved_model, request)
+        with self._lease(request.model_spec) as served:
+            return messages.classify(served, request)
 
     @_answering
     def Regress(self, request):
         """Run a signature that returns a number for each tf.Example."""
         _check_spec(request)
-        with self._lease(request.model_spec) as saved_model:
-            return messages.regress(saved_model, request)
+        with self._lease(request.model_spec) as served:
+            return messages.regress(served, request)
 
     @_answering
     def MultiInference(self, request):
         """Run several signatures on the same tf.Examples."""
         if not request.tasks:
             raise invalid("ModelSpec has no name specified.")
-        with self._lease(request.tasks[0].model_spec) as saved_model:
-            return messages.multi_inference(saved_model, request)
+        with self._lease(request.tasks[0].model_spec) as served:
+            return messages.multi_inference(served, request)
 
     @_answering
     def GetModelMetadata(self, request):
@@ -165,11 +165,9 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             if field != "signature_def":
                 raise invalid(f"Metadata field {field} is not supported")
         response = get_model_metadata_pb2.GetModelMetadataResponse()
-        with self._lease(request.model_spec) as saved_model:
-            signatures = get_model_metadata_pb2.SignatureDefMap(
-                signature_def=saved_model.signature_defs
-            )
-            response.model_spec.version.value = saved_model.number
+        with self._lease(request.model_spec) as served:
+            signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=served.signature_defs)
+            response.model_spec.version.value = served.number
         response.model_spec.name = request.model_spec.name
         response.metadata["signature_def"].Pack(signatures)
         return response

@@ -41,8 +41,9 @@ class ServedModel:
         self.number = number
         self.signature_defs = signature_defs
         self._max_rows = max_rows
+        self.observe = None  # see `Models`
         self._batchers = {
-            name: batching.Batcher(functools.partial(self._call, name), parameters)
+            name: batching.Batcher(functools.partial(self._call, name), parameters, self._observe)
             for name, signature in signature_defs.items()
             if parameters and batching.can_join(signature)
         }
@@ -50,6 +51,10 @@ class ServedModel:
     def _call(self, name, inputs):
         """Run a signature on a dict of checked arrays, and return a dict of arrays."""
         raise NotImplementedError
+
+    def _observe(self, rows, waits):
+        if self.observe is not None:
+            self.observe(rows, waits)
 
     def run(self, name, inputs, output_names=()):
         """Run a signature on a dict of arrays; return the outputs in `output_names`, or all.
@@ -64,6 +69,10 @@ class ServedModel:
             self._check_size(alias, inputs[alias])
         _check_output_names(output_names, signature)
         batcher = self._batchers.get(name)
+        if batcher is None:
+            self._observe(
+                max((len(array) for array in inputs.values() if array.ndim), default=1), [0.0]
+            )
         outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
 
@@ -222,13 +231,13 @@ def with_context(context, examples):
     return [context + example for example in examples]
 
 
-def classify(saved_model, name, examples):
+def classify(served, name, examples):
     """Run a signature on serialised tf.Examples; return the arrays (classes, scores).
 
     Both have the shape (examples, classes). A signature may lack one of them: `classes` are then
     empty bytes, `scores` zeros. An empty `name` is the default signature.
     """
-    signature = _signature_of_examples(saved_model, name, "classification")
+    signature = _signature_of_examples(served, name, "classification")
     names = [alias for alias in ("classes", "scores") if alias in signature.outputs]
     if len(signature.outputs) not in (1, 2):
         raise invalid(f"Expected one or two output Tensors, found {len(signature.outputs)}")
@@ -238,7 +247,7 @@ def classify(saved_model, name, examples):
             'Expected classification signature outputs to contain at least one of "classes" or '
             f'"scores". Signature was: {signature}',
         )
-    outputs = _run_on_examples(saved_model, name, examples, names)
+    outputs = _run_on_examples(served, name, examples, names)
     for alias, dtype in (("classes", object), ("scores", np.float32)):
         array = outputs.get(alias)
         if array is None:
@@ -265,9 +274,9 @@ def classify(saved_model, name, examples):
     return classes, scores
 
 
-def regress(saved_model, name, examples):
+def regress(served, name, examples):
     """Run a signature on serialised tf.Examples; return its `outputs`, (examples,) float32."""
-    signature = _signature_of_examples(saved_model, name, "regression")
+    signature = _signature_of_examples(served, name, "regression")
     if len(signature.outputs) != 1:
         raise invalid("Expected one output Tensor.")
     if "outputs" not in signature.outputs:
@@ -275,7 +284,7 @@ def regress(saved_model, name, examples):
             StatusCode.FAILED_PRECONDITION,
             f"No regression outputs found in SignatureDef: {signature}",
         )
-    array = _run_on_examples(saved_model, name, examples, ["outputs"])["outputs"]
+    array = _run_on_examples(served, name, examples, ["outputs"])["outputs"]
     if array.ndim != 1 and array.shape[1:] != (1,):
         raise invalid(
             "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
@@ -290,10 +299,10 @@ def regress(saved_model, name, examples):
     return array.reshape(-1)
 
 
-def _signature_of_examples(saved_model, name, kind):
+def _signature_of_examples(served, name, kind):
     # Like TF Serving, this ignores the signature's method name, and checks its form only.
     name = name or DEFAULT_SIGNATURE
-    signature = saved_model.signature_defs.get(name)
+    signature = served.signature_defs.get(name)
     if signature is None:
         raise invalid(f"No signature was found with the name: {name}")
     if len(signature.inputs) != 1:
@@ -305,9 +314,9 @@ def _signature_of_examples(saved_model, name, kind):
     return signature
 
 
-def _run_on_examples(saved_model, name, examples, output_names):
+def _run_on_examples(served, name, examples, output_names):
     if not examples:
         raise invalid("Input is empty.")
-    return saved_model.run(
+    return served.run(
         name or DEFAULT_SIGNATURE, {"inputs": np.array(examples, object)}, output_names
     )

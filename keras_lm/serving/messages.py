@@ -35,43 +35,39 @@ FIELDS = {
 }
 
 
-def predict(saved_model, request):
+def predict(served, request):
     """Return the `PredictResponse` of a SavedModel to a `PredictRequest`."""
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
-    if name not in saved_model.signature_defs:
+    if name not in served.signature_defs:
         raise ServingError(
             StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.'
         )
     inputs = {alias: read_tensor(alias, tensor) for alias, tensor in request.inputs.items()}
-    outputs = saved_model.run(name, inputs, request.output_filter)
+    outputs = served.run(name, inputs, request.output_filter)
     response = predict_pb2.PredictResponse()
-    _fill_spec(response.model_spec, saved_model, request.model_spec)
+    _fill_spec(response.model_spec, served, request.model_spec)
     for alias, array in outputs.items():
         response.outputs[alias].CopyFrom(write_tensor(array))
     return response
 
 
-def classify(saved_model, request):
+def classify(served, request):
     """Return the `ClassificationResponse` to a `ClassificationRequest`."""
     response = classification_pb2.ClassificationResponse()
-    _fill_spec(response.model_spec, saved_model, request.model_spec)
-    _classify(
-        saved_model, request.model_spec, _read_examples(saved_model, request.input), response.result
-    )
+    _fill_spec(response.model_spec, served, request.model_spec)
+    _classify(served, request.model_spec, _read_examples(served, request.input), response.result)
     return response
 
 
-def regress(saved_model, request):
+def regress(served, request):
     """Return the `RegressionResponse` to a `RegressionRequest`."""
     response = regression_pb2.RegressionResponse()
-    _fill_spec(response.model_spec, saved_model, request.model_spec)
-    _regress(
-        saved_model, request.model_spec, _read_examples(saved_model, request.input), response.result
-    )
+    _fill_spec(response.model_spec, served, request.model_spec)
+    _regress(served, request.model_spec, _read_examples(served, request.input), response.result)
     return response
 
 
-def multi_inference(saved_model, request):
+def multi_inference(served, request):
     """Return the `MultiInferenceResponse` to a `MultiInferenceRequest`."""
     response = inference_pb2.MultiInferenceResponse()
     seen = set()
@@ -86,16 +82,16 @@ def multi_inference(saved_model, request):
         if name in seen:
             raise invalid(f"Duplicate evaluation of signature: {name}")
         seen.add(name)
-        if name not in saved_model.signature_defs:
+        if name not in served.signature_defs:
             raise invalid(f"Requested signature not found in model graph: {name}")
-    examples = _read_examples(saved_model, request.input)
+    examples = _read_examples(served, request.input)
     for task in request.tasks:
         result = response.results.add()
-        _fill_spec(result.model_spec, saved_model, task.model_spec)
+        _fill_spec(result.model_spec, served, task.model_spec)
         if task.method_name == tf.saved_model.CLASSIFY_METHOD_NAME:
-            _classify(saved_model, task.model_spec, examples, result.classification_result)
+            _classify(served, task.model_spec, examples, result.classification_result)
         elif task.method_name == tf.saved_model.REGRESS_METHOD_NAME:
-            _regress(saved_model, task.model_spec, examples, result.regression_result)
+            _regress(served, task.model_spec, examples, result.regression_result)
         else:
             raise ServingError(
                 StatusCode.UNIMPLEMENTED,
@@ -104,14 +100,14 @@ def multi_inference(saved_model, request):
     return response
 
 
-def _fill_spec(spec, saved_model, asked):
+def _fill_spec(spec, served, asked):
     spec.name = asked.name
     spec.signature_name = asked.signature_name or DEFAULT_SIGNATURE
-    spec.version.value = saved_model.number
+    spec.version.value = served.number
 
 
-def _classify(saved_model, spec, examples, result):
-    classes, scores = inference.classify(saved_model, spec.signature_name, examples)
+def _classify(served, spec, examples, result):
+    classes, scores = inference.classify(served, spec.signature_name, examples)
     for labels, row in zip(classes.tolist(), scores.tolist()):
         pairs = zip(labels, row)
         result.classifications.add().classes.extend(
@@ -121,15 +117,15 @@ def _classify(saved_model, spec, examples, result):
         )
 
 
-def _regress(saved_model, spec, examples, result):
-    for number in inference.regress(saved_model, spec.signature_name, examples).tolist():
+def _regress(served, spec, examples, result):
+    for number in inference.regress(served, spec.signature_name, examples).tolist():
         result.regressions.add(value=number)
 
 
-def _read_examples(saved_model, source):
+def _read_examples(served, source):
     """Return the serialised tf.Examples of an `Input`, each with the features of its context."""
     kind = source.WhichOneof("kind")
-    saved_model.check_rows(len(getattr(source, kind).examples) if kind else 0)
+    served.check_rows(len(getattr(source, kind).examples) if kind else 0)
     if kind == "example_list":
         return [example.SerializeToString() for example in source.example_list.examples]
     if kind == "example_list_with_context":

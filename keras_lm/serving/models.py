@@ -7,6 +7,7 @@ version leaves memory after its last request.
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import threading
@@ -57,7 +58,7 @@ class Version:
     folder: Path
     state: str = "START"
     error: ServingError | None = None
-    saved_model: ServedModel | None = None
+    served: ServedModel | None = None
     users: int = 0
     files: frozenset = frozenset()
 
@@ -78,6 +79,11 @@ class Models:
     Args:
         max_rows: int, the maximum number of rows in a request; None for no limit.
         num_interpreters, num_threads: int, of each `.tflite`; see `litert.InterpreterPool`.
+
+    Attributes:
+        observe: function that is called with a model's name, the number of rows of a batch, and a
+            list of the seconds that its requests have waited; None for none. A version that is
+            served under several names is counted under the first.
     """
 
     def __init__(self, max_rows=None, num_interpreters=1, num_threads=None):
@@ -87,6 +93,7 @@ class Models:
         self._lock = threading.Lock()  # held briefly, to read or change `_models`
         self._changing = threading.Lock()  # held while a thread loads and releases versions
         self._has_garbage = False
+        self.observe = None
 
     @property
     def names(self):
@@ -98,14 +105,14 @@ class Models:
 
     @contextlib.contextmanager
     def lease(self, name, version=None, label=None):
-        """Keep a version in memory and yield its `SavedModel`; the default is the newest."""
+        """Keep a version in memory and yield its `ServedModel`; the default is the newest."""
         if not name:
             raise invalid("ModelSpec has no name specified.")
         with self._lock:
             held = self._find(name, version, label)
             held.users += 1
         try:
-            yield held.saved_model
+            yield held.served
         finally:
             with self._lock:
                 held.users -= 1
@@ -240,9 +247,10 @@ class Models:
         name = model.config.name
         logger.info("Loading version %d of %s from %s.", number, name, folder)
         try:
-            saved_model = self._in_memory(folder, files)
-            if saved_model is None:
-                saved_model = self._read(number, folder)
+            served = self._in_memory(folder, files)
+            if served is None:
+                served = self._read(number, folder)
+                served.observe = self.observe and functools.partial(self.observe, name)
         except ServingError as error:
             logger.error("Version %d of %s cannot be served. %s", number, name, error)
             # Any client may read this error, so it must not reveal the path.
@@ -251,21 +259,21 @@ class Models:
                 version.state, version.error = "END", ServingError(error.code, told)
             return
         with self._lock:
-            version.saved_model, version.state = saved_model, "AVAILABLE"
+            version.served, version.state = served, "AVAILABLE"
         logger.info("Version %d of %s is available.", number, name)
 
     def _read(self, number, path):
         if path.suffix == TFLITE:
             return LiteRTModel(number, path, self._max_rows, **self._pool)
-        saved_model = SavedModel(path, self._max_rows)
-        warm_up(saved_model, path)
-        return saved_model
+        served = SavedModel(path, self._max_rows)
+        warm_up(served, path)
+        return served
 
     def _in_memory(self, folder, files):
-        """Return the SavedModel that another name has loaded from the same files, or None."""
+        """Return the model that another name has loaded from the same files, or None."""
         with self._lock:
             loaded = (v for model in self._models.values() for v in model.available().values())
-            same = (v.saved_model for v in loaded if v.folder == folder and v.files == files)
+            same = (v.served for v in loaded if v.folder == folder and v.files == files)
             return next(same, None)
 
     def _let_go(self, name, version):
@@ -275,7 +283,7 @@ class Models:
 
     def _end_if_unused(self, version):
         if version.state == "UNLOADING" and version.users == 0:
-            version.state, version.saved_model = "END", None
+            version.state, version.served = "END", None
             self._has_garbage = True
 
 

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 
 from keras_lm.serving.errors import ServingError
 
+ROWS = tuple(2**power for power in range(11))  # 1 to 1,024
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -45,6 +46,27 @@ class Monitor(grpc.ServerInterceptor):
             buckets=SECONDS,
             registry=self._registry,
         )
+        self._batch_rows = Histogram(
+            "keras_lm_batch_rows",
+            "Rows that the requests of a batch have together.",
+            ["model"],
+            buckets=ROWS,
+            registry=self._registry,
+        )
+        self._queue_seconds = Histogram(
+            "keras_lm_queue_seconds",
+            "From a request's joining the queue of a model to the start of its batch.",
+            ["model"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._gone = Counter(
+            "keras_lm_clients_gone",
+            "Requests whose client closed the connection before it had the whole answer.",
+            names[1:],
+            registry=self._registry,
+        )
+        models.observe = self.batched
         self.running = Gauge(
             "keras_lm_requests_running", "Requests being answered.", registry=self._registry
         )
@@ -71,6 +93,16 @@ class Monitor(grpc.ServerInterceptor):
         model = model if model in self._models.names else ""
         self._requests.labels(protocol, method, model, str(code)).inc()
         self._seconds.labels(protocol, method, model).observe(seconds)
+
+    def batched(self, model, rows, waits):
+        """Count a batch: its rows, and the seconds that each of its requests has waited."""
+        self._batch_rows.labels(model).observe(rows)
+        for seconds in waits:
+            self._queue_seconds.labels(model).observe(seconds)
+
+    def gone(self, method, model):
+        """Count a request of REST whose client did not wait for the answer, or its end."""
+        self._gone.labels(method, model if model in self._models.names else "").inc()
 
     def intercept_service(self, continuation, handler_call_details):
         handler = continuation(handler_call_details)

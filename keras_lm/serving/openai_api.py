@@ -53,12 +53,13 @@ def write_models(names):
 
 
 def write_error(message, status):
-    """Return the body of an error."""
+    """Return the body of an error, as OpenAI's clients read it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return _dump({"error": {"message": message, "type": kind, "param": None, "code": None}})
+    code = "model_not_found" if status == 404 else None
+    return _dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
-def embeddings(saved_model, document):
+def embeddings(served, document):
     """Return the body with the embeddings of one or more texts.
 
     Raises:
@@ -69,12 +70,12 @@ def embeddings(saved_model, document):
     encoding = document.get("encoding_format", "float")
     if encoding not in ("float", "base64"):
         raise invalid(f"encoding_format={encoding!r}: use 'float' or 'base64'.")
-    signature = saved_model.signature_defs.get(DEFAULT_SIGNATURE)
+    signature = served.signature_defs.get(DEFAULT_SIGNATURE)
     if signature is None or not {"text"} == set(signature.inputs) & {"text", "prompt"}:
         raise _unable("takes no texts to embed")
     if "embedding" not in signature.outputs:
         raise _unable("has no embeddings: export a FeatureExtractor")
-    found = saved_model.run(DEFAULT_SIGNATURE, {"text": _bytes(texts)}, ["embedding"])["embedding"]
+    found = served.run(DEFAULT_SIGNATURE, {"text": _bytes(texts)}, ["embedding"])["embedding"]
     if encoding == "base64":
         vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found]
     else:
@@ -82,22 +83,22 @@ def embeddings(saved_model, document):
     data = [
         {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
     ]
-    number = _number_of_tokens(saved_model, texts)
+    number = _number_of_tokens(served, texts)
     usage = {"prompt_tokens": number, "total_tokens": number}
     return _dump({"object": "list", "data": data, "model": document.get("model"), "usage": usage})
 
 
-def completions(saved_model, document):
+def completions(served, document):
     """Return the body with the continuations of one or more prompts.
 
     Raises:
         ServingError: if the request is invalid, or the model cannot continue a prompt.
     """
     prompts, choices, inputs = _completion_inputs(document)
-    if not {"generate", "next_token"} <= saved_model.signature_defs.keys():
+    if not {"generate", "next_token"} <= served.signature_defs.keys():
         raise _unable("continues no prompts: export a CausalLM")
     rows = [prompt for prompt in prompts for _ in range(choices)]
-    saved_model.check_rows(len(rows))
+    served.check_rows(len(rows))
     if inputs.get("seed", FRESH_SEED) != FRESH_SEED:  # a seed each, or all choices are the same
         inputs["seed"] = np.tile(int(inputs["seed"]) + np.arange(choices), len(prompts))
     arrays = {
@@ -106,7 +107,7 @@ def completions(saved_model, document):
         if name in OPTIONS
     }
     arrays["stop"] = np.broadcast_to(_bytes(inputs["stop"])[None], [len(rows), len(inputs["stop"])])
-    found = saved_model.run("generate", {"prompt": _bytes(rows)} | arrays)
+    found = served.run("generate", {"prompt": _bytes(rows)} | arrays)
     texts = [text.decode("utf-8", "replace") for text in found["text"].tolist()]
     new, most = found["num_tokens"].tolist(), inputs["max_new_tokens"]
     shown = rows if document.get("echo") else [""] * len(rows)
@@ -205,11 +206,11 @@ def _bytes(texts):
     return np.array([text.encode("utf-8", "surrogateescape") for text in texts], object)
 
 
-def _number_of_tokens(saved_model, texts):
+def _number_of_tokens(served, texts):
     """Return how many tokens the model reads, special ones with them; 0 if an export cannot say."""
-    if "tokenize" not in saved_model.signature_defs:
+    if "tokenize" not in served.signature_defs:
         return 0
-    tokens = saved_model.run("tokenize", {"text": _bytes(texts)}, ["tokens"])["tokens"]
+    tokens = served.run("tokenize", {"text": _bytes(texts)}, ["tokens"])["tokens"]
     return int(np.sum(tokens != b""))
 
 

@@ -7,6 +7,7 @@
     GET  /                                                 a page to try the models
     GET  /healthz, /readyz                                 200 if it lives; if all models answer
     GET  /metrics                                          measures for Prometheus
+    GET  /openapi.json, /docs                              what can be asked, see `openapi`
 
 and OpenAI's for embeddings and completions, see `openai_api`.
 
@@ -38,11 +39,11 @@ from keras_lm.serving import (
     json_answers,
     json_requests,
     model_status,
-    monitoring,
     openai_api,
 )
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
+from keras_lm.serving.probes import PROBES
 
 logger = logging.getLogger("keras_lm.serving")
 
@@ -99,10 +100,13 @@ def make_application(
                 response = await answer(request)
             if response.status_code >= 400 and "expect" not in request.headers:
                 await _read_to_the_end(request)
+            if response.status_code < 400 and await request.is_disconnected():
+                raise ClientDisconnect
         except ClientDisconnect:  # there is nobody to answer
+            monitor.gone(**request.state.asked)
             return
         except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
-            response = _json_response(json_answers.write_error("The server is shutting down."), 503)
+            response = _error(scope["path"], "The server is shutting down.", 503)
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         asked, seconds = request.state.asked, time.perf_counter() - begin
         monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
@@ -110,14 +114,8 @@ def make_application(
 
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
-        if "transfer-encoding" in request.headers and "content-length" in request.headers:
-            # Request smuggling: a proxy that goes by the other header sees other requests.
-            message = "The request has both Content-Length and Transfer-Encoding: send one of them."
-            return _json_response(json_answers.write_error(message), 400, {"Connection": "close"})
-        host = request.headers.get("host", "")
-        if host not in hosts:
-            message = f"Host {host!r} is not a name of this server, nor in its allowed hosts."
-            return _json_response(json_answers.write_error(message), 400)
+        if (refused := _refused(request, path, hosts)) is not None:
+            return refused
         if path == "/" and request.method in ("GET", "HEAD"):
             from keras_lm.serving import page
 
@@ -125,7 +123,7 @@ def make_application(
         if path in PROBES and request.method in ("GET", "HEAD"):
             return PROBES[path](models, monitor)
         if not path.lower().startswith("/v1/"):
-            return _json_response(json_answers.write_error(f"Not found: {path}"), 404)
+            return _error(path, f"Not found: {path}", 404)
         try:
             answered = await answer_api(request, path)
             return answered if isinstance(answered, Response) else _json_response(answered)
@@ -133,9 +131,7 @@ def make_application(
             message, status = error.detail, error.status_code
         except ServingError as error:
             message, status = error.message, HTTP_STATUS.get(error.code, 500)
-        if path in openai_api.ANSWERS:
-            return _json_response(openai_api.write_error(message, status), status)
-        return _json_response(json_answers.write_error(message), status)
+        return _error(path, message, status)
 
     async def answer_api(request, path):
         if request.method == "GET" and path == "/v1/models":
@@ -155,7 +151,7 @@ def make_application(
                 async with whole_body(request) as body:
                     parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
-                        return await _event_stream(writers, models, spec, parse, _write_event)
+                        return await stream(request, spec, parse, _write_event)
                     return await run_model(VERBS[verb], spec, parse)
         if request.method == "POST" and path in openai_api.ANSWERS:
             async with whole_body(request) as body:
@@ -165,9 +161,13 @@ def make_application(
                 if document.get("stream"):
                     asked = openai_api.stream_request(document)
                     write = openai_api.event_writer(document)
-                    return await _event_stream(writers, models, spec, lambda: asked, write)
+                    return await stream(request, spec, lambda: asked, write)
                 return await run_model(openai_api.ANSWERS[path], spec, lambda: document)
         raise invalid(f"Malformed request: {request.method} {path}")
+
+    async def stream(request, spec, parse, write_event):
+        gone = functools.partial(monitor.gone, **request.state.asked)
+        return await _event_stream(writers, models, spec, parse, write_event, gone)
 
     @contextlib.asynccontextmanager
     async def whole_body(request):
@@ -184,6 +184,26 @@ def make_application(
             return await _in_a_thread(workers, _run, run, models, spec, parse)
 
     return application
+
+
+def _error(path, message, status, headers=None):
+    """Return the response of an error, in OpenAI's form for OpenAI's paths."""
+    if path in openai_api.ANSWERS:
+        return _json_response(openai_api.write_error(message, status), status, headers)
+    return _json_response(json_answers.write_error(message), status, headers)
+
+
+def _refused(request, path, hosts):
+    """Return the response to a request that no path answers, None for one that is fine."""
+    if "transfer-encoding" in request.headers and "content-length" in request.headers:
+        # Request smuggling: a proxy that goes by the other header sees other requests.
+        message = "The request has both Content-Length and Transfer-Encoding: send one of them."
+        return _error(path, message, 400, {"Connection": "close"})
+    host = request.headers.get("host", "")
+    if host not in hosts:
+        message = f"Host {host!r} is not a name of this server, nor in its allowed hosts."
+        return _error(path, message, 400)
+    return None
 
 
 def _in_a_thread(threads, function, *arguments):
@@ -235,11 +255,9 @@ def _write_status(models, spec):
 
 
 def _write_metadata(models, spec):
-    with models.lease(**spec) as saved_model:
-        signatures = get_model_metadata_pb2.SignatureDefMap(
-            signature_def=saved_model.signature_defs
-        )
-        version = str(saved_model.number)
+    with models.lease(**spec) as served:
+        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=served.signature_defs)
+        version = str(served.number)
     model_spec = {"name": spec["name"], "signature_name": "", "version": version}
     document = {
         "model_spec": model_spec,
@@ -262,9 +280,9 @@ def _run(run, models, spec, parse):
     """Answer a POST in a worker thread; `parse` returns the JSON object in its body."""
     try:
         document = parse()
-        with models.lease(**spec) as saved_model:
-            _check_rows(saved_model, document)
-            return run(saved_model, document)
+        with models.lease(**spec) as served:
+            _check_rows(served, document)
+            return run(served, document)
     except ServingError:
         raise
     except RecursionError as error:
@@ -283,11 +301,12 @@ def _write_event(event):
     return f"data: {json.dumps(event)}\n\n"
 
 
-async def _event_stream(writers, models, spec, parse, write_event):
+async def _event_stream(writers, models, spec, parse, write_event, gone):
     """Return a response with the pieces of a text as server-sent events, once the first exists.
 
     The events are `{"text": piece}`, at the end `{"done": True, …}` with the numbers of tokens, or
-    a `ServingError`; `write_event` returns what is sent for one.
+    a `ServingError`; `write_event` returns what is sent for one. `gone` is called if the client
+    does not wait for the end.
     """
     loop, queue, is_over = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
 
@@ -295,8 +314,8 @@ async def _event_stream(writers, models, spec, parse, write_event):
         with contextlib.suppress(RuntimeError):  # the server and its event loop have ended
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    def write(saved_model, document):
-        for event in saved_model.stream(document):
+    def write(served, document):
+        for event in served.stream(document):
             if is_over.is_set():
                 return
             put(event)
@@ -309,15 +328,17 @@ async def _event_stream(writers, models, spec, parse, write_event):
             put(error)
 
     async def events(event):
+        is_whole = False
         try:
-            while isinstance(event, dict):
+            while isinstance(event, dict) and "done" not in event:
                 yield write_event(event)
-                if "done" in event:
-                    return
                 event = await queue.get()
             yield write_event(event)
-        finally:
-            is_over.set()  # also if the client has gone
+            is_whole = True
+        finally:  # also if the client has gone
+            is_over.set()
+            if not is_whole:
+                gone()
 
     loop.run_in_executor(writers, work)
     try:
@@ -349,58 +370,36 @@ def _unzip(body, most, take):
     return bytes(unzipped)
 
 
-def _check_rows(saved_model, document):
+def _check_rows(served, document):
     """Refuse too many rows before any of them is read."""
     columns = document.get("inputs")
     columns = list(columns.values()) if isinstance(columns, dict) else [columns]
     for rows in (document.get("instances"), document.get("examples"), *columns):
         if isinstance(rows, list):
-            saved_model.check_rows(len(rows))
+            served.check_rows(len(rows))
 
 
-def _predict(saved_model, document):
+def _predict(served, document):
     name = json_requests.signature_name(document) or DEFAULT_SIGNATURE
-    signature = saved_model.signature_defs.get(name)
+    signature = served.signature_defs.get(name)
     if signature is None:
         raise invalid(f'Serving signature name: "{name}" not found in signature def')
     if not signature.inputs:
         raise invalid(f"Failed to get input map for signature: {name}")
     inputs, by_row = json_requests.read_inputs(document, signature)
-    return json_answers.write_outputs(saved_model.run(name, inputs), by_row)
+    return json_answers.write_outputs(served.run(name, inputs), by_row)
 
 
-def _classify(saved_model, document):
+def _classify(served, document):
     name = json_requests.signature_name(document)
     examples = json_requests.read_examples(document)
-    return json_answers.write_classes(*inference.classify(saved_model, name, examples))
+    return json_answers.write_classes(*inference.classify(served, name, examples))
 
 
-def _regress(saved_model, document):
+def _regress(served, document):
     name = json_requests.signature_name(document)
     examples = json_requests.read_examples(document)
-    return json_answers.write_numbers(inference.regress(saved_model, name, examples))
+    return json_answers.write_numbers(inference.regress(served, name, examples))
 
 
 VERBS = {"predict": _predict, "classify": _classify, "regress": _regress}
-
-
-# === What operators ask ===
-
-
-def _live(models, monitor):
-    return Response("The server answers.\n", media_type="text/plain")
-
-
-def _ready(models, monitor):
-    missing = monitoring.not_ready(models)
-    if missing:
-        return Response(f"No version answers of {missing}.\n", 503, media_type="text/plain")
-    return Response("All models answer.\n", media_type="text/plain")
-
-
-def _metrics(models, monitor):
-    body, content_type = monitor.write()
-    return Response(body, headers={"Content-Type": content_type})
-
-
-PROBES = {"/healthz": _live, "/readyz": _ready, "/metrics": _metrics}

@@ -183,7 +183,7 @@ class Task(KerasFile, TextModel):
         """
         return task_vocabulary.with_words(self, words)
 
-    def over(self, backbone: Backbone, tokenizer: Tokenizer) -> Self:
+    def over(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
         """Return a task with the same arguments and new heads over another backbone."""
         return type(self)(backbone, tokenizer=tokenizer, **self.get_arguments())
 

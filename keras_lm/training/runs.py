@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ class Run:
     def fit(
         self,
         task: keras.Model,
-        documents: tf.data.Dataset,
+        documents: Iterable[Any],
         validation: tf.data.Dataset | None = None,
         rows: Mapping[str, Any] | None = None,
         minutes: float = 5.0,

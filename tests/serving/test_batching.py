@@ -159,7 +159,7 @@ def test_clients_of_a_server(saved_models, tmp_path, rest_of):
     write_batching(tmp_path / "kinds" / "7")
     with Server(tmp_path / "kinds") as server, ThreadPoolExecutor(16) as pool:
         rest = rest_of(server)
-        batcher = server._models._models["kinds"].versions[7].saved_model._batchers["picky"]
+        batcher = server._models._models["kinds"].versions[7].served._batchers["picky"]
         sizes, run = [], batcher._run
         batcher._run = lambda inputs: sizes.append(len(inputs["x"])) or run(inputs)
         numbers = [-1.0 if n % 20 == 7 else n + 1.0 for n in range(80)]

@@ -355,7 +355,7 @@ def test_reload_config(saved_models, grpc_of):
         reload(many)
         models = server._models._models.values()
         assert len(models) == 61  # and the files in memory once
-        assert len({id(model.versions[3].saved_model) for model in models}) == 1
+        assert len({id(model.versions[3].served) for model in models}) == 1
 
         newest = config()
         policy = newest.config.model_config_list.config[0].model_version_policy

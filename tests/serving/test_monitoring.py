@@ -1,5 +1,8 @@
 """Probes and measures: what Kubernetes and Prometheus ask."""
 
+import socket
+import time
+
 import numpy as np
 import pytest
 import requests
@@ -76,3 +79,32 @@ def test_requests_of_both_protocols_are_counted(watched, rest_of, grpc_of):
     assert more("keras_lm_request_seconds_count", "predict", "kinds", "rest") == 2
     assert after["keras_lm_model_available", "kinds", "7"] == 1
     assert after["keras_lm_requests_running",] == 1  # the one that asks
+
+
+def test_batches_and_their_queue_are_measured(watched, rest_of):
+    before = measures(watched)
+    rest_of(watched, "kinds").post(instances=[1.0, 2.0, 3.0])
+    after = measures(watched)
+
+    def more(*labels):
+        return after.get(labels, 0) - before.get(labels, 0)
+
+    # (In the order of their names: le, the upper end of a bin, then model.)
+    assert more("keras_lm_batch_rows_bucket", "2.0", "kinds") == 0
+    assert more("keras_lm_batch_rows_bucket", "4.0", "kinds") == 1
+    assert more("keras_lm_batch_rows_sum", "kinds") == 3
+    assert more("keras_lm_queue_seconds_count", "kinds") == 1
+
+
+def test_clients_that_go_away_are_counted(watched):
+    name = ("keras_lm_clients_gone_total", "other", "")
+    before = measures(watched).get(name, 0)
+    host, port = watched.rest_url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+        )
+    end = time.monotonic() + 30
+    while measures(watched).get(name, 0) == before:
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -247,7 +247,7 @@ def test_export_of_a_task(tmp_path, rest_of):
         logits = rest.post(signature_name="tokens", inputs=packed).json()["outputs"]
         examples = [{"text": text} for text in texts]
         classes = rest.post(":classify", signature_name="classify", examples=examples).json()
-        batchers = server._models._models["critic"].versions[1].saved_model._batchers
+        batchers = server._models._models["critic"].versions[1].served._batchers
         assert {"serving_default", "classify"} <= batchers.keys()
         assert "tokenize" not in batchers  # its width is that of the longest row
 

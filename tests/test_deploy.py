@@ -1,0 +1,84 @@
+"""The files that start servers: whether they name what is there."""
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from keras_lm.serving.engines import IMAGE
+from keras_lm.serving.probes import PROBES
+
+
+@pytest.fixture(scope="module")
+def deploy(repository):
+    return repository / "deploy"
+
+
+def test_the_image_is_made_of_files_that_reach_the_builder(repository, deploy):
+    text = (deploy / "Dockerfile").read_text()
+    kept = [
+        line[1:] for line in (repository / ".dockerignore").read_text().split() if line[0] == "!"
+    ]
+    assert all((repository / name).exists() for name in kept)
+    # What the wheel is made of, and what is copied beside it.
+    needed = ["setup.py", "pyproject.toml", "README.md", "LICENSE", "keras_lm", "export"]
+    needed += re.findall(r"^COPY (deploy/\S+)", text, re.M)
+    assert set(needed) <= set(kept)
+    (probe,) = re.findall(r"127\.0\.0\.1:8501(/\w+)", text)
+    assert probe in PROBES
+
+
+def test_the_image_serves_what_is_mounted(deploy, tmp_path):
+    models, binaries = tmp_path / "models", tmp_path / "bin"
+    models.mkdir()
+    binaries.mkdir()
+    fake = binaries / "keras-lm"
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+
+    def serve(*options, **environment):
+        environment |= {"MODELS": str(models), "PATH": f"{binaries}:/usr/bin:/bin"}
+        command = ["sh", str(deploy / "serve"), *options]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=models)
+
+    empty = serve()
+    assert empty.returncode == 1 and "mount exports" in empty.stderr
+    for name in ("critic", "vectors.tflite"):
+        (models / name).mkdir()
+    command, *rest = serve("--max-rows", "8", ALLOWED_HOSTS="a.org *").stdout.split("\n")
+    assert command == "serve" and rest[:2] == [f"{models}/critic", f"{models}/vectors.tflite"]
+    assert rest[2:4] == ["--engine", "embedded"]
+    assert rest[-7:-1] == ["--max-rows", "8", "--allowed-host", "a.org", "--allowed-host", "*"]
+
+
+def test_compose_has_both_servers_with_health_checks(deploy):
+    services = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]
+    official, ours = services["tensorflow-serving"], services["keras-lm"]
+    assert official["image"] == IMAGE
+    name = official["environment"]["MODEL_NAME"]
+    assert f"/v1/models/{name} " in official["healthcheck"]["test"][-1]
+    assert (deploy / ours["build"]["context"] / ours["build"]["dockerfile"]).is_file()
+    assert "HEALTHCHECK" in (deploy / "Dockerfile").read_text()
+    places = {volume.partition("}:")[2] for each in services.values() for volume in each["volumes"]}
+    assert places == {f"/models/{name}:ro"}
+    ports = [port.split(":")[1] for each in services.values() for port in each["ports"]]
+    assert len(set(ports)) == len(ports)
+
+
+def test_kserve_asks_what_the_server_answers(deploy):
+    official, ours = yaml.safe_load_all((deploy / "kserve.yaml").read_text())
+    for manifest in (official, ours):
+        assert manifest["apiVersion"] == "serving.kserve.io/v1beta1"
+        assert manifest["kind"] == "InferenceService"
+    model = official["spec"]["predictor"]["model"]
+    assert model["runtimeVersion"] == IMAGE.partition(":")[2]
+    (container,) = ours["spec"]["predictor"]["containers"]
+    exposed = re.search(r"^EXPOSE (.*)$", (deploy / "Dockerfile").read_text(), re.M)[1].split()
+    (port,) = (str(each["containerPort"]) for each in container["ports"])
+    assert port in exposed
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] in PROBES
+        assert str(container[probe]["httpGet"]["port"]) == port
+    (volume,) = ours["spec"]["predictor"]["volumes"]
+    assert container["volumeMounts"][0]["name"] == volume["name"]
