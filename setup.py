@@ -68,7 +68,8 @@ COREFERENCE = ["scipy>=1.10"]
 # The lemmas by which concepts are recognised in texts.
 KNOWLEDGE = ["simplemma>=1.1"]
 
-DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"]
+RUFF = "ruff==0.17.*"  # one minor version: formatters disagree between them
+DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", RUFF]  # ruff breaks long signatures
 
 TEST = [
     *BEAM,
@@ -89,7 +90,7 @@ TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
     "pyyaml>=6",
-    "ruff==0.17.*",  # one minor version: formatters disagree between them
+    RUFF,
     "seqeval>=1.2",  # the CoNLL script's idea of an entity
     "selenium>=4.20",  # looks at the server's page, where Chromium is installed
 ]
