@@ -7,6 +7,7 @@
 # make bench   speed, side by side
 # make docs    the site of guides and reference, in build/site
 # make wheel   a wheel, in dist
+# make package a source distribution and a wheel, which is installed into an empty environment
 #
 # uv is used where it is on PATH, else venv and pip. Another interpreter: make test PYTHON=python3.12
 
@@ -32,7 +33,7 @@ BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken
 # A process a core; one that has no more tests takes half of what the other has left
 PARALLEL := --numprocesses 2 --dist worksteal
 
-.PHONY: help demo test slow thorough lint format bench docs wheel clean FORCE
+.PHONY: help demo test slow thorough lint format bench docs wheel package clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -67,6 +68,13 @@ docs: $(VENV)/.installed-docs
 
 wheel: $(VENV)/.installed-wheel
 	$(BIN)/python -m build --wheel --outdir dist
+
+package: $(VENV)/.installed-wheel
+	rm -rf build/package
+	$(BIN)/python -m build --outdir build/package
+	"$(PYTHON)" -m venv build/package/empty
+	build/package/empty/bin/pip install --quiet build/package/*.whl
+	cd build/package && empty/bin/keras-lm --version && empty/bin/python -c "import keras_lm.tasks"
 
 clean:
 	rm -rf build dist *.egg-info demo-output .pytest_cache .ruff_cache .hypothesis

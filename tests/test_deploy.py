@@ -72,6 +72,9 @@ def test_kserve_asks_what_the_server_answers(deploy):
         assert manifest["apiVersion"] == "serving.kserve.io/v1beta1"
         assert manifest["kind"] == "InferenceService"
     model = official["spec"]["predictor"]["model"]
+    # TF Serving's own path, under the name that KServe gives the model.
+    name = official["metadata"]["name"]
+    assert model["readinessProbe"]["httpGet"]["path"] == f"/v1/models/{name}"
     assert model["runtimeVersion"] == IMAGE.partition(":")[2]
     (container,) = ours["spec"]["predictor"]["containers"]
     exposed = re.search(r"^EXPOSE (.*)$", (deploy / "Dockerfile").read_text(), re.M)[1].split()
