@@ -20,7 +20,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
     *("translate", "features", "distill", "inspect", "models", "vocab", "knowledge", "prepare"),
-    *("pretrain", "launch"),
+    *("pretrain", "launch", "lecture"),
 ]
 
 
