@@ -94,6 +94,9 @@ class LastTokenClassifier(keras.layers.Layer):
         else:
             last = last_real_token(inputs["padding_mask"])  # (B,)
             x = ops.take_along_axis(x, ops.reshape(last, (-1, 1, 1)), axis=1)[:, 0]
+            # A text without tokens has padding alone, which depends on the rest of its batch.
+            is_text = ops.max(inputs["padding_mask"], axis=1, keepdims=True)
+            x = x * ops.cast(is_text, x.dtype)
         return self.logits(self.dropout(x, training=training))
 
     def get_config(self):

@@ -221,15 +221,16 @@ def _pooled(name, x, mask):
     """(B, S, D) and (B, S, 1) → (B, D) by the pooling of this name; see `FeatureBackbone._pool`."""
     if name == "none":
         return x * mask
+    # A row that is all padding becomes zeros: the vectors of padding depend on the other rows.
+    is_text = ops.any(mask > 0, axis=1)
     if name == "max":
-        # A row that is all padding has no maximum: it becomes zeros.
-        return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
+        return ops.where(is_text, ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
     if name in ("first", "last"):
         # Padding may be on the left. LiteRT has argmax of integers only, of equal ones the first.
         real = ops.cast(mask, "int32")
         places = real if name == "first" else ops.cumsum(real, axis=1)
         place = ops.argmax(places, axis=1, keepdims=True)  # (B, 1, 1)
-        return ops.take_along_axis(x, place, axis=1)[:, 0]
+        return ops.where(is_text, ops.take_along_axis(x, place, axis=1)[:, 0], 0.0)
     if name == "weighted_mean":
         mask = mask * ops.cumsum(mask, axis=1)  # the first token weighs 1, the second 2
     total, count = ops.sum(x * mask, axis=1), ops.maximum(ops.sum(mask, axis=1), 1.0)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import tiny
 
-from keras_lm.tasks import QuestionAnswerer, TextClassifier, TokenClassifier
+from keras_lm.tasks import FeatureExtractor, QuestionAnswerer, TextClassifier, TokenClassifier
 
 LONG = ["the", "film", "was", "good"] * 5_000
 
@@ -16,6 +17,19 @@ def test_texts(make):
     assert np.isfinite(task.evaluate(texts, labels, verbose=0)).all()
     alone = [task.predict([text], verbose=0)[0] for text in texts]
     np.testing.assert_allclose(task.predict(texts, verbose=0), alone, atol=1e-5)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", ["GPT2Backbone", "GPTNeoBackbone", "TransformerXLBackbone"])
+def test_an_empty_text_of_which_all_is_padding(tokenizer_of, name):
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    backbone = tiny.make_backbone(name, tokenizer.vocabulary_size)
+    tasks = [TextClassifier(backbone, tokenizer=tokenizer, num_classes=3)]
+    tasks += [FeatureExtractor(backbone, tokenizer, pooling=which) for which in ("first", "last")]
+    for task in tasks:
+        alone, (beside, other) = (task.predict_on_batch(x) for x in ([""], ["", tiny.GOOD[0]]))
+        np.testing.assert_allclose(beside, alone[0], atol=1e-6)
+        assert np.abs(other - beside).max() > 1e-3
 
 
 @pytest.mark.eager
