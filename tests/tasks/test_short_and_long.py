@@ -25,7 +25,10 @@ def test_an_empty_text_of_which_all_is_padding(tokenizer_of, name):
     tokenizer = tokenizer_of(tiny.MODELS[name][0])
     backbone = tiny.make_backbone(name, tokenizer.vocabulary_size)
     tasks = [TextClassifier(backbone, tokenizer=tokenizer, num_classes=3)]
-    tasks += [FeatureExtractor(backbone, tokenizer, pooling=which) for which in ("first", "last")]
+    tasks += [
+        FeatureExtractor(backbone, tokenizer=tokenizer, pooling=which)
+        for which in ("first", "last")
+    ]
     for task in tasks:
         alone, (beside, other) = (task.predict_on_batch(x) for x in ([""], ["", tiny.GOOD[0]]))
         np.testing.assert_allclose(beside, alone[0], atol=1e-6)
