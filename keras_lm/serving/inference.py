@@ -4,6 +4,8 @@
 serialised tf.Examples, and check that the outputs have the form which these calls promise.
 """
 
+import collections
+import contextlib
 import functools
 import threading
 
@@ -136,9 +138,11 @@ class SavedModel(ServedModel):
             )
         with self._making_writer:
             if self._writer is None:
-                self._writer = writer.Writer(
-                    self._loaded.signatures, self.signature_defs, self._limits
-                )
+                made = writer.Writer(self._loaded.signatures, self.signature_defs, self._limits)
+                # Traced here, once: the first clients at once would each do so, for minutes.
+                with contextlib.suppress(ServingError):  # of a vocabulary without this letter
+                    collections.deque(made.events({"prompt": "a", "max_new_tokens": 2}), maxlen=0)
+                self._writer = made
         return self._writer.events(request)
 
     def _call(self, name, inputs):
