@@ -37,6 +37,7 @@ def export(
     freeze: bool = False,
     texts: RawTexts | None = None,
     tolerance: float | None = None,
+    tokenizer: str = "graph",
 ) -> Path:
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
@@ -61,6 +62,7 @@ def export(
             that you serve. None skips the comparison.
         tolerance: float, the largest difference that passes, see `check`. The default is 0.005 with
             float16 and 0.02 with int8 weights.
+        tokenizer: `"graph"`; or `"metadata"`, with which `format="litert"` is `"mediapipe"`.
 
     Raises:
         ValueError: if `format` or `weights` is unknown; `tolerance` is passed without `texts`;
@@ -82,6 +84,12 @@ def export(
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r}: use one of {list(FORMATS)}.")
+    if tokenizer not in ("graph", "metadata"):
+        raise ValueError(f"tokenizer={tokenizer!r}: use 'graph' or 'metadata'.")
+    if tokenizer == "metadata":
+        if format == "saved_model":
+            raise ValueError("tokenizer='metadata' is of a .tflite: pass format='litert' with it.")
+        format = "mediapipe"
     if weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if texts is None and tolerance is not None:
