@@ -4,13 +4,16 @@ Shapes: L layers, N heads, S tokens that read, T tokens that are read, H width o
 """
 
 import dataclasses
+from collections.abc import Sequence
 
+import keras
 import numpy as np
 
-from keras_lm.analysis import attention_page
+from keras_lm.analysis.attention_page import AttentionPage
 from keras_lm.analysis.reader import columns_of, packed_rows, task_of, token_texts
 from keras_lm.layers.attention import Attention
 from keras_lm.objectives import IGNORED
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 MEMORY = "(memory)"  # a column before the text's own, in models that carry one
 
@@ -55,7 +58,12 @@ class TextAttention:
         """The probabilities of the first of the maps, (L, N, S, T) float32."""
         return self._first.probabilities
 
-    def page(self, layers=None, neurons=None, height=640):
+    def page(
+        self,
+        layers: Sequence[int] | None = None,
+        neurons: "Neurons | None" = None,
+        height: int = 640,
+    ) -> AttentionPage:
         """Return an `AttentionPage` of it: a picture by token, by head, and by cell.
 
         Args:
@@ -80,7 +88,7 @@ class TextAttention:
                 name: dataclasses.replace(each, probabilities=each.probabilities[layers])
                 for name, each in maps.items()
             }
-        return attention_page.AttentionPage(maps, layers, neurons, height)
+        return AttentionPage(maps, layers, neurons, height)
 
     def _repr_html_(self):
         return self.page()._repr_html_()
@@ -108,7 +116,9 @@ class Neurons:
     probabilities: np.ndarray
 
 
-def attention(model, text, text_pair=None, tokenizer=None):
+def attention(
+    model: keras.Model, text: str, text_pair: str | None = None, tokenizer: Tokenizer | None = None
+) -> TextAttention:
     """Return what each token of a text reads, in every head: `TextAttention`.
 
     Args:
@@ -137,7 +147,14 @@ def attention(model, text, text_pair=None, tokenizer=None):
     return TextAttention({"self": _cut(found, tokens, keep, tokens, keep)})
 
 
-def neurons(model, text, layer, head, text_pair=None, tokenizer=None):
+def neurons(
+    model: keras.Model,
+    text: str,
+    layer: int,
+    head: int,
+    text_pair: str | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Neurons:
     """Return the query and key vectors of a head: `Neurons`, for `TextAttention.page`.
 
     Args:

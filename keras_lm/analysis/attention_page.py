@@ -8,11 +8,14 @@ import json
 import re
 import zlib
 from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
@@ -31,7 +34,13 @@ class AttentionPage:
         height: int, pixels in a notebook.
     """
 
-    def __init__(self, maps, layers=None, neurons=None, height=640):
+    def __init__(
+        self,
+        maps: Mapping[str, Any],
+        layers: Sequence[int] | None = None,
+        neurons: Any = None,
+        height: int = 640,
+    ):
         self.maps, self.layers, self.neurons, self.height = maps, layers, neurons, height
 
     def to_html(self):
@@ -48,7 +57,7 @@ class AttentionPage:
         text = ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data))
         return _page().replace('"DATA"', text)
 
-    def save(self, path):
+    def save(self, path: PathLike) -> Path:
         """Write the page to a `.html` file, in one step, and return its `Path`."""
         with replacing(path) as new:
             Path(new).write_text(self.to_html(), encoding="utf-8")

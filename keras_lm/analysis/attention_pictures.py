@@ -1,5 +1,7 @@
 """Pictures of attention, for a paper or a page. Shapes: L layers, N heads, S, T tokens."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_lm.analysis.drawings import Picture
@@ -7,7 +9,7 @@ from keras_lm.analysis.drawings import Picture
 MOST_NAMES = 60  # of tokens beside a picture
 
 
-def draw_head(found, layer, head):
+def draw_head(found: Any, layer: int, head: int | None) -> Picture:
     """Draw one head: a row for each token that reads, a column for each that is read.
 
     Args:
@@ -58,7 +60,7 @@ def _name(set_ticks, tokens, **options):
     set_ticks(range(len(tokens)), tokens, fontsize=8, parse_math=False, **options)
 
 
-def draw_heads(found):
+def draw_heads(found: Any) -> Picture:
     """Draw all heads of all layers, small: a row for each layer, a column for each head.
 
     Args:

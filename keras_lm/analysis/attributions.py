@@ -3,13 +3,18 @@
 import dataclasses
 import html
 import warnings
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_lm.analysis.reader import columns_of, packed_rows, task_of, token_texts
+from keras_lm.argument_types import Tensor
 from keras_lm.layers.changed_embedding import changed, token_embedding_of
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 ROWS = 16  # of the path from the baseline, at a time
 INEXACT = 0.1  # of the sum of all scores' sizes, from which on a user is told
@@ -51,8 +56,14 @@ class Attributions:
 
 
 def integrated_gradients(
-    model, text, text_pair=None, target=None, baseline=None, steps=64, tokenizer=None
-):
+    model: keras.Model,
+    text: str,
+    text_pair: str | None = None,
+    target: int | Callable[[Any], Tensor] | None = None,
+    baseline: str | None = None,
+    steps: int = 64,
+    tokenizer: Tokenizer | None = None,
+) -> Attributions:
     """Return what each token adds to an answer, compared with a baseline: `Attributions`.
 
     Gradients of the answer by the embeddings are averaged on the straight path from the baseline,
@@ -106,7 +117,13 @@ def integrated_gradients(
     return found
 
 
-def gradient_times_input(model, text, text_pair=None, target=None, tokenizer=None):
+def gradient_times_input(
+    model: keras.Model,
+    text: str,
+    text_pair: str | None = None,
+    target: int | Callable[[Any], Tensor] | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Attributions:
     """Return the gradient of an answer by each token's embedding times it: `Attributions`.
 
     It is the first-order estimate of what the answer loses if the embedding becomes zero: one

@@ -1,9 +1,14 @@
 """Why attention divides by √d: the variance of a dot product. Shapes: P pairs, D width."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 
-def dot_product_variance(dims=(4, 16, 64, 256, 1024), num_pairs=20_000, seed=0):
+def dot_product_variance(
+    dims: Sequence[int] = (4, 16, 64, 256, 1024), num_pairs: int = 20_000, seed: int = 0
+) -> list[dict[str, Any]]:
     """Return the variance of q·k and of q·k / √d for random vectors of several widths.
 
     The parts of q and k are independent, with mean 0 and variance 1, so that q·k has the variance

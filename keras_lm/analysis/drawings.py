@@ -2,7 +2,9 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.optional import require
 
@@ -20,7 +22,7 @@ class Picture:
         picture.save("line.svg")
     """
 
-    def __init__(self, figure):
+    def __init__(self, figure: Any):
         self.figure = figure
 
     @classmethod
@@ -33,7 +35,7 @@ class Picture:
         figures = require("matplotlib.figure", "Drawing")  # without pyplot: it needs no display
         return cls(figures.Figure(figsize=(width, height), layout="constrained"))
 
-    def save(self, path):
+    def save(self, path: PathLike) -> Path:
         """Write a `.png`, `.svg` or `.pdf`, in one step, and return its `Path`."""
         with replacing(path) as new:
             self.figure.savefig(new, dpi=150)

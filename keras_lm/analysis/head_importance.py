@@ -3,15 +3,23 @@
 Shapes: L layers, N heads, H width of a head, D hidden.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_lm.analysis.head_layers import attention_layers, masked_heads
+from keras_lm.argument_types import RawLabels, RawTexts
 from keras_lm.feeding import datasets
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tensorflow import tf
 
 
-def head_importance(task, x, y=None, of=None):
+def head_importance(
+    task: keras.Model, x: RawTexts, y: RawLabels = None, of: str | None = None
+) -> np.ndarray:
     """Return how much the loss of each example would change with each head: (L, N) float32.
 
     It is the mean over examples of |∂ loss / ∂ m|, where m = 1 multiplies what a head adds. As m
@@ -74,7 +82,14 @@ def _as_list(value):
     return decode(values)
 
 
-def pruning_curve(task, x, y=None, importance=None, shares=(0.0, 0.1, 0.2, 0.4, 0.6), of=None):
+def pruning_curve(
+    task: keras.Model,
+    x: RawTexts,
+    y: RawLabels = None,
+    importance: npt.ArrayLike | None = None,
+    shares: Sequence[float] = (0.0, 0.1, 0.2, 0.4, 0.6),
+    of: str | None = None,
+) -> list[dict[str, Any]]:
     """Return a task's scores without its least important heads: a list with a dict for each share.
 
     Args:

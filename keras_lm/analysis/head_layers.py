@@ -4,11 +4,15 @@ Shapes: L layers, N heads, H width of a head, D hidden.
 """
 
 import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
 
 from keras_lm.layers.attention import Attention
 
 
-def attention_layers(model, of=None):
+def attention_layers(model: keras.Model, of: str | None = None) -> list[Any]:
     """Return the layers of attention with weights of their own, in their order, a list of L.
 
     Args:
@@ -42,7 +46,9 @@ def attention_layers(model, of=None):
     return layers
 
 
-def prune_heads(model, heads, of=None):
+def prune_heads(
+    model: keras.Model, heads: Sequence[tuple[int, int]], of: str | None = None
+) -> None:
     """Take heads away for good: what they add to the residual becomes zero.
 
     The rows of the output projection that read a head are set to zero, so that a preset and an
@@ -78,7 +84,9 @@ def prune_heads(model, heads, of=None):
 
 
 @contextlib.contextmanager
-def masked_heads(model, heads, of=None):
+def masked_heads(
+    model: keras.Model, heads: Sequence[tuple[int, int]], of: str | None = None
+) -> Iterator[None]:
     """A context in which a model does without some heads; see `prune_heads`.
 
     Args:

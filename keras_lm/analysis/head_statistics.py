@@ -5,12 +5,16 @@ Shapes: L layers, N heads, S tokens that read, T tokens that are read.
 
 import dataclasses
 import unicodedata
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_lm.analysis.attention_maps import attention
 from keras_lm.analysis.drawings import Picture
 from keras_lm.analysis.reader import task_of
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 # The roles of the special tokens in front of a text, and after it.
 BEFORE, AFTER = ("cls", "bos"), ("sep", "eos")
@@ -38,7 +42,7 @@ class HeadStatistics:
     separator: np.ndarray
     punctuation: np.ndarray
 
-    def draw(self):
+    def draw(self) -> Picture:
         """Draw all of them, a square for each head: a `Picture`.
 
         Raises:
@@ -60,7 +64,12 @@ class HeadStatistics:
         return picture
 
 
-def head_statistics(model, texts, tokenizer=None, of=None):
+def head_statistics(
+    model: keras.Model,
+    texts: Sequence[Any],
+    tokenizer: Tokenizer | None = None,
+    of: str | None = None,
+) -> HeadStatistics:
     """Return what each head does on average over some texts: `HeadStatistics`.
 
     Args:

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import numpy.typing as npt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class OffsetMap:
     error: float
 
 
-def offset_map(table, offset):
+def offset_map(table: npt.ArrayLike, offset: int) -> OffsetMap:
     """Return the linear map that best takes position p to p + offset, for all p: an `OffsetMap`.
 
     Sines and cosines have an exact one, which rotates each frequency's pair by the angle that

@@ -2,12 +2,15 @@
 
 import collections
 import dataclasses
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_lm.analysis.drawings import Picture
 from keras_lm.analysis.word_readings import word_vectors
 from keras_lm.optional import require
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +30,7 @@ class LayerProbes:
     train_words: int
     test_words: int
 
-    def draw(self, title=""):
+    def draw(self, title: str = "") -> Picture:
         """Draw the accuracy over the layers, beside that without any context: a `Picture`.
 
         Args:
@@ -49,7 +52,14 @@ class LayerProbes:
         return picture
 
 
-def probe_layers(model, train, test, tokenizer=None, regularization=1.0, batch_size=32):
+def probe_layers(
+    model: keras.Model,
+    train: tuple[Any, Any],
+    test: tuple[Any, Any],
+    tokenizer: Tokenizer | None = None,
+    regularization: float = 1.0,
+    batch_size: int = 32,
+) -> LayerProbes:
     """Return what a logistic regression learns from each layer about words: `LayerProbes`.
 
     The model stays as it is. What a probe learns is there to be read by a linear layer, not what

@@ -3,16 +3,20 @@
 Shapes: N vectors, D width, K dimensions of a picture.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_lm.analysis.drawings import Picture
+from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.optional import require
 
 
-def principal_components(vectors, number=2):
+def principal_components(vectors: npt.ArrayLike, number: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors (N, D) by their directions of largest variance, and the share of each.
 
     Args:
@@ -45,7 +49,7 @@ def principal_components(vectors, number=2):
     return (left * sizes * signs)[:, :number], shares[:number]
 
 
-def tsne(vectors, perplexity=30.0, seed=0):
+def tsne(vectors: npt.ArrayLike, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
     """Return a t-SNE of vectors (N, D), (N, 2) floats: similar ones are near, distances say little.
 
     Args:
@@ -68,7 +72,12 @@ def tsne(vectors, perplexity=30.0, seed=0):
     return made.fit_transform(vectors)
 
 
-def draw_points(points, labels=None, words=None, title=""):
+def draw_points(
+    points: npt.ArrayLike,
+    labels: Sequence[Any] | None = None,
+    words: Sequence[str] | None = None,
+    title: str = "",
+) -> Picture:
     """Draw points of two dimensions, a colour for each label: a `Picture`.
 
     Args:
@@ -111,7 +120,9 @@ def draw_points(points, labels=None, words=None, title=""):
     return picture
 
 
-def write_projector(folder, vectors, columns):
+def write_projector(
+    folder: PathLike, vectors: npt.ArrayLike, columns: Mapping[str, Sequence[Any]]
+) -> None:
     """Write vectors for TensorBoard's projector, which shows them by PCA, t-SNE and UMAP.
 
     Open it with `tensorboard --logdir FOLDER`, or load the two `.tsv` files at

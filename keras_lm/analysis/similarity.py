@@ -3,10 +3,14 @@
 Shapes: N vectors, Q queries, D width, K neighbours.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 
-def cosine_similarity(vectors, others=None):
+def cosine_similarity(vectors: npt.ArrayLike, others: npt.ArrayLike | None = None) -> np.ndarray:
     """Return the cosines (N, M) of vectors with others. Zero vectors are similar to none.
 
     Args:
@@ -21,7 +25,12 @@ def cosine_similarity(vectors, others=None):
     return left @ (left if others is None else _unit("others", others)).T
 
 
-def nearest_neighbors(queries, vectors, number=10, words=None):
+def nearest_neighbors(
+    queries: npt.ArrayLike,
+    vectors: npt.ArrayLike,
+    number: int = 10,
+    words: Sequence[str] | None = None,
+) -> list[list[tuple[Any, float]]]:
     """Return the vectors that are most similar to each query by their cosine, the best first.
 
     Args:
@@ -54,7 +63,7 @@ def nearest_neighbors(queries, vectors, number=10, words=None):
     ]
 
 
-def spearman(first, second):
+def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Return Spearman's rank correlation; equal numbers share a rank.
 
     Args:
@@ -85,7 +94,9 @@ def _ranks(values):
     return (ends - (counts - 1) / 2)[places]
 
 
-def word_similarity(pairs, scores, vectors):
+def word_similarity(
+    pairs: Sequence[tuple[str, str]], scores: Sequence[float], vectors: Mapping[str, Any]
+) -> tuple[float, int]:
     """Return how well cosines agree with people's judgement of word pairs, as WordSim-353 asks it.
 
     Args:
@@ -117,7 +128,7 @@ def word_similarity(pairs, scores, vectors):
     return spearman(cosines, [scores[i] for i in known]), len(known)
 
 
-def rotation(source, target):
+def rotation(source: npt.ArrayLike, target: npt.ArrayLike) -> np.ndarray:
     """Return the rotation (D, D) that brings vectors closest to their translations.
 
     `source @ rotation(source, target)` is as near to `target` as an orthogonal map brings it, which

@@ -1,13 +1,19 @@
 """How far back a recurrent network learns: gradients by step. Shapes: B batch, T steps, D width."""
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
+from keras_lm.argument_types import Tensor
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tensorflow import tf
 
 
-def step_gradient_norms(layer, inputs, seed=0):
+def step_gradient_norms(
+    layer: Callable[[Tensor], Tensor], inputs: npt.ArrayLike, seed: int = 0
+) -> np.ndarray:
     """Return how much the last state depends on each step's input: (T,) floats.
 
     It is the length of the gradient of the last state, in a random direction, by the input of each

@@ -7,6 +7,8 @@ import unicodedata
 
 import numpy as np
 
+from keras_lm.tokenizers.tokenizer import Tokenizer
+
 # Entries that no text is made of: [CLS], [unused7], <pad>, <extra_id_3>, <|endoftext|>.
 RESERVED = re.compile(r"\[[A-Za-z]+[0-9]*\]|</?[A-Za-z_|]+[0-9]*(_[0-9]+)?>|</?s>NOTUSED")
 # What the names of letters begin with, if not with their script.
@@ -42,7 +44,7 @@ class VocabularyContents:
     scripts: dict
 
 
-def vocabulary_contents(tokenizer):
+def vocabulary_contents(tokenizer: Tokenizer) -> VocabularyContents:
     """Return what a tokenizer's vocabulary holds: `VocabularyContents`.
 
     Args:

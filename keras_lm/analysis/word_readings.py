@@ -4,13 +4,18 @@ Shapes: B batch, S sequence, N words of all texts, D width of a layer.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
 
+import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_lm.elements import check_batch_size
 from keras_lm.packers import Words
 from keras_lm.tasks import FeatureExtractor
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +34,7 @@ class WordVectors:
     places: np.ndarray
     layers: list
 
-    def where(self, chosen):
+    def where(self, chosen: npt.ArrayLike) -> Self:
         """Return the words that an array (N,) of bool chooses, or of int, in its order."""
         chosen = np.asarray(chosen)
         index = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
@@ -41,7 +46,13 @@ class WordVectors:
         )
 
 
-def word_vectors(model, texts, tokenizer=None, splitter="conll", batch_size=32):
+def word_vectors(
+    model: keras.Model,
+    texts: Sequence[Any],
+    tokenizer: Tokenizer | None = None,
+    splitter: str = "conll",
+    batch_size: int = 32,
+) -> WordVectors:
     """Return the vectors of all words of texts at every layer: `WordVectors`.
 
     A word's vector is the mean of those of its pieces in its text. Words without pieces, and those
@@ -141,7 +152,14 @@ def _pieces(task, rows, texts):
     return words, ids, splits[:-1].numpy() - begin, splits[1:].numpy() - begin
 
 
-def vectors_of_word(model, texts, word, layer=-1, tokenizer=None, batch_size=32):
+def vectors_of_word(
+    model: keras.Model,
+    texts: Sequence[str],
+    word: str,
+    layer: int = -1,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+) -> np.ndarray:
     """Return the vector of a word in each of some texts, (B, D) float32: where it stands first.
 
     Args:
