@@ -20,7 +20,7 @@ def packed(packer, texts):
         rows.append(row)
     columns = packer.sequence_length
     if packer.padding == "longest":
-        columns = max(map(len, rows), default=0)
+        columns = max(1, *map(len, rows))  # of texts without tokens, a column of padding
     found = {
         "token_ids": np.full((len(rows), columns), packer.pad_id, "int32"),
         "segment_ids": np.full((len(rows), columns), packer.template.padding_segment, "int32"),
