@@ -28,6 +28,9 @@ def export_saved_model(task, path, weights, freeze, verify):
     - `tokenize` takes the same as `serving_default` and returns what the model reads, including
       special tokens: `tokens` (B, S), strings, and `token_ids` (B, S), int32. For a
       `QuestionAnswerer` it returns a row for each window of each context.
+    - `mentions`, of a task with an `EntityTokenizer`, takes `text`, a string tensor [None], and
+      returns the entities that each text mentions, (B, M) each: `text`, what it calls them, and
+      `entities`, their ids, strings; `start` and `end`, int32, in characters.
     - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
       choices), and returns its raw outputs. A tensor is named `logits` (`embedding` from a
       `FeatureExtractor`).

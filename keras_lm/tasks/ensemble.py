@@ -179,6 +179,8 @@ class RegressorEnsemble(Ensemble, TextRegressor):
 class EnsembleSignatures(TextSignatures):
     """Those of `TextSignatures` about texts: members have pieces and inputs of their own."""
 
+    offered = {}
+
     def functions(self):
         texts = self.texts()
         others = {n: s for n, s in self.task.other_signatures().items() if s != texts}

@@ -133,7 +133,18 @@ class TextSignatures:
 
     def _of_texts(self, answer, tokenize):
         pieces = trace(self.pieces(tokenize), self.texts())
-        return {"serving_default": answer, "tokenize": pieces} | self.of_examples(answer)
+        functions = {"serving_default": answer, "tokenize": pieces} | self.of_examples(answer)
+        return functions | self.of_tokenizer()
+
+    def of_tokenizer(self):
+        """Return what the tokenizer answers about single texts, of whichever column."""
+        spec = {"text": tf.TensorSpec([None], tf.string, "text")}
+        return {name: trace(function, spec) for name, function in self.offered.items()}
+
+    @property
+    def offered(self):
+        """What the tokenizer answers: a signature's name → its function of (B,) texts."""
+        return self.task.tokenizer.signatures
 
     def of_examples(self, answer):
         """Return the signature for `tf.Example`s, which calls `answer`: no second copy of it."""
@@ -218,6 +229,8 @@ class TextSignatures:
         yield "tokenize", columns(16, batch_sizes[0])
         if task.example_signature():
             yield task.example_signature()[0], columns(16, batch_sizes[0])
+        for name in self.offered:
+            yield name, {"text": np.full(batch_sizes[0], "a")}
 
     # === LiteRT ===
 

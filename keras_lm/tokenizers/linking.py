@@ -145,6 +145,29 @@ class EntityTokenizer(WordPieceTokenizer):
         ends = ends.with_values(tf.gather(ends.values, last))
         return tuple(strings.keep(x, is_mention) for x in (entities, starts, ends))
 
+    @property
+    def signatures(self):
+        return {"mentions": self.answer_mentions}
+
+    def answer_mentions(self, text: Tensor) -> dict[str, tf.Tensor]:
+        """Return the mentions in (B,) strings in the form that is served, padded: (B, M) each.
+
+        `text` is what the text says, `entities` the entity's id, "" if the table does not have it,
+        and `start` and `end` its place, in characters. Padding is "" and 0.
+        """
+        rows, starts, ends = self.find_mentions(text)
+        starts, ends = (tf.cast(x.to_tensor(), tf.int32) for x in (starts, ends))
+        with tf.init_scope():  # a constant, also if this is traced
+            ids = tf.constant([*self._linked.entities, ""])
+        none = len(self._linked.entities)
+        rows = rows.to_tensor(none)
+        return {
+            "text": strings.substrings(strings.valid_utf8(text), starts, ends),
+            "entities": tf.gather(ids, tf.where(rows < 0, none, rows)),
+            "start": starts,
+            "end": ends,
+        }
+
     def _find(self, ids):
         if self._linked.finder is None:
             return tf.zeros_like(ids) - 1, tf.zeros_like(ids)

@@ -3,7 +3,7 @@
 import functools
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -375,6 +375,11 @@ class Tokenizer(tf.Module):
     def vocabulary_size(self):
         """The number of ids."""
         return len(self._vocabulary.tokens)
+
+    @property
+    def signatures(self) -> dict[str, Callable[[Tensor], dict[str, Tensor]]]:
+        """What exports offer beside answers: a signature's name → its function of (B,) texts."""
+        return {}
 
     @property
     def template(self):

@@ -102,8 +102,24 @@ def test_saved_and_exported(task, tmp_path):
     task.save(tmp_path / "task.keras")
     again = keras.saving.load_model(tmp_path / "task.keras")
     np.testing.assert_allclose(scores(again), expected, atol=1e-6)
-    served = tf.saved_model.load(task.export(tmp_path / "served")).signatures["serving_default"]
-    np.testing.assert_allclose(served(text=tf.constant(TEXTS))["scores"], expected, atol=1e-6)
+    served = tf.saved_model.load(task.export(tmp_path / "served")).signatures
+    found = served["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(found["scores"], expected, atol=1e-6)
+    # What the texts mention, and where, as a page shows it.
+    nasty = [
+        "the film was good, the FILM",
+        "",
+        "\ufffd\U0001f6ac a cast",
+    ]
+    found = served["mentions"](text=tf.constant(nasty))
+    found = {name: value.numpy().tolist() for name, value in found.items()}
+    assert found["entities"] == [[b"Q1", b"Q1"], [b"", b""], [b"Q3", b""]]
+    assert found["text"][0] == [b"the film", b"the FILM"] and found["text"][1:] == [
+        [b"", b""],
+        [b"cast", b""],
+    ]
+    for text, starts, ends, said in zip(nasty, *(found[name] for name in ("start", "end", "text"))):
+        assert [text[a:b].encode() for a, b in zip(starts, ends)] == said
 
 
 @pytest.mark.slow
