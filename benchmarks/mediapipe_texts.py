@@ -3,7 +3,7 @@
     python benchmarks/mediapipe_texts.py [--text FILE] [--lines 5000] [--environment FOLDER]
 
 Exports MiniLM as a classifier and as an embedder, a small ALBERT over SentencePiece, and a word
-model, with `format="mediapipe"`. MediaPipe, in an environment of its own, answers 200 texts with
+model, with `tokenizer="metadata"`. MediaPipe, in an environment of its own, answers 200 texts with
 each; printed are the largest difference from the task's answers, and how many texts it tokenizes
 otherwise: those that differ by more than 0.001. That share is also counted on more lines, with a
 small BERT over MiniLM's vocabulary: of film reviews, of hard lines, which the tests have for
@@ -126,7 +126,7 @@ def put(folder, name, task, texts, asked=None, sequence_length=None):
             tokenizer=task.tokenizer,
             **task.get_arguments() | {"sequence_length": sequence_length, "padding": "fixed"},
         )
-    path = task.export(folder / name / "model.tflite", format="mediapipe")
+    path = task.export(folder / name / "model.tflite", format="litert", tokenizer="metadata")
     answer = task.answer_all(texts, verbose=0)
     is_classifier = "scores" in answer
     np.save(path.with_name("answers.npy"), answer["scores" if is_classifier else "embedding"])

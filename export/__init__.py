@@ -13,17 +13,9 @@ import keras
 
 from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.export.check import ExportCheckError, check
-from keras_lm.export.mediapipe import export_mediapipe
 from keras_lm.export.saved_model import export_saved_model
-from keras_lm.export.tflite import export_tflite
 
 __all__ = ["ExportCheckError", "check", "export"]
-
-FORMATS = {
-    "saved_model": export_saved_model,
-    "litert": export_tflite,
-    "mediapipe": export_mediapipe,
-}
 
 # How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
@@ -44,11 +36,8 @@ def export(
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
         path: for `"saved_model"`, the folder of all versions, in which the next version is created;
-            its path is returned. For the others, the `.tflite` file, which may be replaced.
-        format: `"saved_model"` (TensorFlow, TF Serving); `"litert"` (LiteRT with TensorFlow Text's
-            operations); or `"mediapipe"` (MediaPipe's text classifier and embedder, as they are),
-            a `.tflite` that takes the ids of one text, with the vocabulary for MediaPipe's own
-            tokenizers, which differ for some texts: see docs/phones.md.
+            its path is returned. For `"litert"`, the `.tflite` file, which may be replaced.
+        format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (a `.tflite` for LiteRT).
         weights: how matrices are stored: `"float32"`, unchanged; `"float16"`, half the size; or
             `"int8"`, about a quarter. Vectors and small matrices are stored unchanged.
         freeze: bool. Fold the weights into constants of the graph, up to 2 GB. Only for a
@@ -62,14 +51,17 @@ def export(
             that you serve. None skips the comparison.
         tolerance: float, the largest difference that passes, see `check`. The default is 0.005 with
             float16 and 0.02 with int8 weights.
-        tokenizer: `"graph"`; or `"metadata"`, with which `format="litert"` is `"mediapipe"`.
+        tokenizer: where it is. In the `"graph"`, which takes strings; a `.tflite` then needs
+            TensorFlow Text's operations. Or in the `"metadata"` of a `.tflite` that takes the ids
+            of one text: MediaPipe's text classifier and embedder run it as they are, by tokenizers
+            of their own, which differ for some texts, see docs/phones.md.
 
     Raises:
-        ValueError: if `format` or `weights` is unknown; `tolerance` is passed without `texts`;
-            `freeze` does not fit the task, its size, the format or `weights`; int8 needs oneDNN and
-            it is off; the task has no tokenizer; the graph has an operation that the target lacks,
-            or MediaPipe has no such task or tokenizer;
-            or the folder's name cannot be a model's name in TF Serving. Nothing is written then.
+        ValueError: if `format`, `weights` or `tokenizer` is unknown; `tolerance` is passed without
+            `texts`; `freeze` does not fit the task, its size, the format or `weights`; int8 needs
+            oneDNN and it is off; the task has no tokenizer; the graph has an operation that the
+            target lacks, or MediaPipe has no such task or tokenizer; or the folder's name cannot be
+            a model's name in TF Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
         NotADirectoryError: if `path` of a SavedModel is a file.
@@ -80,16 +72,14 @@ def export(
         serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         serve(text=tf.constant(["a text"]))
         task.export("small", weights="int8", texts=reviews)
-        task.export("phone.tflite", format="mediapipe", weights="int8", texts=reviews)
+        task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
     """
-    if format not in FORMATS:
-        raise ValueError(f"format={format!r}: use one of {list(FORMATS)}.")
+    if format not in ("saved_model", "litert"):
+        raise ValueError(f"format={format!r}: use 'saved_model' or 'litert'.")
     if tokenizer not in ("graph", "metadata"):
         raise ValueError(f"tokenizer={tokenizer!r}: use 'graph' or 'metadata'.")
-    if tokenizer == "metadata":
-        if format == "saved_model":
-            raise ValueError("tokenizer='metadata' is of a .tflite: pass format='litert' with it.")
-        format = "mediapipe"
+    if tokenizer == "metadata" and format == "saved_model":
+        raise ValueError("tokenizer='metadata' is of a .tflite: pass format='litert' with it.")
     if weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if texts is None and tolerance is not None:
@@ -115,4 +105,14 @@ def export(
                 "or a larger tolerance."
             ) from error
 
-    return FORMATS[format](task, path, weights, freeze, verify)
+    given = (task, path, weights, freeze, verify)
+    if format == "saved_model":
+        return export_saved_model(*given)
+    # LiteRT's schema and interpreter are not loaded for a SavedModel.
+    if tokenizer == "metadata":
+        from keras_lm.export.mediapipe import export_mediapipe
+
+        return export_mediapipe(*given)
+    from keras_lm.export.tflite import export_tflite
+
+    return export_tflite(*given)

@@ -2,10 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Union
-
-if TYPE_CHECKING:
-    import keras
+from typing import Any, ForwardRef, Union
 
 # A file or a folder.
 PathLike = str | os.PathLike[str]
@@ -25,5 +22,6 @@ Tensor = Any
 # The sizes of a tensor's axes, None for one that varies.
 Shape = tuple[int | None, ...]
 
-# A dtype policy or its name. By its name, as this module is imported by some that do without Keras.
-DType = Union[str, "keras.DTypePolicy", None]
+# A dtype policy or its name. Keras's class is looked up when the annotation is evaluated, as some
+# that import this module do without Keras.
+DType = Union[str, ForwardRef("DTypePolicy", module="keras"), None]  # noqa: UP007

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import typing
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,14 @@ def test_what_users_call_is_annotated(package):
                 missing.append("what it returns")
             wrong += [f"{member.__module__}: {value.__qualname__}: {each}" for each in missing]
     assert not wrong
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_annotations_can_be_evaluated(name):
+    """By `typing.get_type_hints`, which serialisers and documentation call."""
+    for _, value in public_functions(importlib.import_module(name)):
+        # With names of its own, as otherwise what an earlier call has found counts for all.
+        typing.get_type_hints(value, localns={})
 
 
 def is_undocumented(call, value):

@@ -22,11 +22,17 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 @opt.option(
     "--format",
     "export_as",
-    type=click.Choice(["saved_model", "litert", "mediapipe"]),
+    type=click.Choice(["saved_model", "litert"]),
     is_eager=True,  # PATH is checked by it
-    help="saved_model for TensorFlow and TF Serving; litert for LiteRT with TensorFlow Text's "
-    "operations; mediapipe for MediaPipe's text classifier and embedder, on phones.  [default: "
-    "litert if PATH ends in .tflite, otherwise saved_model]",
+    help="saved_model for TensorFlow and TF Serving; litert for a .tflite.  [default: litert if "
+    "PATH ends in .tflite, otherwise saved_model]",
+)
+@opt.option(
+    "--tokenizer",
+    type=click.Choice(["graph", "metadata"]),
+    default="graph",
+    help="Where it is: in the graph, which takes strings; or in the metadata of a .tflite, for "
+    "MediaPipe's text classifier and embedder, on phones.",
 )
 @opt.option(
     "--weights",
@@ -61,14 +67,14 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 )
 @opt.overwrite
 def export_command(
-    preset, path, export_as, weights, freeze, task, do_check, texts, tolerance, overwrite
+    preset, path, export_as, tokenizer, weights, freeze, task, do_check, texts, tolerance, overwrite
 ):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
     \b
       keras-lm export film-critic exported           # exported/1, the next time exported/2
       keras-lm export film-critic film-critic.tflite
-      keras-lm export film-critic phone.tflite --format mediapipe --weights int8
+      keras-lm export film-critic phone.tflite --tokenizer metadata --weights int8
       keras-lm export film-critic small --weights int8 --texts reviews.csv
       keras-lm export bert-base encoder --task feature-extractor --check
 
@@ -77,6 +83,8 @@ def export_command(
     only. Nothing is written if the model cannot be exported.
     """
     export_as = export_format(path, export_as)
+    if tokenizer == "metadata" and export_as == "saved_model":
+        raise click.UsageError("--tokenizer metadata is of a .tflite: name one as PATH.")
     if freeze and export_as != "saved_model":
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
     if freeze and weights == "float16":
@@ -92,7 +100,7 @@ def export_command(
     several = not (texts or do_check)  # which are compared for one task
     opened = presets.Source.open(preset)
     loaded = load_task(opened, choose_task(opened, task), several)
-    options = {"format": export_as, "weights": weights, "freeze": freeze}
+    options = {"format": export_as, "tokenizer": tokenizer, "weights": weights, "freeze": freeze}
     if texts:
         options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}
     written = loaded.export(path, **options)

@@ -4,7 +4,22 @@ import keras
 import numpy as np
 
 
-class PackedRows(keras.utils.PyDataset):
+class Ordered(keras.utils.PyDataset):
+    """`number` things by their places in `order`, another one in each epoch with `shuffle`."""
+
+    def __init__(self, number, shuffle):
+        super().__init__()
+        self.shuffle, self.order = shuffle, np.arange(number)
+        self.draw()
+
+    def draw(self):
+        if self.shuffle:
+            self.order = np.random.permutation(len(self.order))
+
+    on_epoch_end = draw
+
+
+class PackedRows(Ordered):
     """Batches of arrays, for Keras's `fit`, `evaluate` and `predict`.
 
     Args:
@@ -14,10 +29,8 @@ class PackedRows(keras.utils.PyDataset):
     """
 
     def __init__(self, data, batch_size, shuffle=False):
-        super().__init__()
-        self.data, self.batch_size, self.shuffle = data, batch_size, shuffle
-        self.order = np.arange(len(keras.tree.flatten(data)[0]))
-        self.on_epoch_end()
+        super().__init__(len(keras.tree.flatten(data)[0]), shuffle)
+        self.data, self.batch_size = data, batch_size
 
     def __len__(self):
         return -(-len(self.order) // self.batch_size)
@@ -26,19 +39,13 @@ class PackedRows(keras.utils.PyDataset):
         rows = self.order[place * self.batch_size :][: self.batch_size]
         return keras.tree.map_structure(lambda column: np.asarray(column)[rows], self.data)
 
-    def on_epoch_end(self):
-        if self.shuffle:
-            self.order = np.random.permutation(len(self.order))
 
-
-class PackedBatches(keras.utils.PyDataset):
+class PackedBatches(Ordered):
     """The batches of another `PyDataset`, packed by a function; `shuffle` draws their order."""
 
     def __init__(self, batches, pack, shuffle=False):
-        super().__init__()
-        self.batches, self.pack, self.shuffle = batches, pack, shuffle
-        self.order = np.arange(batches.num_batches)
-        self.draw()
+        super().__init__(batches.num_batches, shuffle)
+        self.batches, self.pack = batches, pack
 
     def __len__(self):
         return len(self.order)
@@ -49,7 +56,3 @@ class PackedBatches(keras.utils.PyDataset):
     def on_epoch_end(self):
         self.batches.on_epoch_end()
         self.draw()
-
-    def draw(self):
-        if self.shuffle:
-            self.order = np.random.permutation(len(self.order))

@@ -51,7 +51,7 @@ def test_check_compares_with_the_task(run, critic, tmp_path, monkeypatch, name, 
 
 def test_a_file_for_mediapipe_holds_its_vocabulary(run, fail, critic, inspect, tmp_path):
     path = tmp_path / "critic.tflite"
-    assert "written" in run("export", critic, path, "--format", "mediapipe")
+    assert "written" in run("export", critic, path, "--tokenizer", "metadata")
     found = inspect(path)
     assert sorted(found["files"]) == ["labels.txt", "vocab.txt"]
     (signature,) = found["signatures"].values()

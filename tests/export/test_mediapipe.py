@@ -117,7 +117,7 @@ def classifier(make_backbone, tokenizer, tmp_path_factory):
     """A classifier, whose texts are padded to their own length, and its `.tflite`."""
     task = tasks.TextClassifier(make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer)
     path = tmp_path_factory.mktemp("mediapipe") / "critic.tflite"
-    return task, task.export(path, format="mediapipe")
+    return task, task.export(path, format="litert", tokenizer="metadata")
 
 
 def test_a_classifier_describes_its_tensors_and_files(classifier, read_metadata):
@@ -172,7 +172,7 @@ def test_answers_to_texts_decide_whether_it_is_written(
         make_backbone(), tokenizer=tokenizer, padding="fixed", sequence_length=12
     )
     texts = ["the film was good", "", "a bad song " * 9]
-    options = {"format": "mediapipe", "weights": "int8", "texts": texts}
+    options = {"format": "litert", "tokenizer": "metadata", "weights": "int8", "texts": texts}
     with pytest.raises(export.ExportCheckError, match="embedding differs by"):
         task.export(tmp_path / "vectors.tflite", **options, tolerance=1e-9)
     assert list(tmp_path.iterdir()) == []
@@ -194,7 +194,7 @@ def test_words_are_split_at_white_space(read_metadata, tmp_path):
         tokenizer=tokenizer,
         sequence_length=6,
     )
-    path = task.export(tmp_path / "critic.tflite", format="mediapipe")
+    path = task.export(tmp_path / "critic.tflite", format="litert", tokenizer="metadata")
     (graph,) = read_metadata(path)["subgraph_metadata"]
     (ids,) = graph["input_tensor_metadata"]
     (unit,) = ids["process_units"]
@@ -214,7 +214,7 @@ def test_words_are_split_at_white_space(read_metadata, tmp_path):
 def test_what_mediapipe_cannot_run_is_refused(make_backbone, tokenizer, tmp_path):
     def refuses(task, message):
         with pytest.raises(ValueError, match=message):
-            task.export(tmp_path / "model.tflite", format="mediapipe")
+            task.export(tmp_path / "model.tflite", format="litert", tokenizer="metadata")
 
     def classifier(backbone=None, **arguments):
         arguments = {"tokenizer": tokenizer, "num_classes": 2} | arguments
@@ -250,9 +250,6 @@ def test_what_mediapipe_cannot_run_is_refused(make_backbone, tokenizer, tmp_path
         classifier().export(tmp_path / "model", tokenizer="metadata")
     with pytest.raises(ValueError, match="tokenizer='none': use 'graph' or 'metadata'"):
         classifier().export(tmp_path / "model.tflite", format="litert", tokenizer="none")
-    with pytest.raises(ValueError, match="takes pairs"):
-        path = tmp_path / "model.tflite"
-        classifier(text_pair=True).export(path, format="litert", tokenizer="metadata")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -265,5 +262,5 @@ def test_loops_are_refused(tmp_path):
         tokenizer=tokenizer,
     )
     with pytest.raises(ValueError, match="has loops"):
-        task.export(tmp_path / "model.tflite", format="mediapipe")
+        task.export(tmp_path / "model.tflite", format="litert", tokenizer="metadata")
     assert list(tmp_path.iterdir()) == []
