@@ -23,6 +23,7 @@ logger = logging.getLogger("keras_lm.serving")
 
 LONGEST_MESSAGE = 1024  # characters of an error, which is sent in an HTTP header
 LARGEST_CONFIG = 2**16  # bytes; the folder of each name in it is polled once a second
+PATIENCE = 2  # seconds that a message may take to arrive while other calls wait
 TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
 
 
@@ -41,17 +42,22 @@ def add_services(server, models, folders, body_memory):
 
 
 class Arrivals(grpc.ServerInterceptor):
-    """Ends calls whose message is not there in time, so that slow clients do not hold all threads.
+    """Bounds the messages that arrive at a time, so that slow clients take no memory or threads.
 
-    gRPC itself waits for a message as long as its client wants.
+    gRPC itself waits for a message as long as its client wants, and says nothing of its size before
+    it is there: each is as large as the largest may be, until it has arrived. Of those that nobody
+    waits for, gRPC takes the first 64 KiB.
 
     Args:
-        seconds: float. How long a message may take.
+        number: int. How many messages arrive at a time; other calls wait.
+        seconds: float. How long a message may take, and how long a call may wait for its turn. If
+            other calls wait, a message has `PATIENCE` seconds.
     """
 
-    def __init__(self, seconds):
+    def __init__(self, number, seconds):
         self._seconds = seconds
-        self._waiting = {}  # a call's context → until when
+        self._places = threading.Semaphore(number)
+        self._begun = {}  # a call's context → since when its message has been arriving
         self._lock = threading.Lock()
 
     def intercept_service(self, continuation, handler_call_details):
@@ -66,22 +72,34 @@ class Arrivals(grpc.ServerInterceptor):
         )
 
     def _receive(self, answer, requests, context):
+        self._wait_for_a_place(context)
         with self._lock:
-            self._waiting[context] = time.monotonic() + self._seconds
+            self._begun[context] = time.monotonic()
         try:
             request = next(requests, None)
         finally:
             with self._lock:
-                del self._waiting[context]
+                del self._begun[context]
+            self._places.release()
         if request is None:
             context.abort(StatusCode.INVALID_ARGUMENT, "The call has no message.")
         return answer(request, context)
 
-    def end_late(self):
-        """Cancel the calls whose message is late."""
-        now = time.monotonic()
+    def _wait_for_a_place(self, context):
+        end = time.monotonic() + self._seconds
+        while not self._places.acquire(timeout=PATIENCE / 4):
+            self.end_late(PATIENCE)
+            if time.monotonic() > end or not context.is_active():
+                context.abort(
+                    StatusCode.RESOURCE_EXHAUSTED,
+                    "The messages of other calls are arriving, and may be large: try again later.",
+                )
+
+    def end_late(self, seconds=None):
+        """Cancel the calls whose message has been arriving for longer than it may."""
+        latest = time.monotonic() - (self._seconds if seconds is None else seconds)
         with self._lock:
-            late = [context for context, end in self._waiting.items() if end < now]
+            late = [context for context, begun in self._begun.items() if begun < latest]
         for context in late:
             context.cancel()
 

@@ -69,10 +69,12 @@ class Server:
             the files that the process may open, at most 1,000.
         request_timeout: float, seconds that a client has to send a whole request, and to read the
             answer. Idle connections are closed after the same time. A gRPC call whose message
-            takes longer is cancelled.
+            takes longer is cancelled, or longer than two seconds if other messages wait for it.
         max_total_bytes: int, the most bytes of all request bodies together, unzipped, while they
             are answered; the first 64 KiB of each do not count. A request that exceeds it is
-            answered with 429, or `RESOURCE_EXHAUSTED`. None is twice `max_request_bytes`.
+            answered with 429, or `RESOURCE_EXHAUSTED`. gRPC messages count once they are there;
+            as they arrive, each counts as `max_request_bytes`, and those that would exceed the same
+            number of bytes wait. None is twice `max_request_bytes`.
         max_rows: int, the maximum number of rows in a request. An input with several strings a row,
             such as choices or words, may have 16 times as many strings. Larger requests are
             answered with 400, or `INVALID_ARGUMENT`.
@@ -145,7 +147,7 @@ class Server:
         self._max_connections = max_connections
         self._request_timeout = request_timeout
         self._body_memory = BodyMemory(max_total_bytes)
-        self._arrivals = Arrivals(request_timeout)
+        self._arrivals = Arrivals(max_total_bytes // max_request_bytes, request_timeout)
         self._models = Models(max_rows, num_interpreters, num_threads)
         self._monitor = Monitor(self._models)
         self._is_running = False
@@ -274,6 +276,8 @@ class Server:
                 ("grpc.max_allowed_incoming_connections", self._max_connections),
                 ("grpc.max_connection_idle_ms", int(1000 * self._request_timeout)),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE),
+                # Otherwise gRPC takes megabytes of messages that nobody waits for yet.
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.so_reuseport", 0),  # otherwise two servers could share one port
             ],
         )

@@ -371,13 +371,13 @@ def test_reload_config(saved_models, grpc_of):
         stubs.channel.close()
 
 
+def frame(kind, flags, stream, payload):
+    """Return a frame of HTTP/2."""
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
 def begin_call(address, method, size):
     """Return a connection with a call whose message of `size` bytes has only begun."""
-
-    def frame(kind, flags, stream, payload):
-        head = len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4)
-        return head + payload
-
     headers = {
         ":method": "POST",
         ":scheme": "http",
@@ -410,11 +410,44 @@ def test_messages_that_never_arrive(saved_models, monkeypatch, grpc_of):
         request = predict_request(x=np.float32([1]))
         assert stubs.prediction.Predict(request, timeout=60).outputs["y"].float_val == [2.5]
         until = time.monotonic() + 30
-        while server._arrivals._waiting and time.monotonic() < until:
+        while server._arrivals._begun and time.monotonic() < until:
             time.sleep(0.1)
-        assert not server._arrivals._waiting
+        assert not server._arrivals._begun
         for client in slow:
             client.close()
+
+
+def test_messages_arrive_one_after_the_other(saved_models, monkeypatch, grpc_of):
+    """A message may be as large as the largest until it is there, so few arrive at a time."""
+    monkeypatch.setattr("keras_lm.serving.grpc_services.PATIENCE", 0.2)
+    limits = {"max_request_bytes": 2**22, "max_total_bytes": 2**23}
+    with Server(saved_models / "kinds", **limits) as server:
+        slow = [begin_call(server.grpc_address, "Predict", 2**22 - 9) for _ in range(6)]
+        for client in slow:
+            client.sendall(frame(0, 0, 1, bytes(2**14)) * 3)  # the first window
+        most, held = 0, begin_call(server.grpc_address, "Predict", 10_000)
+        for _ in range(20):
+            most = max(most, len(server._arrivals._begun))
+            time.sleep(0.02)
+        assert most == 2
+        stubs = grpc_of(server)  # they give way to others before their 60 seconds are over
+        request = predict_request(x=np.float32([1]))
+        assert stubs.prediction.Predict(request, timeout=30).outputs["y"].float_val == [2.5]
+        for client in (*slow, held):
+            client.close()
+
+
+def test_calls_that_wait_too_long_for_their_turn(saved_models, monkeypatch, grpc_of):
+    monkeypatch.setattr("keras_lm.serving.grpc_services.PATIENCE", 4)
+    with Server(saved_models / "kinds", max_total_bytes=2**26, request_timeout=0.5) as server:
+        monkeypatch.setattr(server._arrivals, "end_late", lambda *_: None)
+        held = begin_call(server.grpc_address, "Predict", 10_000)
+        while not server._arrivals._begun:
+            time.sleep(0.01)
+        quick = predict_request(x=np.float32([1]))
+        stubs = grpc_of(server)
+        fails(grpc.StatusCode.RESOURCE_EXHAUSTED, stubs.prediction.Predict, quick, "are arriving")
+        held.close()
 
 
 def test_calls_at_a_time(saved_models, grpc_of):
