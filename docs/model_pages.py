@@ -26,6 +26,7 @@ SOURCES = {
     "model_garden": "the folder with the configuration and `NAME.index`",
     "openai": "the folder with `params_shapes.json` and `params_*.npy`",
     "transformer_xl": "the folder with `model.pt`",
+    "trax": "the folder with `model.pkl` or `model.pkl.gz`, and `config.gin`",
     "word_vectors": "the file, gzipped or not",
 }
 # What the rows of benchmarks call a size of a model.

@@ -38,6 +38,7 @@ FORMATS = {
     "model_garden": "Model Garden",
     "openai": "OpenAI",
     "transformer_xl": "its authors' (PyTorch)",
+    "trax": "trax",
     "word_vectors": "word2vec, GloVe, fastText",
 }
 # A format that is another's for one model.

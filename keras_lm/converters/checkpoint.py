@@ -21,6 +21,7 @@ from keras_lm.converters.openai_shards import SHAPES
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.tf_h5_files import with_pytorch_names
+from keras_lm.converters.trax_files import find_trax
 
 PRESET_CONFIG = "keras_lm.json"
 MOST_PARTS = 8
@@ -37,7 +38,8 @@ class Checkpoint:
         source, folder: what the user gave, for messages, and the local folder of the network.
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
             too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub", "fastai",
-            "fairseq", "transformer_xl" (its authors' PyTorch code), "cove" or "word_vectors".
+            "fairseq", "transformer_xl" (its authors' PyTorch code), "trax", "cove" or
+            "word_vectors".
         config: the parsed configuration file; `{}` if there is none.
         tensors: names → arrays, each read on access; `tensors.shape(name)` reads nothing.
             KerasHub's task weights are `task/…`.
@@ -207,7 +209,8 @@ def _open_hugging_face(folder):
     config = read_config(folder, "config.json")
     if not any((folder / name).is_file() for name in weights):
         # Without any weights, Hugging Face's own keys show that the folder was meant to be one.
-        if find_checkpoints(folder) or not config.keys() & {"model_type", "architectures"}:
+        has_others = find_checkpoints(folder) or find_trax(folder)
+        if has_others or not config.keys() & {"model_type", "architectures"}:
             return None
     elif not config:
         config = read_config(folder, name_of_config(folder))
@@ -255,6 +258,11 @@ FORMATS = (
         "another .pt, alone or with config.json",
         "*.pt",
         formats.open_transformer_xl,
+    ),
+    (
+        "trax: model.pkl or model.pkl.gz, the last with its model.weights.npy.gz, and config.gin",
+        "model*.pkl*",
+        formats.open_trax,
     ),
     (
         "TensorFlow: bert_config.json or the like, GPT-2's hparams.json, or T5's "

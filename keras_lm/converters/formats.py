@@ -28,6 +28,7 @@ from keras_lm.converters.tf_checkpoint import (
 from keras_lm.converters.tf_h5_files import read_tf_model, read_tf_shards, without_class
 from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.transformer_xl_files import read_transformer_xl
+from keras_lm.converters.trax_files import read_trax
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
 SAFETENSORS: Readers = {
@@ -122,6 +123,12 @@ def open_transformer_xl(folder: pathlib.Path):
     """Open a model that Transformer-XL's authors trained in PyTorch."""
     found = read_transformer_xl(folder)
     return None if found is None else ("transformer_xl", *found)
+
+
+def open_trax(folder: pathlib.Path):
+    """Open a model that was trained by trax."""
+    found = read_trax(folder)
+    return None if found is None else ("trax", *found)
 
 
 def open_cove(folder: pathlib.Path):

@@ -47,6 +47,7 @@ from keras_lm.models.reformer_layers import (
     through_reversible,
     with_tokens,
 )
+from keras_lm.models.reformer_trax import trax_converter
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
@@ -560,5 +561,6 @@ ReformerBackbone.CONVERTERS = {
             "classification": "ReformerForSequenceClassification",
             "question_answering": "ReformerForQuestionAnswering",
         },
-    )
+    ),
+    "trax": trax_converter(_CONFIG),
 }
