@@ -30,6 +30,7 @@ def export(
     texts: RawTexts | None = None,
     tolerance: float | None = None,
     tokenizer: str = "graph",
+    attention: bool = False,
 ) -> Path:
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
@@ -55,13 +56,16 @@ def export(
             TensorFlow Text's operations. Or in the `"metadata"` of a `.tflite` that takes the ids
             of one text: MediaPipe's text classifier and embedder run it as they are, by tokenizers
             of their own, which differ for some texts, see docs/phones.md.
+        attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
+            reads, in all heads, which the page of `keras-lm serve` draws.
 
     Raises:
         ValueError: if `format`, `weights` or `tokenizer` is unknown; `tolerance` is passed without
             `texts`; `freeze` does not fit the task, its size, the format or `weights`; int8 needs
             oneDNN and it is off; the task has no tokenizer; the graph has an operation that the
-            target lacks, or MediaPipe has no such task or tokenizer; or the folder's name cannot be
-            a model's name in TF Serving. Nothing is written then.
+            target lacks, or MediaPipe has no such task or tokenizer; `attention` does not fit the
+            format, `freeze` or the model; or the folder's name cannot be a model's name in TF
+            Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
         NotADirectoryError: if `path` of a SavedModel is a file.
@@ -91,6 +95,12 @@ def export(
             "one of the two out."
         )
 
+    if attention and (freeze or format != "saved_model"):
+        raise ValueError(
+            "attention=True is of a SavedModel that is not frozen: leave out attention, or "
+            f"{'freeze' if freeze else 'format'}."
+        )
+
     def verify(artefact):
         """Raise an `ExportCheckError` if an artefact's answers differ from the task's."""
         if texts is None:
@@ -107,7 +117,7 @@ def export(
 
     given = (task, path, weights, freeze, verify)
     if format == "saved_model":
-        return export_saved_model(*given)
+        return export_saved_model(*given, attention)
     # LiteRT's schema and interpreter are not loaded for a SavedModel.
     if tokenizer == "metadata":
         from keras_lm.export.mediapipe import export_mediapipe

@@ -14,7 +14,7 @@ METHODS = {
 }
 
 
-def export_saved_model(task, path, weights, freeze, verify):
+def export_saved_model(task, path, weights, freeze, verify, attention=False):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
     The signatures, for B texts of S columns, in which strings are padded with empty ones:
@@ -38,6 +38,15 @@ def export_saved_model(task, path, weights, freeze, verify):
       methods of these names. Both take `inputs`, a string tensor [None] of serialized `tf.Example`s
       with the features `text` and optionally `text_pair`, one string each. `classify` returns
       `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
+
+    - `attention`, if it is asked for, takes the same as `serving_default` (a `CausalLM`: `text`; a
+      `Seq2SeqLM`: also `labels`, the texts written for them) and returns what each token reads, in
+      L layers of N heads, where S tokens read T: `self_tokens` (B, S) and `self_attended` (B, T),
+      strings; `self_sizes` (B, 4), int32: L, N, S and T; and `self_bytes` (B,), strings of L·N·S·T
+      bytes, round(255 · √probability). `(numpy.frombuffer(b, "uint8").reshape(sizes) / 255)**2`
+      are the probabilities. An encoder-decoder has the same of its `encoder` and `decoder`, and of
+      `cross`, in which the target reads the source. A `QuestionAnswerer` returns a row for each
+      window. Texts times their tokens squared may be 2**20 at most.
 
     A `MultiTask` has the signatures of each task under the task's name: NAME for `serving_default`,
     NAME_tokens and so on. An `Ensemble` has neither `tokenize` nor `tokens`.
@@ -87,6 +96,8 @@ def export_saved_model(task, path, weights, freeze, verify):
     def write(folder):
         in_int8 = weights == "int8"
         functions = offer.frozen_functions(in_int8) if freeze else offer.functions()
+        if attention:
+            functions["attention"] = offer.attention()
         module = task_parts.module_of(*functions.values(), lookups=task.lookups)
         stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)

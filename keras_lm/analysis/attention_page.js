@@ -1,6 +1,7 @@
 // S tokens read T tokens, in N heads of L layers. A probability is (byte / steps)².
+// The data stand in the page; or there are none, and the page around this one's frame calls `show`.
 
-const page = JSON.parse(document.getElementById("data").textContent);
+let page = null;
 const find = (id) => document.getElementById(id);
 const ROW = 20; // pixels of a token, as in the style
 const MOST_LINES = 3000;
@@ -16,7 +17,6 @@ async function unpacked(text, kind) {
 }
 
 const map = () => page.maps[state.map];
-const isSame = () => map().tokens.length === map().attended.length;
 const layerName = (place) => (page.layers ? page.layers[place] : place);
 
 // The bytes of a head, (S, T).
@@ -67,9 +67,11 @@ function sized(canvas, width, height) {
 }
 
 function fillColumn(column, tokens, side) {
+  Object.assign(column, { tabIndex: 0, role: "listbox", ariaLabel: side === "left" ? "tokens that read" : "tokens that are read" });
   column.replaceChildren(...tokens.map((token, place) => {
     const element = document.createElement("div");
     element.className = "token";
+    element.role = "option";
     element.dir = "auto";
     element.textContent = token; // never as HTML
     element.title = `${place}: ${token}`;
@@ -124,7 +126,9 @@ function drawTokens() {
     const isRead = one && one.side !== side;
     view.querySelector(`.column.${side}`).childNodes.forEach((element, place) => {
       element.style.background = isRead && weights[place] > 0.004 ? `hsl(215 80% 55% / ${Math.sqrt(weights[place]) * 0.8})` : "";
-      element.classList.toggle("chosen", Boolean(one) && one.side === side && one.place === place);
+      const isChosen = Boolean(one) && one.side === side && one.place === place;
+      element.classList.toggle("chosen", isChosen);
+      element.ariaSelected = String(isChosen);
     });
   }
   describe(one, weights);
@@ -324,7 +328,7 @@ let isAsked = false;
 function redraw() {
   if (isAsked) return;
   isAsked = true;
-  requestAnimationFrame(() => { isAsked = false; draw(); });
+  requestAnimationFrame(() => { isAsked = false; if (page) draw(); });
 }
 
 function listen() {
@@ -341,6 +345,18 @@ function listen() {
     state.pinned = data && !same ? { side: data.side, place: Number(data.place) } : null;
     redraw();
   });
+  view.addEventListener("keydown", (event) => {
+    const column = event.target.closest(".column"), step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!column || (!step && event.key !== "Escape")) return;
+    event.preventDefault();
+    const side = column.classList.contains("left") ? "left" : "right", last = column.children.length - 1;
+    const from = state.pinned?.side === side ? state.pinned.place : step > 0 ? -1 : last + 1;
+    const to = Math.max(0, Math.min(last, from + step));
+    state.hovered = null;
+    state.pinned = step ? { side, place: to } : null;
+    if (step) column.children[to].scrollIntoView({ block: "nearest" });
+    redraw();
+  });
   find("layer").onchange = (event) => { state.layer = Number(event.target.value); update(); };
   find("map").onchange = (event) => { Object.assign(state, { map: Number(event.target.value), pinned: null, hovered: null }); update(); };
   find("least").oninput = (event) => { state.least = Math.max(1, Math.round((event.target.value / 100) * page.steps)); redraw(); };
@@ -352,16 +368,17 @@ function listen() {
     redraw();
   });
   window.addEventListener("resize", redraw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paintTheme(); update(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paintTheme(); if (page) update(); });
 }
 
 function paintTheme() {
   document.documentElement.toggleAttribute("data-dark", isDark());
 }
 
-async function start() {
-  paintTheme();
-  for (const each of page.maps) each.bytes = await unpacked(each.data, Uint8Array);
+async function show(given) {
+  page = given;
+  Object.assign(state, { map: Math.min(state.map, page.maps.length - 1), hovered: null, pinned: null });
+  for (const each of page.maps) each.bytes ??= await unpacked(each.data, Uint8Array);
   const from = page.neurons;
   if (from) {
     from.bytes = await unpacked(from.vectors, Int8Array);
@@ -370,7 +387,8 @@ async function start() {
     fillColumn(find("neurons-view").querySelector(".left"), from.tokens, "left");
     state.query = Math.min(1, from.tokens.length - 1);
   }
-  find("map").replaceChildren(...page.maps.map((each, place) => new Option(each.name, place)));
+  find("map").replaceChildren(...page.maps.map((each, place) => new Option(each.name, place, false, place === state.map)));
+  find("tabs").replaceChildren();
   for (const [name, title] of VIEWS) {
     if (name === "neurons" && !from) continue;
     const button = Object.assign(document.createElement("button"), { textContent: title });
@@ -379,9 +397,11 @@ async function start() {
     button.onclick = () => { state.view = name; update(); };
     find("tabs").append(button);
   }
-  listen();
   update();
   document.documentElement.dataset.ready = "";
 }
 
-start();
+paintTheme();
+listen();
+const given = JSON.parse(find("data").textContent);
+if (given) show(given);

@@ -46,6 +46,11 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     help="Fold the weights into the graph: quicker answers to few texts, slower loading. With "
     "--weights int8, multiply in int8, too.",
 )
+@opt.option(
+    "--attention",
+    is_flag=True,
+    help="Add what each token reads, in all heads, which the page of keras-lm serve draws.",
+)
 @opt.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
 @opt.option(
     "--check",
@@ -67,7 +72,18 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 )
 @opt.overwrite
 def export_command(
-    preset, path, export_as, tokenizer, weights, freeze, task, do_check, texts, tolerance, overwrite
+    preset,
+    path,
+    export_as,
+    tokenizer,
+    weights,
+    freeze,
+    attention,
+    task,
+    do_check,
+    texts,
+    tolerance,
+    overwrite,
 ):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
@@ -89,6 +105,9 @@ def export_command(
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
     if freeze and weights == "float16":
         raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
+    if attention and (freeze or export_as != "saved_model"):
+        other = "--freeze" if freeze else f"--format {export_as}"
+        raise click.UsageError(f"--attention does not go with {other}: drop one of them.")
     if tolerance is not None and not texts:
         raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")
     if texts:
@@ -100,7 +119,13 @@ def export_command(
     several = not (texts or do_check)  # which are compared for one task
     opened = presets.Source.open(preset)
     loaded = load_task(opened, choose_task(opened, task), several)
-    options = {"format": export_as, "tokenizer": tokenizer, "weights": weights, "freeze": freeze}
+    options = {
+        "format": export_as,
+        "tokenizer": tokenizer,
+        "weights": weights,
+        "freeze": freeze,
+        "attention": attention,
+    }
     if texts:
         options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}
     written = loaded.export(path, **options)

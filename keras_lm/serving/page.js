@@ -1,6 +1,6 @@
 const config = JSON.parse(document.getElementById("config").textContent);
 const $ = (id) => document.getElementById(id);
-const state = { model: null, signature: null, signatures: {}, fields: [], hues: new Map(), turn: 0 };
+const state = { model: null, signature: null, signatures: {}, fields: [], hues: new Map(), turn: 0, asked: new Set(), shown: {} };
 
 // === Building the page: text is only ever set as text, so nothing in it can become HTML ===
 
@@ -77,7 +77,7 @@ async function choose(model) {
   Object.assign(state, { model, signature: null, signatures: {}, hues: new Map() });
   $("ask").disabled = true;
   $("version").textContent = $("latency").textContent = "";
-  $("tokens-card").hidden = true;
+  $("tokens-card").hidden = $("attention-card").hidden = true;
   $("answer").replaceChildren(note("Nothing asked yet."));
   try {
     const { answer } = await call(`${modelPath(model)}/metadata`);
@@ -86,12 +86,35 @@ async function choose(model) {
     state.signatures = Object.fromEntries(Object.entries(all).filter(([name]) => !name.startsWith("__")));
     state.signature = signatureToAsk();
     $("version").textContent = `version ${answer.model_spec.version}`;
-    drawFields();
+    drawFields(await examplesOf(view()));
+    if (turn !== state.turn) return;
+    drawButton();
     drawCommands();
     $("ask").disabled = false;
   } catch (error) {
     if (turn === state.turn) drawError(error);
   }
+}
+
+const view = () => viewOf(state.signatures[state.signature]);
+
+// What stands in the fields of a model before anybody has typed there, in its own words.
+async function examplesOf(found) {
+  const examples = { ...EXAMPLES, ...found?.examples };
+  if (!(found?.draw === drawMasks && names(state.signatures.tokenize?.inputs) === "text")) return examples;
+  try {
+    const { outputs } = await predict("tokenize", { text: MASKS });
+    const own = MASKS.find((_, row) => outputs.tokens[row].some((token) => MASK.test(token)));
+    return { ...examples, text: examples.text.map((text) => text.replace(MASKS[0], own ?? MASKS[0])) };
+  } catch {
+    return examples; // the model will say why
+  }
+}
+
+// By the task; a model that writes a text for a text is told by its beginning what for, if not to translate.
+function drawButton() {
+  const verb = view()?.verb ?? "Ask", told = /^\s*([a-z][a-z ]*):/i.exec(valuesOf("text")[0] ?? "");
+  $("ask").textContent = verb === "Translate" && told && !/^translate/i.test(told[1]) ? "Write" : verb;
 }
 
 const inputsOf = (signature) => Object.entries(state.signatures[signature]?.inputs ?? {});
@@ -126,11 +149,12 @@ const HINTS = {
 };
 // What stands in a field before anybody has typed there.
 const EXAMPLES = {
-  text: ["The film was never dull, and its songs were a pleasure.", "It rained all day in the mountains."],
+  text: ["The film was never dull, and its songs were a pleasure.", "It was a delight from beginning to end."],
   text_pair: ["It was a good film."], prompt: ["Once upon a time"],
   question: ["Where was the letter found?"], context: ["The letter was found in a drawer, years after it had been written."],
   choices: ["They watched it twice.", "They left at once."],
 };
+const MASKS = ["[MASK]", "<mask>"];
 const MAIN_OPTIONS = ["num_beams", "length_penalty", "max_new_tokens", "temperature", "top_p", "stop"];
 
 // The value of an input's default, as text; undefined if there is none, or it is not a single one.
@@ -143,8 +167,10 @@ function defaultOf(tensor) {
 
 // How a person gives an input: as text, as several texts (the rows of a batch, or the list of one
 // row), as an option that has a default, or as JSON.
-function drawFields() {
-  const typed = new Map(state.fields.map(({ name }) => [name, valuesOf(name)]));
+function drawFields(examples = EXAMPLES) {
+  // What was typed is kept for the next model, an example is not.
+  const typed = new Map(state.fields.map(({ name }) => [name, valuesOf(name)])
+    .filter(([name, values]) => JSON.stringify(values) !== JSON.stringify(state.shown[name])));
   const { defaults, outputs } = state.signatures[state.signature];
   const place = (name) => (name === "question" ? 0 : name.length);
   const inputs = inputsOf(state.signature).sort(([a], [b]) => place(a) - place(b) || (a < b ? -1 : 1));
@@ -163,10 +189,11 @@ function drawFields() {
   const grid = (fields) => element("div", { class: "options" }, ...fields.map(drawOption));
   $("fields").className = others.length > 1 || others.some(({ kind }) => kind === "list" || kind === "rows") ? "several" : "";
   $("fields").replaceChildren(
-    ...others.map((field) => drawField(field, typed.get(field.name) ?? EXAMPLES[field.name] ?? [])),
+    ...others.map((field) => drawField(field, typed.get(field.name) ?? examples[field.name] ?? [])),
     ...(main.length ? [grid(main)] : []),
     ...(more.length ? [element("details", { class: "more", open: main.length ? null : "" }, element("summary", { class: "quiet" }, "More options"), grid(more))] : []),
   );
+  state.shown = Object.fromEntries(others.filter(({ name }) => !typed.has(name)).map(({ name }) => [name, valuesOf(name)]));
 }
 
 function drawField({ name, info, kind, title }, typed) {
@@ -229,7 +256,20 @@ function columns(values = fieldValues()) {
 
 // === Asking ===
 
-const WAITING = "The model is running. The first answers take longer, because TensorFlow prepares the graph.";
+// Says that the model is running, and for how long; returns what stops that.
+function drawWaiting(isFirst) {
+  const start = performance.now();
+  // Not announced again and again.
+  const seconds = element("span", { class: "seconds", "aria-hidden": "true" });
+  const line = element("p", { class: "quiet waiting" }, isFirst
+    ? "The model is running. Its first answer takes longer, because TensorFlow prepares the graph. " : "The model is running. ", seconds);
+  const timer = setInterval(() => {
+    if (performance.now() - start < 400) return;
+    if (!line.isConnected) $("answer").replaceChildren(line);
+    seconds.textContent = `${((performance.now() - start) / 1000).toFixed(1)} s`;
+  }, 100);
+  return () => clearInterval(timer);
+}
 
 // Writes a continuation as it comes; null where the model cannot be asked piece by piece.
 async function write(values, turn, begin) {
@@ -269,16 +309,20 @@ async function ask() {
   const values = fieldValues();
   $("ask").disabled = true;
   $("answer").setAttribute("aria-busy", "true");
-  const waiting = setTimeout(() => { if (turn === state.turn) $("answer").replaceChildren(note(WAITING)); }, 500);
-  const begin = () => clearTimeout(waiting);
+  const asked = `${state.model} ${state.signature}`, isFirst = !state.asked.has(asked);
+  const begin = drawWaiting(isFirst);
   try {
     // The answer is asked for alone, so that its time is its own.
     const { outputs, milliseconds } = (await write(values, turn, begin)) ?? (await predict(state.signature, columns(values)));
     const [classNames, readings] = await Promise.all([classNamesOf(values, outputs), readingsOf(values)]);
     if (turn !== state.turn) return;
-    $("latency").textContent = `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms round trip`;
+    begin();
+    state.asked.add(asked);
+    const time = milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds);
+    $("latency").textContent = `${isFirst ? "first answer: " : ""}${time} ms round trip`;
     drawAnswer(outputs, { values, classNames, readings });
     drawTokens(readings);
+    showAttention(values, outputs, turn);
   } catch (error) {
     if (turn === state.turn) drawError(error);
   } finally {
@@ -345,19 +389,25 @@ async function readingsOf(values) {
 
 function drawError(error) {
   $("latency").textContent = "";
-  $("tokens-card").hidden = true;
+  $("tokens-card").hidden = $("attention-card").hidden = true;
   if (!(error instanceof Refused)) console.error(error);
   $("answer").replaceChildren(element("p", { class: "error" }, error.message));
 }
 
 // === Commands to copy ===
 
-const PYTHON = "import json, sys; from keras_lm.serving import Client; url, model, inputs, signature = sys.argv[1:]; "
-  + "outputs = Client(url, model).predict(json.loads(inputs), signature); "
-  + "print(json.dumps({name: value.tolist() for name, value in outputs.items()}))";
-
 const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
+// JSON's strings are Python's, too.
+function python(value) {
+  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (value === null) return "None";
+  if (typeof value === "object") return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${python(each)}`).join(", ")}}`;
+  return JSON.stringify(value);
+}
+
+// The same request over both protocols.
 function drawCommands() {
   const values = fieldValues();
   let inputs = null;
@@ -366,31 +416,32 @@ function drawCommands() {
   } catch {
     // Not JSON yet.
   }
-  $("curl-box").hidden = !inputs;
-  if (inputs) {
-    const url = new URL(`${modelPath(state.model)}:predict`, location.href).href;
-    const body = { ...(state.signature === "serving_default" ? {} : { signature_name: state.signature }), inputs };
-    $("curl").textContent = `curl -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
-  }
+  $("curl-box").hidden = $("grpc-box").hidden = !inputs;
+  if (!inputs) return;
+  const url = new URL(`${modelPath(state.model)}:predict`, location.href).href;
+  const body = { ...(state.signature === "serving_default" ? {} : { signature_name: state.signature }), inputs };
+  $("curl").textContent = `curl -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
   const address = config.grpc_address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`);
+  const isPlain = state.signature === "serving_default" && state.fields.every(({ kind }) => kind === "text" || kind === "rows")
+    && ["text", "prompt", "text,text_pair"].includes(state.fields.map(({ name }) => name).join());
+  $("grpc-title").textContent = isPlain ? "gRPC" : "gRPC, in Python";
+  $("grpc").textContent = isPlain ? predictCommand(address, values) : [
+    "python - <<'END'",
+    "import json", "from keras_lm.serving import Client", "",
+    `client = Client(${python(`grpc://${address}`)}, ${python(state.model)})`,
+    `outputs = client.predict(${python(inputs)}, ${python(state.signature)})`,
+    "print(json.dumps({name: value.tolist() for name, value in outputs.items()}))",
+    "END",
+  ].join("\n");
+}
+
+// Texts alone are what the command line takes.
+function predictCommand(address, values) {
   const command = `keras-lm predict --server ${quoted(`grpc://${address}`)} --model ${quoted(state.model)}`;
-  const texts = state.fields.filter(({ kind }) => kind === "text" || kind === "rows").map(({ name }) => name);
-  // The command takes texts; options that are not their defaults are for Python.
-  const isKnown = names(state.signatures.serving_default?.inputs) === [...texts].sort().join();
-  $("grpc-box").hidden = !(isKnown && ["text", "prompt", "text,text_pair"].includes(texts.join()));
-  const isChanged = state.fields.some(({ name, kind, preset }) => kind === "option" && values[name] !== preset);
-  $("grpc-box").hidden ||= isChanged && !inputs;
-  $("grpc-title").textContent = isChanged ? "gRPC, in Python" : "gRPC";
-  if (isChanged) {
-    const given = [`grpc://${address}`, state.model, JSON.stringify(inputs), state.signature];
-    $("grpc").textContent = `python -c ${quoted(PYTHON)} ${given.map(quoted).join(" ")}`;
-    return;
-  }
-  const given = texts.length === 1 ? [values[texts[0]]].flat() : null;
-  const shown = given && (given.length > 1 ? filled(given) : given);
-  $("grpc").textContent = shown
-    ? `${command} ${shown.some((text) => text.startsWith("-")) ? "-- " : ""}${shown.map(quoted).join(" ")}`
-    : `printf '%s\\n' ${quoted(JSON.stringify(values))} | ${command} --input - --format jsonl`;
+  const all = Object.values(values);
+  if (all.length > 1) return `printf '%s\\n' ${quoted(JSON.stringify(values))} | ${command} --input - --format jsonl`;
+  const texts = Array.isArray(all[0]) ? filled(all[0]) : all;
+  return `${command} ${texts.some((text) => text.startsWith("-")) ? "-- " : ""}${texts.map(quoted).join(" ")}`;
 }
 
 async function copy(button) {
@@ -421,7 +472,7 @@ $("form").addEventListener("submit", (event) => { event.preventDefault(); ask();
 $("form").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("form").requestSubmit(); }
 });
-$("fields").addEventListener("input", drawCommands);
+$("fields").addEventListener("input", () => { drawCommands(); drawButton(); });
 for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
 if (config.models.length) choose($("model").value);
 else $("answer").replaceChildren(note("This server has no model."));

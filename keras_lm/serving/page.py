@@ -2,32 +2,53 @@
 
 import hashlib
 import json
+import re
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
-SCRIPTS = ("page_answers.js", "page.js")
+SCRIPTS = ("page_tokens.js", "page_answers.js", "page.js")
+# The page of `keras_lm.analysis`, which importing would bring the models along, draws attention.
+ATTENTION = "../analysis/attention_page"
 
 
 def render(model_names, grpc_address):
     """Return the HTML of the page to try the served models."""
-    config = json.dumps({"models": list(model_names), "grpc_address": grpc_address})
-    return _page().replace('"CONFIG"', config.translate(str.maketrans(ESCAPES)))
+    config = {
+        "models": list(model_names),
+        "grpc_address": grpc_address,
+        "attention_page": _attention_page(),
+    }
+    text = json.dumps(config).translate(str.maketrans(ESCAPES))
+    return _page().replace('"CONFIG"', text)
 
 
 @cache
 def _page():
     page, style = _read("page.html"), _read("page.css")
     script = '"use strict";\n\n' + "\n".join(map(_read, SCRIPTS))
+    inner = {
+        kind: re.search(f"<{tag}>(.*?)</{tag}>", _attention_page(), re.S)[1]
+        for kind, tag in {"STYLE": "style", "SCRIPT": "script"}.items()
+    }
     for name, part in {"STYLE": style, "SCRIPT": script}.items():
-        page = page.replace(f"{name}_HASH", _hash(part)).replace(f"/* {name} */", part)
+        hashes = f"{_hash(part)} {_hash(inner[name])}"
+        page = page.replace(f"{name}_HASH", hashes).replace(f"/* {name} */", part)
     return page
 
 
+@cache
+def _attention_page():
+    """Return the HTML of the frame that draws attention: without data, it waits for them."""
+    page = _read(f"{ATTENTION}.html").replace('"DATA"', "null")
+    page = page.replace("/* STYLE */", _read(f"{ATTENTION}.css"))
+    return page.replace("/* SCRIPT */", '"use strict";\n\n' + _read(f"{ATTENTION}.js"))
+
+
 def _read(name):
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _hash(part):

@@ -12,18 +12,23 @@ function kindOf(info) {
   return `${type} ${isUnknown ? "?" : dim.length}`;
 }
 
-// A view draws the outputs that it needs, and those in `also`, if they are there.
+// A view draws the outputs that it needs, and those in `also`, if they are there. Its verb stands on
+// the button, and its examples in the fields before anybody has typed there.
 const VIEWS = [
-  { needs: { tokens: "text 2", labels: "text 2", scores: "float 2" }, also: ["start", "end"], draw: drawWords },
-  { needs: { tokens: "text 3", scores: "float 3" }, also: ["text"], draw: drawMasks },
-  { needs: { text: "text 2", scores: "float 2", start: "int 2", end: "int 2" }, takes: { context: "text 1" }, draw: drawSpans },
-  { needs: { labels: "int 1", scores: "float 2" }, takes: { choices: "text 2" }, draw: drawChoices },
-  ...["text 1", "text 2"].map((labels) => ({ needs: { labels, scores: "float 2" }, also: ["class_names"], draw: drawClasses })),
-  { needs: { classes: "text 2", scores: "float 2" }, draw: drawClasses },
-  { needs: { text: "text 1" }, takes: { prompt: "text 1" }, also: ["num_tokens", "num_prompt_tokens"], draw: drawContinuation },
-  { needs: { text: "text 1", num_tokens: "int 1" }, takes: { text: "text 1" }, also: ["scores"], draw: drawWritten },
-  { needs: { embedding: "float 2" }, draw: drawVectors },
-  { needs: { embedding: "float 3" }, draw: drawMatrix },
+  { verb: "Tag", needs: { tokens: "text 2", labels: "text 2", scores: "float 2" }, also: ["start", "end"], draw: drawWords,
+    examples: { text: ["Ada Lovelace met Charles Babbage in London in 1833."] } },
+  { verb: "Fill in", needs: { tokens: "text 3", scores: "float 3" }, also: ["text"], draw: drawMasks,
+    examples: { text: ["The capital of France is [MASK]."] } },
+  { verb: "Ask", needs: { text: "text 2", scores: "float 2", start: "int 2", end: "int 2" }, takes: { context: "text 1" }, draw: drawSpans },
+  { verb: "Choose", needs: { labels: "int 1", scores: "float 2" }, takes: { choices: "text 2" }, draw: drawChoices,
+    examples: { text: ["They liked the film so much that"] } },
+  ...["text 1", "text 2"].map((labels) => ({ verb: "Classify", needs: { labels, scores: "float 2" }, also: ["class_names"], draw: drawClasses })),
+  { verb: "Classify", needs: { classes: "text 2", scores: "float 2" }, draw: drawClasses },
+  { verb: "Write", needs: { text: "text 1" }, takes: { prompt: "text 1" }, also: ["num_tokens", "num_prompt_tokens"], draw: drawContinuation },
+  { verb: "Translate", needs: { text: "text 1", num_tokens: "int 1" }, takes: { text: "text 1" }, also: ["scores"], draw: drawWritten,
+    examples: { text: ["The house is small, but its garden is large."] } },
+  { verb: "Embed", needs: { embedding: "float 2" }, draw: drawVectors },
+  { verb: "Embed", needs: { embedding: "float 3" }, draw: drawMatrix },
 ];
 
 function viewOf({ inputs = {}, outputs = {} }) {
@@ -161,15 +166,17 @@ function table(titles, rows) {
 
 // === Text: masks filled in, and what follows a prompt ===
 
+const MASK = /^[[<]mask[\]>]$/i;
+
 function drawMasks({ tokens, scores, text }, { values, readings }) {
-  const masks = tokens[0].map((row, mask) => row.map((token, k) => [token, scores[0][mask][k]]).filter(([token]) => token !== ""))
+  const masks = tokens[0].map((row, mask) => readable(row, tokens[0].flat()).map(({ text }, k) => [text, scores[0][mask][k], row[k]]).filter(([, , token]) => token !== ""))
     .filter((pairs) => pairs.length);
-  const mask = readings.flatMap((reading) => reading.tokens).find((token) => /^[[<]mask[\]>]$/i.test(token));
+  const mask = readings.flatMap((reading) => reading.tokens).find((token) => MASK.test(token));
   if (!masks.length) return [note("There is no mask in this text."), note("Most models know one of [MASK] and <mask>.")];
   const parts = mask ? Object.values(values)[0].split(mask) : [];
   const filledIn = parts.length === masks.length + 1
     ? element("p", { class: "running" }, ...parts.flatMap((part, index) =>
-      index ? [element("mark", {}, masks[index - 1][0][0].replace(/^(##|[▁Ġ])/, "")), part] : [part]))
+      index ? [element("mark", {}, masks[index - 1][0][0]), part] : [part]))
     : element("p", { class: "running" }, text?.[0] ?? "");
   return [filledIn, ...masks.flatMap((pairs, index) => [...(masks.length > 1 ? [note(`Mask ${index + 1}`)] : []), ...bars(pairs)])];
 }
@@ -248,7 +255,7 @@ function drawVector(title, vector) {
 // A vector for each token of a text, or for each layer.
 function drawMatrix({ embedding }, { readings }) {
   const [vectors] = embedding;
-  const tokens = readings[0]?.tokens.length === vectors.length ? readings[0].tokens : null;
+  const tokens = readings[0]?.tokens.length === vectors.length ? readable(readings[0].tokens, readings[0].others).map(nameOf) : null;
   return [
     element("h3", {}, `${count(vectors.length, "vector")} of ${count(vectors[0]?.length ?? 0, "number")}`),
     element("div", { class: "vectors scroll", tabindex: "0" }, ...vectors.slice(0, 100).flatMap((vector, index) => [
@@ -283,46 +290,4 @@ function drawOutput([name, batch]) {
 function json(value) {
   const text = JSON.stringify(value, null, 1) ?? "nothing";
   return text.length > 20000 ? `${text.slice(0, 20000)}\n… and ${text.length - 20000} characters more` : text;
-}
-
-// === What the model reads ===
-
-const isSpecial = (token) => /^(\[[^\]]+\]|<[^>]+>)$/.test(token);
-
-// Which tokens begin a word, as far as they say so: by `##`, `</w>`, or a mark for the space before.
-function tokenKinds(tokens, others) {
-  const known = [...tokens, ...others];
-  const marksEnds = known.some((token) => /.<\/w>$/.test(token));
-  const marksStarts = known.some((token) => /^[▁Ġ]/.test(token));
-  const isInside = (token, before) => {
-    if (marksEnds) return !before.endsWith("</w>");
-    if (marksStarts) return /^(?![▁ĠĊ])[\p{L}\p{N}]/u.test(token) && /[\p{L}\p{N}](?<![▁ĠĊ])$/u.test(before);
-    return token.startsWith("##");
-  };
-  return tokens.map((token, index) => {
-    if (/^(\[UNK\]|<unk>)$/i.test(token)) return "unknown";
-    if (isSpecial(token)) return "special";
-    const before = tokens[index - 1];
-    return before !== undefined && !isSpecial(before) && isInside(token, before) ? "piece" : "word";
-  });
-}
-
-function drawTokens(readings) {
-  $("tokens-card").hidden = !readings.length;
-  const total = readings.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  $("tokens-title").textContent = `What the model reads: ${count(total, "token")}`;
-  $("tokens").replaceChildren(...readings.flatMap(drawReading));
-}
-
-function drawReading({ title, tokens, ids, total, isFull, others }) {
-  const kinds = tokenKinds(tokens, others);
-  const titles = { word: "word starts", piece: "continuations", special: "special", unknown: "unknown" };
-  const list = element("ol", { class: "tokens", tabindex: "0", "aria-label": `${title ?? ""} tokens`.trim() }, ...tokens.map((token, index) =>
-    element("li", { class: kinds[index] }, token, element("small", { title: "token id" }, String(ids[index] ?? "")))));
-  const legend = element("p", { class: "legend quiet" }, ...Object.entries(titles).filter(([kind]) => kinds.includes(kind))
-    .map(([kind, name]) => element("span", { class: kind }, element("i"), `${name}: ${kinds.filter((k) => k === kind).length}`)));
-  const cut = total > tokens.length
-    ? `The text was cut: the model reads ${tokens.length} of its ${total} tokens.`
-    : isFull && total === null ? `The model reads at most ${count(tokens.length, "token")}; the rest was cut.` : null;
-  return [...(title ? [element("h3", {}, title)] : []), ...(cut ? [element("p", { class: "cut" }, cut)] : []), list, legend];
 }

@@ -192,6 +192,9 @@ class EnsembleSignatures(TextSignatures):
         answer = self.frozen_answer(in_int8)
         return {"serving_default": answer} | self.of_examples(answer)
 
+    def attention(self):
+        raise ValueError("attention=True: an ensemble has several models; export one of them.")
+
     def requests(self, batch_sizes):
         requests = super().requests(batch_sizes)
         return [request for request in requests if request[0] != "tokenize"]

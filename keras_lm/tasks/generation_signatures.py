@@ -4,6 +4,7 @@ The model's state goes in and out by the names of `keras_lm.layers.state.named_t
 Shapes: B prompts, S tokens, V vocabulary.
 """
 
+import functools
 import json
 
 import numpy as np
@@ -14,6 +15,7 @@ from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow.graph_checks import required
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace, with_few_pairs
 from keras_lm.tensorflow import tf
 
@@ -37,9 +39,7 @@ class GenerationSignatures(TextSignatures):
 
     def functions(self):
         task = self.task
-        # One function for all signatures, so that the graph holds the tokenizer once, and one that
-        # generates.
-        tokenize = self.tokenize()
+        tokenize = self.tokenize
         generate = trace(self.generate(tokenize), generate_specs())
         chosen = {name: tf.constant(value) for name, value in self.generate_defaults().items()}
         return {
@@ -52,6 +52,7 @@ class GenerationSignatures(TextSignatures):
             "tokens": self.raw(),
         }
 
+    @functools.cached_property
     def tokenize(self):
         def tokenize(text):
             ids = self.task.tokenize(text)
@@ -63,6 +64,10 @@ class GenerationSignatures(TextSignatures):
             return ids.with_values(required(ids.values, cells <= MOST_CELLS, message, cells))
 
         return trace(tokenize, TEXT)
+
+    def attention(self):
+        task, tokenize = self.task, self.tokenize
+        return trace(lambda text: attention_of_text(task, {"text": text}, tokenize), TEXT)
 
     def frozen_functions(self, in_int8=False):
         raise ValueError(

@@ -356,6 +356,11 @@ class MultiTaskSignatures:
     def functions(self):
         return self._named(lambda part: part.functions())
 
+    def attention(self):
+        raise ValueError(
+            f"attention=True is of one task: export those of {[*self.parts]} one by one with it."
+        )
+
     def methods(self):
         return self._named(lambda part: part.methods())
 

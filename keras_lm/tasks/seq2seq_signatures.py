@@ -10,6 +10,7 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.state import named_tensors
 from keras_lm.layers.tensorflow.graph_checks import required
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.tasks.attention_bytes import attention_of_pair
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures, per_row
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 from keras_lm.tensorflow import tf
@@ -29,8 +30,7 @@ class Seq2SeqSignatures(GenerationSignatures):
 
     def functions(self):
         task, texts = self.task, self.texts()
-        # One function for all signatures, so that the graph holds the tokenizer once.
-        tokenize = self.tokenize()
+        tokenize = self.tokenize
         return {
             "serving_default": trace(self.answer(tokenize), texts),
             "generate": trace(self.generate(tokenize), texts | _specs(_sampling())),
@@ -77,6 +77,11 @@ class Seq2SeqSignatures(GenerationSignatures):
 
     def files(self):
         return {}  # no server writes targets piece by piece
+
+    def attention(self):
+        task, tokenize = self.task, self.tokenize
+        specs = self.texts() | LABELS
+        return trace(lambda **columns: attention_of_pair(task, columns, tokenize), specs)
 
     # === Text → text ===
 

@@ -1,5 +1,6 @@
 """The signatures of a task's export: functions of named tensors, and requests to run them."""
 
+import functools
 import math
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 from keras_lm.layers.tensorflow.graph_checks import require, required
 from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tensorflow import tf
 
 # Rows times their columns squared, of a request to a model that has no longest sequence: attention
@@ -103,8 +105,7 @@ class TextSignatures:
     def functions(self):
         """Return the signatures of a SavedModel: name → `ConcreteFunction`."""
         task, texts = self.task, self.texts()
-        # One function for all signatures, so that the graph holds the tokenizer once.
-        tokenize = self.tokenize()
+        tokenize = self.tokenize
         answer = trace(self.answer(tokenize), texts)
         functions = self._of_texts(answer, tokenize) | {"tokens": self.raw()}
         for name, specs in task.other_signatures().items():
@@ -118,7 +119,7 @@ class TextSignatures:
         Others would hold a copy of the weights each. If `in_int8`, these are the int8 matrices of
         `multiplying_in_int8`; what is not multiplied stays a variable.
         """
-        tokenize = self.tokenize()
+        tokenize = self.tokenize
         return self._of_texts(self.frozen_answer(in_int8, tokenize), tokenize)
 
     def frozen_answer(self, in_int8, tokenize=None):
@@ -128,7 +129,9 @@ class TextSignatures:
         _check_size([op.outputs[0] for op in constants])
         return function
 
+    @functools.cached_property
     def tokenize(self):
+        """The `ConcreteFunction` texts → ids; one for all signatures: a graph holds it once."""
         return trace(self.task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
 
     def _of_texts(self, answer, tokenize):
@@ -199,6 +202,15 @@ class TextSignatures:
         """Return the function of `tokenize`: named strings → the pieces that the model reads."""
         task = self.task
         return lambda **columns: task.packer.pieces(task.preprocess(columns, tokenize))
+
+    def attention(self):
+        """Return the function of `attention`: named strings → what each token reads, for pictures.
+
+        Raises:
+            ValueError: if the model has no attention with heads, or makes several rows of a text.
+        """
+        task, tokenize = self.task, self.tokenize
+        return trace(lambda **columns: attention_of_text(task, columns, tokenize), self.texts())
 
     def answering(self, texts):
         """Yield the signature, task and texts of each answer to compare in an export."""

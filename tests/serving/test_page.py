@@ -40,6 +40,7 @@ HOSTILE = (
 TAGGED = "\U0001f600 good film was\nloud the"
 TAGS = ["O", "B-PER", "I-PER", "O", "B-<b>odd</b>", "O"]
 STORY = "It was"
+WITH_ATTENTION = ("story", "translator", "vectors")
 
 
 class Double(tf.Module):
@@ -126,7 +127,7 @@ def page_server(tmp_path_factory, goldens):
         "translator": make_translator(tokenizer),
     }
     for name, task in made.items():
-        task.export(folder / name)
+        task.export(folder / name, attention=name in WITH_ATTENTION)
     others = {"double": Double(), "named": Named()}
     for name, other in others.items():
         tf.saved_model.save(other, str(folder / name / "1"), signatures=other.__call__)
@@ -238,7 +239,7 @@ def test_a_classifier_answers_with_all_that_a_person_wants_to_see(browser):
     assert browser.find("#latency").text.endswith("ms round trip")
 
     tokens = [text.split("\n")[0] for text in browser.texts(".tokens li")]
-    assert tokens == ["[CLS]", "the", "film", "was", "bad", "##ly", "loud", "[UNK]", "[SEP]"]
+    assert tokens == ["[CLS]", "the", "film", "was", "bad", "ly", "loud", "[UNK]", "[SEP]"]
     ids = [text.split("\n")[1] for text in browser.texts(".tokens li")]
     assert ids[:2] == ["2", "6"]
     kinds = [li.get_attribute("class") for li in browser.driver.find_elements("css selector", "li")]
@@ -290,7 +291,8 @@ def test_a_model_cannot_close_the_script():
     html = page.render(names, "127.0.0.1:8500")
     data = html.split('id="config">')[1].split("</script>")[0]
     assert not set(data) & set("<>&\u2028")
-    assert json.loads(data) == {"models": names, "grpc_address": "127.0.0.1:8500"}
+    found = json.loads(data)
+    assert (found["models"], found["grpc_address"]) == (names, "127.0.0.1:8500")
     assert html.count("</script>") == 2
 
 
@@ -334,10 +336,9 @@ def test_masks_are_filled_in_where_they_stand(browser):
     browser.choose("masks")
     browser.ask("The [MASK]\nwas [MASK] !")
     best = browser.texts("#answer .bars li:first-child .name")
-    filled = [text.removeprefix("##") for text in best]
-    assert browser.texts("#answer mark") == filled
+    assert browser.texts("#answer mark") == best
     shown = browser.find("#answer .running").get_property("textContent")
-    assert shown == "The {}\nwas {} !".format(*filled)
+    assert shown == "The {}\nwas {} !".format(*best)
 
 
 def test_a_tagger_shows_the_text_with_labels_over_its_words(browser):
@@ -414,7 +415,7 @@ def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, p
     tokens = browser.driver.find_elements("css selector", ".tokens li")
     shown = [(token.text.split("\n")[0], token.get_attribute("class")) for token in tokens]
     # The first word continues none, and neither does what is no letter.
-    starts = [("in", "word"), ("Ġthe", "word"), (",", "word"), ("Ġwas", "word")]
+    starts = [("in", "word"), ("␣the", "word"), (",", "word"), ("␣was", "word")]
     assert shown[:5] == [*starts, ("pp", "piece")]
 
     browser.set("max_new_tokens", "")
@@ -469,10 +470,18 @@ def test_a_model_that_takes_its_time_says_so(browser):
     browser.type("a good film")
     browser.find("#ask").click()
     until = WebDriverWait(browser.driver, 30).until
-    until(lambda _: browser.texts("#answer") == ["The model is running. The first answers take "
-          "longer, because TensorFlow prepares the graph."])  # fmt: skip
+    until(lambda _: browser.texts("#answer .waiting"))
+    first = (
+        "The model is running. Its first answer takes longer, because TensorFlow prepares the graph"
+    )
+    assert browser.find("#answer").text.startswith(first)
+    until(lambda _: browser.find("#answer .seconds").text >= "1.0 s")
     browser.wait()
     assert browser.texts("#answer .bars li") and not browser.texts("#answer > .quiet")
+    assert browser.find("#latency").text.startswith("first answer: ")
+    browser.find("#ask").click()
+    until(lambda _: browser.find("#answer").text.startswith("The model is running. 0."))
+    browser.wait()
 
 
 def test_what_cannot_be_written_by_pieces_is_not_asked_for_so(browser):
@@ -496,6 +505,95 @@ def test_a_text_being_written_gives_way_to_another_model(browser):
     until(lambda driver: driver.execute_script("return window.ended"))
     assert browser.texts("#answer .bars li")
     assert not browser.texts("#answer .running")
+
+
+VERBS = {
+    "critic": ("Classify", "The film was never dull, and its songs were a pleasure."),
+    "tagger": ("Tag", "Ada Lovelace met Charles Babbage in London in 1833."),
+    "masks": ("Fill in", "The capital of France is [MASK]."),
+    "story": ("Write", "Once upon a time"),
+    "reader": ("Ask", "Where was the letter found?"),
+    "vectors": ("Embed", "The film was never dull, and its songs were a pleasure."),
+    "translator": ("Translate", "The house is small, but its garden is large."),
+}
+
+
+def test_each_task_has_its_word_and_its_example_until_one_types(browser):
+    for model, (verb, example) in VERBS.items():
+        browser.choose(model)
+        first = browser.find("#fields textarea").get_property("value")
+        assert (browser.find("#ask").text, first) == (verb, example)
+    browser.type("summarize: a film")
+    assert browser.find("#ask").text == "Write"
+    browser.choose("tagger")
+    assert browser.find("#fields textarea").get_property("value") == "summarize: a film"
+
+
+def attention_of(browser, *texts):
+    """Ask, and return what is said of the first token of the picture of attention, and all maps."""
+    browser.ask(*texts)
+    until = WebDriverWait(browser.driver, 60).until
+    until(
+        lambda _: (
+            browser.find("#attention").is_displayed() and not browser.texts("#attention-note p")
+        )
+    )
+    browser.driver.switch_to.frame(browser.find("#attention"))
+    try:
+        column = browser.find("#tokens-view .left")
+        column.send_keys(Keys.ARROW_DOWN)
+        until(lambda _: " reads " in browser.find("#note").text)
+        maps = browser.driver.execute_script(
+            "return page.maps.map((map) => [map.name, map.tokens])"
+        )
+        return browser.find("#note").text.replace("\u2068", "").replace("\u2069", ""), maps
+    finally:
+        browser.driver.switch_to.default_content()
+
+
+def test_attention_is_drawn_where_the_export_has_it(browser):
+    browser.choose("vectors")
+    said, maps = attention_of(browser, "a badly < film", "a song")
+    assert said.startswith("[CLS] reads ")
+    assert maps == [
+        ["text 1", ["[CLS]", "a", "bad", "…ly", "<", "film", "[SEP]"]],
+        ["text 2", ["[CLS]", "a", "song", "[SEP]"]],
+    ]
+    browser.choose("translator")
+    browser.set("max_new_tokens", "3")
+    _, maps = attention_of(browser, "a good film")
+    assert [name for name, _ in maps] == ["source", "target", "target reads source"]
+    browser.choose("story")
+    browser.set("max_new_tokens", "4")
+    said, maps = attention_of(browser, STORY)
+    assert said == "<|endoftext|> reads <|endoftext|> 1.00"
+    assert maps[0][1][1] == "It" and len(maps[0][1]) > 4  # the prompt, and what follows
+    browser.choose("critic")
+    browser.ask("a film")
+    assert not browser.find("#attention-card").is_displayed()
+
+
+READABLE = """
+const shown = (tokens, others) =>
+  readable(tokens, others).map(({ text, space }) => (space ? "␣" : "") + text);
+return [
+  shown(["Hello", "Ġworld", "ĠcafÃ©", "Ċ", "âĢ", "Ġ", "[MASK]"]),
+  shown(["cafÃ©"], ["Ġa"]),
+  shown(["▁The", "▁house", "s", "▁", "<0x0A>", "</s>"]),
+  shown(["un", "##aff", "##", "#"]),
+  shown(["low", "er</w>", "ne@@", "w"]),
+];
+"""
+
+
+def test_tokens_are_written_as_people_write_them(browser):
+    assert browser.driver.execute_script(READABLE) == [
+        ["Hello", "␣world", "␣café", "⏎", r"\xe2\x80", "␣", "[MASK]"],
+        ["café"],
+        ["␣The", "␣house", "s", "␣", "<0x0A>", "</s>"],
+        ["un", "aff", "##", "#"],
+        ["low", "er", "ne", "w"],
+    ]
 
 
 def test_choices_are_asked_for_and_answered_one_by_one(browser):
@@ -552,7 +650,7 @@ def test_vectors_are_compared(browser):
     browser.choose("token_vectors")
     browser.ask("a badly <")
     names = browser.texts("#answer .vectors .one-line")
-    assert names == ["[CLS]", "a", "bad", "##ly", "<", "[SEP]"]
+    assert names == ["[CLS]", "a", "bad", "…ly", "<", "[SEP]"]
 
 
 def test_a_regressor_shows_its_number(browser):
@@ -605,8 +703,9 @@ def test_numbers_vectors_and_json_of_other_models(browser):
     assert shown["vector: 2 numbers, length 5.000"] == "3.000, 4.000"
     assert json.loads(shown["grid"]) == [[3, 4], ["Infinity", "Infinity"]]
     assert not browser.find("#tokens-card").is_displayed()
-    assert not browser.find("#grpc-box").is_displayed()
+    assert 'client.predict({"x": [[3, 4]]}' in browser.find("#grpc").text
     browser.ask("no JSON")
+    assert not browser.find("#grpc-box").is_displayed()
     assert "x has to be written as JSON" in browser.find(".error").text
 
 
