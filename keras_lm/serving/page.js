@@ -77,7 +77,7 @@ async function choose(model) {
   Object.assign(state, { model, signature: null, signatures: {}, hues: new Map() });
   $("ask").disabled = true;
   $("version").textContent = $("latency").textContent = "";
-  $("tokens-card").hidden = $("attention-card").hidden = true;
+  hideBelow();
   $("answer").replaceChildren(note("Nothing asked yet."));
   try {
     const { answer } = await call(`${modelPath(model)}/metadata`);
@@ -322,6 +322,7 @@ async function ask() {
     $("latency").textContent = `${isFirst ? "first answer: " : ""}${time} ms round trip`;
     drawAnswer(outputs, { values, classNames, readings });
     drawTokens(readings);
+    showMentions(values, turn);
     showAttention(values, outputs, turn);
   } catch (error) {
     if (turn === state.turn) drawError(error);
@@ -387,9 +388,13 @@ async function readingsOf(values) {
 
 // === Drawing ===
 
+function hideBelow() {
+  for (const name of ["tokens", "mentions", "attention"]) $(`${name}-card`).hidden = true;
+}
+
 function drawError(error) {
   $("latency").textContent = "";
-  $("tokens-card").hidden = $("attention-card").hidden = true;
+  hideBelow();
   if (!(error instanceof Refused)) console.error(error);
   $("answer").replaceChildren(element("p", { class: "error" }, error.message));
 }

@@ -78,6 +78,44 @@ function drawReading({ title, tokens, ids, total, isFull, others }) {
   return [...(title ? [element("h3", {}, title)] : []), ...(cut ? [element("p", { class: "cut" }, cut)] : []), list, legend];
 }
 
+// === Entities ===
+
+// Asks the signature `mentions` for each text that is not empty, and marks what it finds.
+async function showMentions(values, turn) {
+  $("mentions-card").hidden = true;
+  if (names(state.signatures.mentions?.inputs) !== "text") return;
+  const shown = state.fields.filter(({ kind }) => kind !== "option" && kind !== "json")
+    .flatMap(({ name }) => values[name]).filter((text) => text.trim() !== "");
+  if (!shown.length) return;
+  try {
+    const { outputs } = await predict("mentions", { text: shown });
+    if (turn !== state.turn) return;
+    const found = shown.map((text, row) => drawMentions(text, outputs, row));
+    const number = outputs.text.flat().filter((mention) => mention !== "").length;
+    $("mentions-title").textContent = `What the text mentions: ${number} ${number === 1 ? "entity" : "entities"}`;
+    $("mentions").replaceChildren(...(number ? found : [note("None that the model knows.")]));
+    $("mentions-card").hidden = false;
+  } catch (error) {
+    console.info(error.message); // the answer stands without them
+  }
+}
+
+function drawMentions(text, outputs, row) {
+  // Places count characters as Python does: by code points.
+  const characters = Array.from(text), part = (from, to) => characters.slice(from, to).join("");
+  const drawn = element("p", { class: "tagged" });
+  let at = 0;
+  outputs.text[row].forEach((mention, place) => {
+    if (mention === "") return;
+    const [start, end, entity] = ["start", "end", "entities"].map((name) => outputs[name][row][place]);
+    const mark = element("mark", { title: entity || "an entity without a vector" }, element("small", {}, entity || "unknown"), part(start, end));
+    drawn.append(part(at, start), colour(mark, entity));
+    at = end;
+  });
+  drawn.append(part(at));
+  return drawn;
+}
+
 // === Attention ===
 
 // Asks the signature `attention`, and shows its answer in the page of keras_lm.analysis, in a frame.

@@ -17,11 +17,11 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from keras_lm import tasks
-from keras_lm.models import BertBackbone, GPT2Backbone, T5Backbone
+from keras_lm.models import BertBackbone, ErnieBackbone, GPT2Backbone, T5Backbone
 from keras_lm.serving import Server, page
-from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, EntityTokenizer, WordPieceTokenizer
 
-pytestmark = pytest.mark.slow  # nine exports and a browser
+pytestmark = pytest.mark.slow  # a dozen exports and a browser
 
 BROWSER = [shutil.which("chromium"), shutil.which("chromedriver")]
 FLAGS = [
@@ -92,6 +92,16 @@ def make_translator(tokenizer):
     return tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, **arguments)
 
 
+def make_knowing():
+    """Return a classifier that knows three entities."""
+    mentions = {"the film": "Q1", "song": "<b>Q2</b>", "loud": "Q3"}
+    tokenizer = EntityTokenizer(VOCABULARY, lowercase=True, mentions=mentions)
+    sizes = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24, "entity_dim": 8}
+    backbone = ErnieBackbone(len(VOCABULARY), 2, max_sequence_length=16, **sizes)
+    backbone = backbone.with_entities(np.eye(3, 8))
+    return tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
+
+
 @pytest.fixture(scope="module")
 def page_server(tmp_path_factory, goldens):
     keras.utils.set_random_seed(1)
@@ -125,6 +135,7 @@ def page_server(tmp_path_factory, goldens):
         "token_vectors": tasks.FeatureExtractor(backbone, pooling="none", tokenizer=tokenizer),
         "stars": tasks.TextRegressor(backbone, tokenizer=tokenizer),
         "translator": make_translator(tokenizer),
+        "knowing": make_knowing(),
     }
     for name, task in made.items():
         task.export(folder / name, attention=name in WITH_ATTENTION)
@@ -571,6 +582,19 @@ def test_attention_is_drawn_where_the_export_has_it(browser):
     browser.choose("critic")
     browser.ask("a film")
     assert not browser.find("#attention-card").is_displayed()
+
+
+def test_entities_are_marked_in_their_text(browser):
+    browser.choose("knowing")
+    browser.ask("\U0001f600 The film, a SONG!")
+    until = WebDriverWait(browser.driver, 30).until
+    until(lambda _: browser.texts("#mentions mark"))
+    assert browser.texts("#mentions mark") == ["Q1\nThe film", "<b>Q2</b>\nSONG"]
+    assert browser.find("#mentions-title").text == "What the text mentions: 2 entities"
+    browser.ask("a bad one")
+    until(lambda _: browser.texts("#mentions .quiet") == ["None that the model knows."])
+    browser.choose("critic")
+    assert not browser.find("#mentions-card").is_displayed()
 
 
 READABLE = """
