@@ -322,6 +322,7 @@ async function ask() {
     $("latency").textContent = `${isFirst ? "first answer: " : ""}${time} ms round trip`;
     drawAnswer(outputs, { values, classNames, readings });
     drawTokens(readings);
+    showGraphs(values, turn);
     showMentions(values, turn);
     showAttention(values, outputs, turn);
   } catch (error) {
@@ -389,7 +390,7 @@ async function readingsOf(values) {
 // === Drawing ===
 
 function hideBelow() {
-  for (const name of ["tokens", "mentions", "attention"]) $(`${name}-card`).hidden = true;
+  for (const name of ["graphs", "mentions", "tokens", "attention"]) $(`${name}-card`).hidden = true;
 }
 
 function drawError(error) {

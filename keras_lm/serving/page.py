@@ -9,7 +9,7 @@ from pathlib import Path
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
-SCRIPTS = ("page_tokens.js", "page_answers.js", "page.js")
+SCRIPTS = ("page_tokens.js", "page_graph.js", "page_answers.js", "page.js")
 # The page of `keras_lm.analysis`, which importing would bring the models along, draws attention.
 ATTENTION = "../analysis/attention_page"
 

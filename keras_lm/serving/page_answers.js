@@ -208,11 +208,6 @@ const cosine = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0) / (Math.hypo
 
 // A bar for each number, up or down, by the largest.
 function drawBars(vector) {
-  const svg = (tag, attributes) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    return made;
-  };
   const largest = Math.max(...vector.map(Math.abs)) || 1;
   const drawn = svg("svg", { class: "vector", viewBox: `0 -1 ${vector.length} 2`, preserveAspectRatio: "none", "aria-hidden": "true" });
   drawn.append(svg("path", { d: vector.map((x, i) => `M${i} 0v${(-x / largest).toFixed(3)}h1V0z`).join("") }));

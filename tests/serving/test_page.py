@@ -92,6 +92,40 @@ def make_translator(tokenizer):
     return tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, **arguments)
 
 
+class Explaining(tf.Module):
+    """A choice by a graph of concepts: what `keras_lm.tasks.GraphChoice` exports."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, "text"),
+            tf.TensorSpec([None, None], tf.string, "choices"),
+        ]
+    )
+    def explain(self, text, choices):
+        none = [["", ""]] * 2
+        return {
+            "labels": tf.constant([1]),
+            "scores": tf.constant([[0.25, 0.75]]),
+            "pairs": tf.constant([[[["", ""]], [["<b>a_film</b>", "good"]]]]),
+            "pair_weights": tf.constant([[[0.0], [1.0]]]),
+            "paths": tf.constant(
+                [[[["", "", ""]] * 2, [["<b>a_film</b>", "story", "good"], ["film", "good", ""]]]]
+            ),
+            "relations": tf.constant([[none, [["-IsA", "RelatedTo"], ["HasProperty", ""]]]]),
+            "path_weights": tf.constant([[[0.0, 0.0], [0.3, 0.7]]]),
+        }
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, "text"),
+            tf.TensorSpec([None, None], tf.string, "choices"),
+        ]
+    )
+    def choose(self, text, choices):
+        found = self.explain(text, choices)
+        return {name: found[name] for name in ("labels", "scores")}
+
+
 def make_knowing():
     """Return a classifier that knows three entities."""
     mentions = {"the film": "Q1", "song": "<b>Q2</b>", "loud": "Q3"}
@@ -142,11 +176,14 @@ def page_server(tmp_path_factory, goldens):
     others = {"double": Double(), "named": Named()}
     for name, other in others.items():
         tf.saved_model.save(other, str(folder / name / "1"), signatures=other.__call__)
+    explaining = Explaining()
+    signatures = {"serving_default": explaining.choose, "explain": explaining.explain}
+    tf.saved_model.save(explaining, str(folder / "explaining" / "1"), signatures=signatures)
     tf.saved_model.save(tf.Module(), str(folder / "empty" / "1"))
     # What no test asks for need not be warm.
     for warmup in folder.glob("*/*/assets.extra/tf_serving_warmup_requests"):
         warmup.unlink()
-    with Server([folder / name for name in [*made, *others, "empty"]]) as running:
+    with Server([folder / name for name in [*made, *others, "explaining", "empty"]]) as running:
         yield running
 
 
@@ -595,6 +632,22 @@ def test_entities_are_marked_in_their_text(browser):
     until(lambda _: browser.texts("#mentions .quiet") == ["None that the model knows."])
     browser.choose("critic")
     assert not browser.find("#mentions-card").is_displayed()
+
+
+def test_a_choice_is_explained_by_its_graph(browser):
+    browser.choose("explaining")
+    browser.ask("a film", "bad", "good")
+    until = WebDriverWait(browser.driver, 30).until
+    until(lambda _: browser.texts("#graphs details[open]"))
+    assert browser.texts("#graphs summary") == ["bad 0.250", "good 0.750"]
+    assert browser.texts("#graphs tbody tr") == [
+        "film – HasProperty → good 0.700",
+        "<b>a film</b> ← IsA – story – RelatedTo → good 0.300",
+    ]
+    assert len(browser.driver.find_elements("css selector", "#graphs .node")) == 4
+    assert len(browser.driver.find_elements("css selector", "#graphs .edge")) == 3
+    browser.find("#graphs details:not([open]) summary").click()
+    assert browser.texts("#graphs .quiet")[1].startswith("No concept of the graph was found")
 
 
 READABLE = """
