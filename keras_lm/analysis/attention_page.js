@@ -376,8 +376,11 @@ function paintTheme() {
 }
 
 async function show(given) {
+  // Another text of the same model is shown as the one before, another model from its beginning.
+  const kind = (of) => of?.maps.map(({ layers, heads }) => [layers, heads]).join();
+  if (page && kind(page) !== kind(given)) Object.assign(state, { map: 0, layer: 0, heads: new Set() });
   page = given;
-  Object.assign(state, { map: Math.min(state.map, page.maps.length - 1), hovered: null, pinned: null });
+  Object.assign(state, { hovered: null, pinned: null });
   for (const each of page.maps) each.bytes ??= await unpacked(each.data, Uint8Array);
   const from = page.neurons;
   if (from) {

@@ -73,25 +73,34 @@ function drawPicture(paths) {
       edges.set(key, { ...edge, weight: edge.weight + path.weight });
     });
   }
+  // An edge from side to side has a place of its own between, so that it crosses no concept.
+  for (const [key, edge] of edges) {
+    if (nodes.get(edge.from).side !== "text" || nodes.get(edge.to).side !== "choice") continue;
+    nodes.set(key, { side: "between", at: 0.5 });
+    edge.via = key;
+  }
   const sides = ["text", "between", "choice"].map((side) => [...nodes.values()].filter((node) => node.side === side));
   const height = ROW_HEIGHT * Math.max(...sides.map((side) => side.length)) + 12;
   for (const side of sides) {
     side.forEach((node, index) => {
       node.x = 80 + node.at * (GRAPH_WIDTH - 160);
       node.y = 6 + ((index + 0.5) * (height - 12)) / side.length;
-      node.width = Math.min(150, 16 + 7.4 * Math.max(4, node.name.length));
+      node.width = node.name ? Math.min(150, 16 + 7.4 * Math.max(4, node.name.length)) : 0;
     });
   }
   const largest = Math.max(...[...edges.values()].map(({ weight }) => weight)) || 1;
   const picture = svg("svg", { class: "graph", viewBox: `0 0 ${GRAPH_WIDTH} ${height}`, role: "img", "aria-label": `The paths: ${paths.map(written).join("; ")}` });
   const labels = [];
-  for (const { from, to, relation, weight } of edges.values()) {
-    const [a, b] = [nodes.get(from), nodes.get(to)], [x, y] = [a.x + a.width / 2, b.x - b.width / 2], middle = (x + y) / 2;
-    picture.append(svg("path", { class: "edge", d: `M${x} ${a.y}C${middle} ${a.y} ${middle} ${b.y} ${y} ${b.y}`, "stroke-width": (1 + (5 * weight) / largest).toFixed(1), "stroke-opacity": (0.3 + (0.6 * weight) / largest).toFixed(2) },
+  const curve = (x, a, y, b) => `C${(x + y) / 2} ${a} ${(x + y) / 2} ${b} ${y} ${b}`;
+  for (const { from, to, relation, weight, via } of edges.values()) {
+    const [a, b, over] = [nodes.get(from), nodes.get(to), nodes.get(via)], [x, y] = [a.x + a.width / 2, b.x - b.width / 2];
+    const way = over ? curve(x, a.y, over.x, over.y) + curve(over.x, over.y, y, b.y) : curve(x, a.y, y, b.y);
+    picture.append(svg("path", { class: "edge", d: `M${x} ${a.y}${way}`, "stroke-width": (1 + (5 * weight) / largest).toFixed(1), "stroke-opacity": (0.3 + (0.6 * weight) / largest).toFixed(2) },
       svg("title", {}, `${a.name} ${arrow(relation)} ${b.name}: ${ofOne(weight)}`)));
-    labels.push(svg("text", { class: "relation", x: middle, y: (a.y + b.y) / 2 - 4 }, arrow(relation)));
+    labels.push(svg("text", { class: "relation", x: over?.x ?? (x + y) / 2, y: (over?.y ?? (a.y + b.y) / 2) - 6 }, arrow(relation)));
   }
   for (const { x, y, width, name } of nodes.values()) {
+    if (!name) continue;
     const shown = [...name].length > 18 ? `${[...name].slice(0, 17).join("")}…` : name;
     picture.append(svg("g", { class: "node" }, svg("title", {}, name),
       svg("rect", { x: x - width / 2, y: y - 14, width, height: 28, rx: 7 }), svg("text", { x, y: y + 4.5 }, shown)));
