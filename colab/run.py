@@ -42,7 +42,8 @@ def digest(notebook):
 
 def is_worth_reading(output):
     """Tell warnings, which hold paths of this machine, and progress bars from other outputs."""
-    return output.get("name") != "stderr" and "\b" not in output.get("text", "")
+    is_noise = any(mark in output.get("text", "") for mark in ("\b", "━", "INFO:tensorflow:"))
+    return output.get("name") != "stderr" and not is_noise
 
 
 def run(path):

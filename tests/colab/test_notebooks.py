@@ -281,3 +281,14 @@ print(json.dumps({
     assert found["sums"] < 1e-5
     assert figures(cells) == 3
     assert any("text/html" in out.get("data", {}) for out in cells["attention"].outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_translate(names_of):
+    names = names_of("translate.ipynb")
+    assert names["english"](342_571).startswith("three hundred forty two thousand five")
+    assert names["german"](21_042) == "ein und zwanzig tausend zwei und vierzig"
+    picture = names["picture"]
+    assert picture["attention"].shape == (len(picture["target"]), len(picture["source"]))
+    assert len(names["texts"][0]) == 3
