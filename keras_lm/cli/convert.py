@@ -7,6 +7,14 @@ from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.types import TASKS, PresetFolder, Source
 
+# What --to says → the method that writes it.
+FORMS = {
+    "preset": "save_to_preset",
+    "huggingface": "save_to_huggingface",
+    "google": "save_to_google",
+    "kerashub": "save_to_keras_hub",
+}
+
 
 @click.command("convert", cls=Command, short_help="Published weights → a preset folder.")
 @click.argument("source", type=Source())
@@ -14,10 +22,11 @@ from keras_lm.cli.types import TASKS, PresetFolder, Source
 @opt.option(
     "--to",
     "form",
-    type=click.Choice(["preset", "huggingface"]),
+    type=click.Choice([*FORMS]),
     default="preset",
     show_default=True,
-    help="What to write: a preset, or a folder that Hugging Face's transformers loads.",
+    help="What to write: a preset, a folder that Hugging Face's transformers loads, a TensorFlow 1 "
+    "checkpoint of google-research's form, or a preset of KerasHub's.",
 )
 @opt.option(
     "--task",
@@ -40,7 +49,8 @@ def convert_command(source, preset, form, task, overwrite):
     PRESET holds keras_lm.json, model.safetensors and assets/, all that every other command and
     from_preset need. With --overwrite an earlier preset there is replaced, once the new one is
     complete; any other folder is refused. With --to huggingface it is a folder for transformers,
-    which must be new or empty; what transformers has no counterpart for is refused.
+    with --to google and --to kerashub one for these. It must be new or empty then, and what they
+    have no counterpart for is refused.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.sources import choose_task
@@ -50,14 +60,13 @@ def convert_command(source, preset, form, task, overwrite):
     with notes():
         # By itself, a feature extractor has no weights: it brings backbone and tokenizer.
         loaded = (cls or tasks.FeatureExtractor).from_preset(opened)
-    if form == "huggingface" and cls is None:
-        presets.save_to_huggingface(preset, loaded.backbone, tokenizer=loaded.tokenizer)
-    elif form == "huggingface":
-        loaded.save_to_huggingface(preset)
-    elif cls is None:
+    save = FORMS[form]
+    if cls is not None:
+        getattr(loaded, save)(preset)
+    elif form == "preset":
         presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer)
     else:
-        loaded.save_to_preset(preset)
+        getattr(loaded.backbone, save)(preset, tokenizer=loaded.tokenizer)
     if loaded.tokenizer is None:
         click.echo("Note: no vocabulary there, so the preset has no tokenizer.", err=True)
 
@@ -65,7 +74,7 @@ def convert_command(source, preset, form, task, overwrite):
     tokenizer = loaded.tokenizer
     say_rows(
         [
-            ("folder" if form == "huggingface" else "preset", f"{preset} ({megabytes(preset)})"),
+            ("preset" if form == "preset" else "folder", f"{preset} ({megabytes(preset)})"),
             ("model", type(loaded.backbone).__name__),
             ("task", cls and cls.__name__),
             ("parameters", f"{loaded.count_params():,}"),

@@ -132,7 +132,9 @@ class Refused(ValueError):
     """An argument has a value that the other library has no counterpart for."""
 
     def __init__(self, name, value, known):
-        super().__init__(f"{name}={value!r}, and Hugging Face's code of this model knows {known}")
+        super().__init__(
+            f"{name}={value!r}, and the other library's code of this model knows {known}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +143,11 @@ class ConfigTable:
 
     Args:
         model: our class, for errors.
-        model_type: str, the entry by which Hugging Face's code finds its own.
+        model_type: str, the entry by which Hugging Face's code finds its own; None for others'.
         rules: dict of our argument → its rule, for all arguments of the constructor.
         only: dict of entries → the one value that our model knows.
         check: callable `(checkpoint)` that raises a CheckpointError for what `only` cannot say.
+        inside: str, the entry of a file that has all these entries; None if it is the file.
 
     Example:
 
@@ -153,15 +156,18 @@ class ConfigTable:
     """
 
     model: type
-    model_type: str
+    model_type: str | None
     rules: dict
     only: dict = dataclasses.field(default_factory=dict)
     check: Callable = lambda checkpoint: None
+    inside: str | None = None
 
     def __call__(self, checkpoint):
         require_only(checkpoint, self.model, self.only)
         self.check(checkpoint)
-        return read(self.rules, checkpoint.config, checkpoint.tensors)
+        config = checkpoint.config
+        config = config if self.inside is None else config[self.inside]
+        return read(self.rules, config, checkpoint.weights)
 
     def write(self, arguments):
         """Return the configuration, a dict.
@@ -169,7 +175,7 @@ class ConfigTable:
         Raises:
             Refused: if Hugging Face's code cannot do what an argument says.
         """
-        config = {"model_type": self.model_type}
+        config = {} if self.model_type is None else {"model_type": self.model_type}
         for name, rule in self.rules.items():
             config |= rule.write(name, arguments)
         return config
@@ -178,3 +184,33 @@ class ConfigTable:
 def read(rules, config, tensors=None):
     """Return the arguments that rules find in a configuration, a dict."""
     return {name: rule.read(config, tensors) for name, rule in rules.items()}
+
+
+# The arguments that all of KerasHub's backbones have under our names.
+KERAS_HUB_SIZES = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "dropout",
+    "max_sequence_length",
+)
+
+
+def keras_hub_table(model, *more, **only):
+    """Return the `ConfigTable` of a KerasHub preset.
+
+    Args:
+        model: our class.
+        *more: our arguments, beside `KERAS_HUB_SIZES`, that its class has under the same name.
+        only: our other arguments → the one value that its code has, or a rule.
+    """
+    rules = {name: Key(name) for name in (*KERAS_HUB_SIZES, *more)}
+    rules |= {
+        name: value if hasattr(value, "read") else Only(value) for name, value in only.items()
+    }
+    rules["attention_dropout"] = Only(
+        None, lambda given: given["attention_dropout"] == given["dropout"]
+    )
+    return ConfigTable(model, None, rules, inside="config")

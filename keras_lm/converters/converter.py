@@ -28,9 +28,12 @@ class Converter:
         vocabulary: dict of arguments which these folders need in the `from_files` of the model's
             usual tokenizer.
         architectures: dict of the kinds of heads, sorted and separated by spaces, such as
-            `"classification"` → the class that Hugging Face has for the model with them; `""` for
-            the bare model. With it, and a `ConfigTable` as `config`, the format is written, too.
-        tokenizer: str, Hugging Face's class of the model's tokenizer, for writing.
+            `"classification"` → the class, or the program, that the format's library has for the
+            model with them; `""` for the bare model. With it, and a `ConfigTable` as `config`, the
+            format is written, too.
+        tokenizer: str, the library's class of the model's tokenizer, for writing.
+        files: dict of what is written → the name of its file, for google-research's format, whose
+            names are each model's: `"config"`, `"checkpoint"`, and files of our tokenizers.
     """
 
     matches: Callable
@@ -40,6 +43,7 @@ class Converter:
     vocabulary: dict = dataclasses.field(default_factory=dict)
     architectures: dict = dataclasses.field(default_factory=dict)
     tokenizer: str | None = None
+    files: dict = dataclasses.field(default_factory=dict)
 
 
 def signs(

@@ -49,6 +49,13 @@ def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[
     return entries
 
 
+def write_hdf5(path: pathlib.Path, tensors: dict[str, np.ndarray]) -> None:
+    """Write a file that Keras's `load_weights` reads; tensors are keyed by their path in it."""
+    with h5py.File(path, "w") as file:
+        for name, array in tensors.items():
+            file[name] = array
+
+
 def read_hdf5_shards(index: pathlib.Path) -> dict[str, Entry]:
     """Open the shards that Keras's `model.weights.json` names."""
     entries = {}

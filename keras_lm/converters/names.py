@@ -67,6 +67,8 @@ class NameTable:
         twice: dict of a name in `names` → the name under which its tensor is written once more.
         constants: dict of the name of a tensor that they need, and our model may do without →
             callable `(arguments)` that returns it, or None if our model has it.
+        begin: str, what the network's names begin with when they are written; None for `prefix`
+            beside a head and nothing without one, as in Hugging Face's files.
 
     Example:
         names = NameTable({"block_{i}/norm": "layer.{i}.norm"}, leaves={"gamma": ".weight"})
@@ -85,6 +87,7 @@ class NameTable:
     copies: dict = dataclasses.field(default_factory=dict)
     twice: dict = dataclasses.field(default_factory=dict)
     constants: dict = dataclasses.field(default_factory=dict)
+    begin: str | None = None
 
     def sources(self, path, variants=()):
         """Return their names for our `path` as a tuple, empty if the table has none.
@@ -163,7 +166,9 @@ class NameTable:
             kinds: str, the heads that it has, see `Converter.architectures`.
             arguments: dict, those of the backbone.
         """
-        begin = self.prefix.replace("\\", "") if kinds else ""
+        begin = self.begin
+        if begin is None:
+            begin = self.prefix.replace("\\", "") if kinds else ""
         variants = (kinds, *(name for name, value in arguments.items() if value))
         network = {
             path: names for path, names in self.names.items() if not _in_heads([path], heads)
@@ -183,7 +188,8 @@ class NameTable:
                     else self.stored_layout(path, part, arguments)
                 )
                 # (A classifier may have the network's pooler, if that has none.)
-                is_of_network = not _in_heads([path], heads) or name.rpartition(".")[0] in network
+                layer = re.sub(r"[./]\w+$", "", name)
+                is_of_network = not _in_heads([path], heads) or layer in network
                 tensors[begin + name if is_of_network else name] = part
         tensors |= {self.twice[n]: tensors[n] for n in self.twice if n in tensors}
         for name, constant in self.constants.items():
@@ -264,6 +270,18 @@ def transpose_kernels(path, array):
 def transpose_logits(path, array):
     """The layout of google-research: matrices multiplied transposed are stored as (out, in)."""
     return array.T if path.endswith("/logits/kernel") else array
+
+
+def split_heads(path, array, arguments):
+    """The inverse of `join_heads` for a backbone of these arguments."""
+    num_heads = arguments["num_heads"]
+    if path.endswith("query_key_value/kernel"):
+        return array.reshape(array.shape[0], num_heads, -1)  # (D, D) → (D, N, H)
+    if path.endswith("query_key_value/bias"):
+        return array.reshape(num_heads, -1)
+    if path.endswith("attention/output/kernel"):
+        return array.reshape(num_heads, -1, array.shape[-1])  # (D, D) → (N, H, D)
+    return array
 
 
 def join_heads(path, array):

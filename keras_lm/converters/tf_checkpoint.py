@@ -100,6 +100,16 @@ def read_tf_checkpoint(
     )
 
 
+def write_tf_checkpoint(folder: pathlib.Path, prefix: str, tensors: dict[str, np.ndarray]) -> None:
+    """Write `PREFIX.index` and `PREFIX.data-00000-of-00001`, by variable name."""
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.constant(array) for array in tensors.values()],
+    )
+
+
 def _with_whole_tables(entries: dict[str, Entry]) -> dict[str, Entry]:
     """Return one entry in place of `…/weights_0`, `…/weights_1` and so on: `…/weights`."""
     tables, others = {}, {}

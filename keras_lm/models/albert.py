@@ -52,7 +52,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import ENCODER_RULES, WITHOUT_POOLER
+from keras_lm.models.bert import ENCODER_RULES, GOOGLE_PROGRAMS, GOOGLE_RULES, WITHOUT_POOLER
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
@@ -381,6 +381,7 @@ GOOGLE_NAMES = NameTable(
     leaves=GOOGLE_LEAVES,
     layout=transpose_logits,
     prefix="bert/",
+    begin="bert/",
 )
 
 
@@ -405,12 +406,13 @@ HUGGINGFACE_CONFIG = ConfigTable(
 )
 _GOOGLE_CONFIG = ConfigTable(
     AlbertBackbone,
-    "albert",
+    None,
     HUGGINGFACE_CONFIG.rules
+    | {name: GOOGLE_RULES[name] for name in ("layer_norm_epsilon", "use_pooler")}
     | {
-        "activation": Activation("hidden_act", "gelu_new", ACTIVATIONS | {"gelu": "gelu_tanh"}),
-        "use_pooler": By(lambda config, tensors: any("pooler" in name for name in tensors)),
-        "always_project": Only(False),
+        # ("gelu" comes first, and so is what is written.)
+        "activation": Activation("hidden_act", "gelu_new", {"gelu": "gelu_tanh"} | ACTIVATIONS),
+        "always_project": Only(False, lambda given: given["embedding_dim"] != given["hidden_dim"]),
     },
 )
 
@@ -438,5 +440,7 @@ AlbertBackbone.CONVERTERS = {
         GOOGLE_NAMES,
         google_labels,
         vocabulary={"usual_family": "albert"},
+        architectures=GOOGLE_PROGRAMS | {"sentence_order token": "run_pretraining.py"},
+        files={"config": "albert_config.json", "checkpoint": "model.ckpt-best"},
     ),
 }

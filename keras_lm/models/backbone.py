@@ -12,6 +12,7 @@ from keras_lm.argument_types import DType, PathLike
 from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.basic import as_tensor
 from keras_lm.layers.state import fit_rows
+from keras_lm.models.backbone_formats import BackboneFormats
 from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.default_rate import default_rate
 from keras_lm.models.head_table import Head, own
@@ -22,10 +23,9 @@ from keras_lm.packers import Packer, Template
 from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
-from keras_lm.tokenizers.tokenizer import Tokenizer
 
 
-class Backbone(keras.Model):
+class Backbone(BackboneFormats, keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -238,34 +238,6 @@ class Backbone(keras.Model):
         preset, before anything is written.
         """
         presets.save(folder, backbone=self, overwrite=overwrite)
-
-    def save_to_huggingface(
-        self,
-        folder: PathLike,
-        tokenizer: Tokenizer | None = None,
-        max_shard_bytes: int = 5_000_000_000,
-    ) -> None:
-        """Write the bare model as a folder that Hugging Face's transformers loads.
-
-        Args:
-            folder: path of a new or empty folder.
-            tokenizer: `Tokenizer` to write beside it, or None.
-            max_shard_bytes: int. Larger weights are divided into several files.
-
-        Raises:
-            FileExistsError: if `folder` is not empty.
-            ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
-            ValueError: if transformers has no counterpart for the model, or lacks an option of it.
-
-        Example:
-
-            backbone = keras_lm.models.BertBackbone(
-                vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
-            )
-            backbone.save_to_huggingface("my-bert")
-            # transformers.AutoModel.from_pretrained("my-bert")
-        """
-        presets.save_to_huggingface(folder, self, None, tokenizer, max_shard_bytes)
 
     def get_config(self):
         config = dict(self._arguments) | {"name": self.name, "dtype": self.dtype_policy.name}

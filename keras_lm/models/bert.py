@@ -14,15 +14,15 @@ from keras_lm.converters.config_table import (
     By,
     ConfigTable,
     Key,
+    Only,
     dropout_rules,
     has_pooler,
-    read,
+    keras_hub_table,
 )
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     Converter,
     architectures,
-    require_only,
     signs,
 )
 from keras_lm.converters.names import (
@@ -32,6 +32,7 @@ from keras_lm.converters.names import (
     NameTable,
     counts,
     join_heads,
+    split_heads,
     transpose_kernels,
     transpose_logits,
 )
@@ -316,6 +317,7 @@ HUGGINGFACE_NAMES = NameTable(
 GOOGLE_NAMES = NameTable(
     google_names(_HUGGINGFACE)
     | {
+        "pooler": "pooler/dense",
         "classifier/logits/kernel": "output_weights",
         "classifier/logits/bias": "output_bias",
         "span_head/logits/kernel": "cls/squad/output_weights",
@@ -327,6 +329,7 @@ GOOGLE_NAMES = NameTable(
     leaves=GOOGLE_LEAVES,
     layout=transpose_logits,
     prefix="bert/",
+    begin="bert/",
 )
 MODEL_GARDEN_NAMES = NameTable(
     _MODEL_GARDEN,
@@ -338,8 +341,10 @@ KERAS_HUB_NAMES = NameTable(
     _KERAS_HUB,
     leaves=KERAS_HUB_LEAVES,
     layout=join_heads,
+    stored_layout=split_heads,
     prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
+    begin="layers/",
 )
 
 
@@ -359,31 +364,36 @@ ENCODER_RULES = {
 HUGGINGFACE_CONFIG = ConfigTable(
     BertBackbone, "bert", ENCODER_RULES | {"use_pooler": By(has_pooler)}, PLAIN_ENCODER
 )
-# "gelu" is the tanh form in google-research's code and in Model Garden's.
-_GOOGLE_RULES = ENCODER_RULES | {
-    "activation": Activation("hidden_act", names={"gelu": "gelu_tanh"})
+# What google-research's code has in common with its descendants; it states no epsilon.
+GOOGLE_RULES = ENCODER_RULES | {
+    # "gelu" is the tanh form in google-research's code and in Model Garden's.
+    "activation": Activation("hidden_act", names={"gelu": "gelu_tanh"}),
+    "layer_norm_epsilon": By(
+        ENCODER_RULES["layer_norm_epsilon"].read,
+        functools.partial(Only(1e-12).write, "layer_norm_epsilon"),
+    ),
+    "use_pooler": By(lambda config, tensors: any("pooler" in name for name in tensors)),
 }
-
-
-def _google_config(checkpoint):
-    require_only(checkpoint, BertBackbone, {"trigram_input": False})  # MobileBERT has the names
-    arguments = read(_GOOGLE_RULES, checkpoint.config)
-    return arguments | {"use_pooler": any("pooler" in name for name in checkpoint.weights)}
-
-
-def _keras_hub_config(checkpoint):
-    config = checkpoint.config["config"]
-    shared = (
-        "vocabulary_size",
-        "num_layers",
-        "num_heads",
-        "hidden_dim",
-        "intermediate_dim",
-        "dropout",
-        "max_sequence_length",
-        "num_segments",
-    )
-    return {key: config[key] for key in shared} | {"activation": "gelu_tanh"}
+_GOOGLE_CONFIG = ConfigTable(
+    BertBackbone,
+    None,
+    GOOGLE_RULES,
+    {"trigram_input": False},  # MobileBERT has the names
+)
+# The heads that its programs know.
+GOOGLE_PROGRAMS = {
+    "": "modeling.py",
+    "classification": "run_classifier.py",
+    "question_answering": "run_squad.py",
+    "token": "run_pretraining.py",
+}
+_KERAS_HUB_CONFIG = keras_hub_table(
+    BertBackbone,
+    "num_segments",
+    activation="gelu_tanh",
+    layer_norm_epsilon=1e-12,
+    use_pooler=True,
+)
 
 
 def _is_model_garden(checkpoint):
@@ -418,20 +428,24 @@ BertBackbone.CONVERTERS = {
     ),
     "google": Converter(
         lambda checkpoint: "bert/encoder/layer_0/output/dense/kernel" in checkpoint.tensors,
-        _google_config,
+        _GOOGLE_CONFIG,
         GOOGLE_NAMES,
         google_labels,
+        architectures=GOOGLE_PROGRAMS | {"next_sentence token": "run_pretraining.py"},
+        files={"config": "bert_config.json", "checkpoint": "bert_model.ckpt"},
     ),
     "model_garden": Converter(
         _is_model_garden,
-        _google_config,
+        _GOOGLE_CONFIG,
         MODEL_GARDEN_NAMES,
         _labels_by("sentence_prediction/logits/kernel", axis=1),
     ),
     "keras_hub": Converter(
         lambda checkpoint: checkpoint.config.get("class_name") == "BertBackbone",
-        _keras_hub_config,
+        _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
         _labels_by("task/layers/dense/vars/0", axis=1),
+        architectures={"": "BertBackbone", "classification": "BertTextClassifier"},
+        tokenizer="BertTokenizer",
     ),
 }

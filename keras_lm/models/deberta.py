@@ -15,7 +15,15 @@ import keras
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, dropout_rules
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    Only,
+    dropout_rules,
+    keras_hub_table,
+)
 from keras_lm.converters.converter import Converter, architectures, require_only, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -23,6 +31,7 @@ from keras_lm.converters.names import (
     NameTable,
     counts,
     join_heads,
+    split_heads,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
@@ -434,6 +443,13 @@ HUGGINGFACE_NAMES = NameTable(
         f"{_LEGACY}.decoder.bias": f"{_LEGACY}.bias",
     },
 )
+
+
+def _keras_hub_stored_layout(path, array, arguments):
+    is_output = path.endswith("attention/output/kernel")  # (D, D) in this attention
+    return array if is_output else split_heads(path, array, arguments)
+
+
 _HUB = "disentangled_attention_encoder_{i}"
 KERAS_HUB_NAMES = NameTable(
     {
@@ -455,7 +471,9 @@ KERAS_HUB_NAMES = NameTable(
     },
     leaves=KERAS_HUB_LEAVES,
     layout=join_heads,
+    stored_layout=_keras_hub_stored_layout,
     prefix="layers/",
+    begin="layers/",
     ignored="task/optimizer/.*",
     spellings={"disentangled_attention_encoder/": "disentangled_attention_encoder_0/"},
 )
@@ -570,10 +588,24 @@ HUGGINGFACE_CONFIG = ConfigTable(
 )
 
 
-def _keras_hub_config(checkpoint):
-    config = checkpoint.config["config"]
-    sizes = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
-    return {key: config[key] for key in (*sizes, "dropout", "max_sequence_length", "bucket_size")}
+_KERAS_HUB_CONFIG = keras_hub_table(
+    DebertaV3Backbone,
+    "bucket_size",
+    embedding_dim=Only(None, lambda given: given["embedding_dim"] == given["hidden_dim"]),
+    position_attention=Only(TERMS, lambda given: set(given["position_attention"]) == set(TERMS)),
+    max_distance=Only(None, lambda given: given["max_distance"] == given["max_sequence_length"]),
+    share_projections=True,
+    normalize_distances=True,
+    use_position_embedding=False,
+    num_segments=0,
+    conv_kernel_size=0,
+    conv_activation=Only("tanh", lambda given: not given["conv_kernel_size"]),
+    classifier_dropout=By(lambda config, tensors: None),  # its task has it
+    pooler_dropout=By(lambda config, tensors: 0.0),
+    pooler_activation="gelu",
+    activation="gelu",
+    layer_norm_epsilon=1e-7,
+)
 
 
 def _keras_hub_labels(checkpoint):
@@ -600,9 +632,11 @@ DebertaV3Backbone.CONVERTERS = {
     ),
     "keras_hub": Converter(
         lambda checkpoint: checkpoint.config.get("class_name") == "DebertaV3Backbone",
-        _keras_hub_config,
+        _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
         _keras_hub_labels,
         vocabulary={"usual_family": "deberta"},
+        architectures={"": "DebertaV3Backbone", "classification": "DebertaV3TextClassifier"},
+        tokenizer="DebertaV3Tokenizer",
     ),
 }

@@ -14,7 +14,14 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, dropout_rules
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    dropout_rules,
+    keras_hub_table,
+)
 from keras_lm.converters.converter import Converter, architectures, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -22,6 +29,7 @@ from keras_lm.converters.names import (
     NameTable,
     counts,
     join_heads,
+    split_heads,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
@@ -305,9 +313,11 @@ KERAS_HUB_NAMES = NameTable(
     _KERAS_HUB,
     leaves=KERAS_HUB_LEAVES,
     layout=join_heads,
+    stored_layout=split_heads,
     prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
     ignored="task/optimizer/.*",
+    begin="layers/",
 )
 
 
@@ -337,18 +347,12 @@ HUGGINGFACE_CONFIG = ConfigTable(
 )
 
 
-def _keras_hub_config(checkpoint):
-    config = checkpoint.config["config"]
-    shared = (
-        "vocabulary_size",
-        "num_layers",
-        "num_heads",
-        "hidden_dim",
-        "intermediate_dim",
-        "dropout",
-        "max_sequence_length",
-    )
-    return {key: config[key] for key in shared} | {"classifier_dropout": 0.2}
+_KERAS_HUB_CONFIG = keras_hub_table(
+    DistilBertBackbone,
+    classifier_dropout=By(lambda config, tensors: 0.2),  # its task has it
+    activation="gelu",
+    sinusoidal=False,
+)
 
 
 def _keras_hub_labels(checkpoint):
@@ -372,8 +376,10 @@ DistilBertBackbone.CONVERTERS = {
     ),
     "keras_hub": Converter(
         lambda checkpoint: checkpoint.config.get("class_name") == "DistilBertBackbone",
-        _keras_hub_config,
+        _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
         _keras_hub_labels,
+        architectures={"": "DistilBertBackbone", "classification": "DistilBertTextClassifier"},
+        tokenizer="DistilBertTokenizer",
     ),
 }

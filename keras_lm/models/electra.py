@@ -9,6 +9,7 @@ the same network; in google's checkpoints they share their embeddings. `Replaced
 Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 """
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable
@@ -48,7 +49,12 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_ENCODER, google_names
+from keras_lm.models.bert import (
+    ENCODER_RULES,
+    GOOGLE_RULES,
+    HUGGINGFACE_ENCODER,
+    google_names,
+)
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -372,6 +378,7 @@ GOOGLE_NAMES = NameTable(
     },
     leaves=GOOGLE_LEAVES,
     prefix="electra/",
+    begin="electra/",
 )
 GOOGLE_GENERATOR_NAMES = _GeneratorNames(
     _GOOGLE
@@ -382,6 +389,7 @@ GOOGLE_GENERATOR_NAMES = _GeneratorNames(
     },
     leaves=GOOGLE_LEAVES,
     prefix="generator/|electra/(?=embeddings/)",
+    begin="generator/",
 )
 
 
@@ -400,15 +408,19 @@ HUGGINGFACE_CONFIG = ConfigTable(
 )
 
 
-def _google_config(names, stated):
-    """Return how to read the sizes from shapes, as the published folders have no configuration.
+@dataclasses.dataclass(frozen=True)
+class _GoogleConfig(ConfigTable):
+    """Reads the sizes from shapes, as the published folders have no configuration.
 
-    Shapes do not tell the number of heads: those of the published sizes are 64 wide. `stated` takes
-    a configuration, which someone may have added, and returns the part for this network.
+    Shapes do not tell the number of heads: those of the published sizes are 64 wide. A
+    configuration that someone added, or that is written here, does. `names` has the tensors'.
     """
 
-    def config(checkpoint):
-        tensors, config = names.resolve(checkpoint.tensors), stated(checkpoint.config)
+    names: NameTable | None = None
+
+    def __call__(self, checkpoint):
+        tensors, config = self.names.resolve(checkpoint.tensors), checkpoint.config
+        config = config if self.inside is None else config.get(self.inside, {})
 
         def shape(name):
             return checkpoint.tensors.shape(tensors[name])
@@ -431,7 +443,14 @@ def _google_config(names, stated):
             "num_segments": shape("embeddings/token_type_embeddings")[0],
         }
 
-    return config
+
+_GOOGLE_CONFIG = _GoogleConfig(
+    ElectraBackbone,
+    None,
+    HUGGINGFACE_CONFIG.rules | {"layer_norm_epsilon": GOOGLE_RULES["layer_norm_epsilon"]},
+    names=GOOGLE_NAMES,
+)
+_GOOGLE_FILES = {"config": "config.json", "checkpoint": "electra_model"}
 
 
 _is_huggingface = functools.partial(
@@ -461,7 +480,11 @@ ElectraBackbone.CONVERTERS = {
         tokenizer="ElectraTokenizer",
     ),
     "google": Converter(
-        _holds("electra"), _google_config(GOOGLE_NAMES, lambda config: config), GOOGLE_NAMES
+        _holds("electra"),
+        _GOOGLE_CONFIG,
+        GOOGLE_NAMES,
+        architectures={"": "modeling.py", "replaced": "run_pretraining.py"},
+        files=_GOOGLE_FILES,
     ),
 }
 ElectraGeneratorBackbone.CONVERTERS = {
@@ -474,7 +497,9 @@ ElectraGeneratorBackbone.CONVERTERS = {
     ),
     "google": Converter(
         _holds("generator"),
-        _google_config(GOOGLE_GENERATOR_NAMES, lambda config: config.get("generator", {})),
+        dataclasses.replace(_GOOGLE_CONFIG, inside="generator", names=GOOGLE_GENERATOR_NAMES),
         GOOGLE_GENERATOR_NAMES,
+        architectures={"": "modeling.py", "token": "run_pretraining.py"},
+        files=_GOOGLE_FILES,
     ),
 }

@@ -240,8 +240,8 @@ def huggingface_head(checkpoint):
     return huggingface_labels(checkpoint, "score.weight")
 
 
-def _as_wide(arguments):
-    """Write nothing: Hugging Face's GPT has no other width there, and does not say so."""
+def as_wide(arguments):
+    """Write nothing: the other code of GPT has no other width there, and does not say so."""
     if inner_width(arguments) is not None:
         known = f"four times hidden_dim, {4 * arguments['hidden_dim']}"
         raise Refused("intermediate_dim", arguments["intermediate_dim"], known)
@@ -253,7 +253,7 @@ _CONFIG = ConfigTable(
     "openai-gpt",
     GPT_RULES
     | {
-        "intermediate_dim": By(GPT_RULES["intermediate_dim"].read, _as_wide),
+        "intermediate_dim": By(GPT_RULES["intermediate_dim"].read, as_wide),
         "activation": Activation("afn", names={"gelu": "gelu_tanh", "swish": "silu"}),
     },
 )

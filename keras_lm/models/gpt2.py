@@ -9,9 +9,22 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import Activation, ConfigTable
+from keras_lm.converters.config_table import (
+    Activation,
+    By,
+    ConfigTable,
+    Key,
+    Only,
+    keras_hub_table,
+)
 from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    join_heads,
+    split_heads,
+)
 from keras_lm.layers import (
     CausalBias,
     LayerNormalization,
@@ -28,9 +41,9 @@ from keras_lm.models.gpt import (
     HUGGINGFACE_IGNORED,
     OPENAI_BLOCK,
     OPENAI_LEAVES,
+    as_wide,
     convolution_to_matrix,
     huggingface_head,
-    openai_config,
     transpose_heads,
 )
 from keras_lm.models.sizes import transformer_size
@@ -190,7 +203,9 @@ OPENAI_NAMES = NameTable(
     },
     leaves=OPENAI_LEAVES,
     layout=convolution_to_matrix,
+    stored_layout=lambda path, array, _: array[None] if path.endswith("/kernel") else array,
     prefix="model/",
+    begin="model/",
 )
 _DECODER = "transformer_decoder_{i}"
 KERAS_HUB_NAMES = NameTable(
@@ -209,8 +224,10 @@ KERAS_HUB_NAMES = NameTable(
     },
     leaves=KERAS_HUB_LEAVES,
     layout=join_heads,
+    stored_layout=split_heads,
     prefix="layers/",
     spellings={"transformer_decoder/": "transformer_decoder_0/"},
+    begin="layers/",
 )
 
 
@@ -232,10 +249,28 @@ HUGGINGFACE_CLASSES = {
 }
 
 
-def _keras_hub_config(checkpoint):
-    config = checkpoint.config["config"]
-    shared = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
-    return {key: config[key] for key in (*shared, "dropout", "max_sequence_length")}
+# What OpenAI's hparams.json says; its code has no dropout.
+_OPENAI_CONFIG = ConfigTable(
+    GPT2Backbone,
+    None,
+    {
+        "vocabulary_size": Key("n_vocab"),
+        "num_layers": Key("n_layer"),
+        "num_heads": Key("n_head"),
+        "hidden_dim": Key("n_embd"),
+        "intermediate_dim": By(lambda config, tensors: 4 * config["n_embd"], as_wide),
+        "dropout": By(lambda config, tensors: 0.1),
+        "attention_dropout": By(lambda config, tensors: None),
+        "activation": Only("gelu_tanh"),
+        "max_sequence_length": Key("n_ctx"),
+        "layer_norm_epsilon": Only(1e-5),
+    },
+)
+_KERAS_HUB_CONFIG = keras_hub_table(
+    GPT2Backbone,
+    activation="gelu_tanh",
+    layer_norm_epsilon=1e-5,
+)
 
 
 GPT2Backbone.CONVERTERS = {
@@ -249,12 +284,21 @@ GPT2Backbone.CONVERTERS = {
     ),
     "google": Converter(
         lambda checkpoint: "model/wte" in checkpoint.tensors,
-        lambda checkpoint: openai_config(checkpoint.config),
+        _OPENAI_CONFIG,
         OPENAI_NAMES,
+        architectures={"": "model.py", "causal_lm": "model.py"},
+        files={
+            "config": "hparams.json",
+            "checkpoint": "model.ckpt",
+            "vocab.json": "encoder.json",
+            "merges.txt": "vocab.bpe",
+        },
     ),
     "keras_hub": Converter(
         lambda checkpoint: checkpoint.config.get("class_name") == "GPT2Backbone",
-        _keras_hub_config,
+        _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
+        architectures={"": "GPT2Backbone", "causal_lm": "GPT2CausalLM"},
+        tokenizer="GPT2Tokenizer",
     ),
 }

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import By, ConfigTable, has_pooler
+from keras_lm.converters.config_table import By, ConfigTable, has_pooler, keras_hub_table
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     Converter,
@@ -30,6 +30,7 @@ from keras_lm.converters.names import (
     NameTable,
     counts,
     join_heads,
+    split_heads,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
@@ -263,6 +264,12 @@ def _keras_hub_layout(path, array):
     return join_heads(path, array)
 
 
+def _keras_hub_stored_layout(path, array, arguments):
+    if path == "position_embedding/embeddings":
+        return array[arguments["first_position"] :]
+    return split_heads(path, array, arguments)
+
+
 def _no_segments(arguments):
     return None if arguments["num_segments"] else np.zeros((1, arguments["hidden_dim"]))
 
@@ -294,9 +301,11 @@ KERAS_HUB_NAMES = NameTable(
     _KERAS_HUB,
     leaves=KERAS_HUB_LEAVES,
     layout=_keras_hub_layout,
+    stored_layout=_keras_hub_stored_layout,
     prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
     ignored="task/optimizer/.*",
+    begin="layers/",
 )
 
 
@@ -361,18 +370,14 @@ def _fairseq_config(checkpoint):
     }
 
 
-def _keras_hub_config(checkpoint):
-    config = checkpoint.config["config"]
-    shared = (
-        "vocabulary_size",
-        "num_layers",
-        "num_heads",
-        "hidden_dim",
-        "intermediate_dim",
-        "dropout",
-        "max_sequence_length",
-    )
-    return {key: config[key] for key in shared} | {"num_segments": 0}
+_KERAS_HUB_CONFIG = keras_hub_table(
+    RobertaBackbone,
+    activation="gelu",
+    first_position=2,
+    num_segments=0,
+    layer_norm_epsilon=1e-5,
+    use_pooler=False,
+)
 
 
 def _is_fairseq(checkpoint):
@@ -415,8 +420,14 @@ RobertaBackbone.CONVERTERS = {
         lambda checkpoint: (
             checkpoint.config.get("class_name") in ("RobertaBackbone", "XLMRobertaBackbone")
         ),
-        _keras_hub_config,
+        _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
         _labels("task/layers/dense_1/vars/0", axis=1),
+        architectures={
+            "": "RobertaBackbone",
+            "classification": "RobertaTextClassifier",
+            "token": "RobertaMaskedLM",
+        },
+        tokenizer="RobertaTokenizer",
     ),
 }

@@ -7,7 +7,9 @@ shards and their index) and `assets/` (the vocabulary in its published form).
 """
 
 from keras_lm.converters.hub import upload
+from keras_lm.presets.google import save_to_google
 from keras_lm.presets.huggingface import save_to_huggingface
+from keras_lm.presets.keras_hub import save_to_keras_hub
 from keras_lm.presets.loading import load_task
 from keras_lm.presets.saving import save, save_ensemble
 from keras_lm.presets.source import Source, innermost_backbone, load_backbone, recognise
@@ -22,6 +24,8 @@ __all__ = [
     "recognise",
     "save",
     "save_ensemble",
+    "save_to_google",
     "save_to_huggingface",
+    "save_to_keras_hub",
     "upload",
 ]

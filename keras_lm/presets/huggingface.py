@@ -5,7 +5,6 @@ the weights. What transformers has no counterpart for is refused by name, before
 written.
 """
 
-import json
 import pathlib
 from typing import Any
 
@@ -13,14 +12,19 @@ import keras
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike
-from keras_lm.converters import CheckpointError, open_checkpoint
-from keras_lm.converters.config_table import ConfigTable, Refused
 from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.converters.sentence_transformers import MODULES
 from keras_lm.presets import cards
+from keras_lm.presets.counterparts import (
+    check_reading,
+    check_tokenizer,
+    counterpart,
+    named_tensors,
+    write_json,
+    written_config,
+)
 from keras_lm.presets.saving import MAX_SHARD_BYTES
-from keras_lm.presets.source import innermost_backbone, stored_weights
 
 FORMAT = "huggingface"
 
@@ -49,26 +53,26 @@ def save_to_huggingface(
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not empty")
     tokenizer = tokenizer if task is None else task.tokenizer
-    converter, kinds, labels = _counterpart(backbone, task)
+    converter, kinds, labels = counterpart(FORMAT, backbone, task)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)
     # (A task without a head may have layers of its own, which have files of their own.)
-    tensors = _tensors(task if kinds else backbone, backbone, converter, kinds)
+    tensors = named_tensors(FORMAT, task if kinds else backbone, backbone, converter, kinds)
     with files.replacing(folder) as new:
         new.mkdir()
-        _write_json(new / "config.json", config)
+        write_json(new / "config.json", config)
         write_safetensors(new, tensors, max_shard_bytes or MAX_SHARD_BYTES, {"format": "pt"})
-        _check_reading(new, folder, converter)
+        check_reading(new, folder, converter)
         if tokenizer is not None:
             template = _template(backbone, task, tokenizer)
             length = backbone.max_sequence_length
             tokenizer.save_huggingface(new, template, converter.tokenizer, length)
-            _check_tokenizer(new, tokenizer, backbone, converter)
+            check_tokenizer(new, tokenizer, backbone, converter)
         if task is not None:
             task.write_modules(new)
         text = _card(task or backbone, config, kinds, (new / MODULES).is_file())
         (new / cards.FILE).write_text(text, encoding="utf-8")
         if kinds in ("causal_lm", "seq2seq_lm"):
-            _write_json(new / "generation_config.json", _generation(config, task))
+            write_json(new / "generation_config.json", _generation(config, task))
 
 
 def _card(model, config, kinds, is_sentence_transformer):
@@ -84,40 +88,8 @@ def _card(model, config, kinds, is_sentence_transformer):
     return cards.card(model, code, [("Architecture", f"`{architecture}`")], tag, library)
 
 
-def _counterpart(backbone, task):
-    """Return the converter, the kinds of heads, and the labels, of what transformers has too."""
-    name = type(backbone).__name__
-    # (A class that inherits them, such as an encoder alone, may be another network.)
-    converter = vars(type(backbone)).get("CONVERTERS", {}).get(FORMAT)
-    if converter is None or not isinstance(converter.config, ConfigTable):
-        raise ValueError(
-            f"{name} has no counterpart in transformers, so it cannot be saved for it: "
-            "save_to_preset writes it for keras_lm."
-        )
-    labels = None if task is None else task.published_labels()
-    kinds = [] if task is None else sorted(set(task.head_kinds))
-    # Beside another head, that of the language model only has a part in the loss.
-    kinds = [kind for kind in kinds if kind != "causal_lm" or len(kinds) == 1]
-    kinds = " ".join(kinds)
-    if kinds not in converter.architectures:
-        known = ", ".join(filter(None, converter.architectures))
-        raise ValueError(
-            f"{type(task).__name__} over {name} has the head {kinds!r}, which transformers has "
-            f"not; of this model it has {known or 'none'}. The backbone alone can be saved."
-        )
-    return converter, kinds, labels
-
-
 def _config(backbone, task, tokenizer, converter, kinds, labels):
-    if backbone.adapter_dim is not None:
-        raise ValueError(
-            f"The backbone has adapters of {backbone.adapter_dim} units, which transformers has "
-            "not: it cannot be saved for it."
-        )
-    try:
-        config = converter.config.write(backbone.config)
-    except Refused as error:
-        raise ValueError(f"{type(backbone).__name__} has {error}.") from error
+    config = written_config(backbone, converter)
     config = {"architectures": [converter.architectures[kinds]]} | config
     config |= {} if labels is None else labels_config(labels)
     if tokenizer is not None:
@@ -141,60 +113,10 @@ def _token_ids(config, tokenizer, kinds, task):
     return ids
 
 
-def _tensors(model, backbone, converter, kinds):
-    for layer in model._flatten_layers():
-        if getattr(layer, "lora_enabled", False):
-            raise ValueError(
-                "The task has LoRA, which transformers knows as a file beside the model: save a "
-                "preset, which has the sums, and save what from_preset loads from that."
-            )
-    network = innermost_backbone(backbone)
-    arrays = {
-        path: keras.ops.convert_to_numpy(variable)
-        for path, variable in stored_weights(model).items()
-    }
-    heads = {head.name for head in network.HEADS.values()}
-    tensors, nameless = converter.names.write(arrays, heads, kinds, network.config)
-    if nameless:
-        raise ValueError(
-            f"{type(model).__name__} has weights that transformers has no place for: "
-            f"{', '.join(nameless[:3])}{' and others' if len(nameless) > 3 else ''}."
-        )
-    return tensors
-
-
 def _template(backbone, task, tokenizer):
     """Return the special tokens around texts; a language model reads texts as they are."""
     is_bare = task is None or "causal_lm" in task.head_kinds
     return backbone.template_for(tokenizer) if is_bare else task.template
-
-
-def _check_reading(new, folder, converter):
-    """Raise a ValueError if the folder would be refused here: its head does something else."""
-    try:
-        converter.config(open_checkpoint(new))
-    except CheckpointError as error:
-        raise ValueError(str(error).replace(str(new), str(folder))) from error
-
-
-def _check_tokenizer(folder, tokenizer, backbone, converter):
-    """Raise a ValueError if the tokenizer that a folder has is not the one that was written."""
-    usual = type(backbone).tokenizer_class
-    cls = usual.class_for(folder)
-    found = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
-    ours, theirs = (
-        each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, found)
-    )
-    for name in ours.keys() - {"template"}:
-        one, other = (
-            sorted(value) if isinstance(value, list) and name != "vocabulary" else value
-            for value in (ours[name], theirs.get(name))
-        )
-        if one != other:
-            raise ValueError(
-                f"{type(tokenizer).__name__} has {name}={str(one)[:200]}, and Hugging Face's files "
-                f"would say {str(other)[:200]}."
-            )
 
 
 def _generation(config, task):
@@ -206,8 +128,3 @@ def _generation(config, task):
             stated["bad_words_ids"] = [[stated["decoder_start_token_id"]]]
             stated["forced_eos_token_id"] = stated["eos_token_id"]
     return stated
-
-
-def _write_json(path, value):
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    path.write_text(f"{text}\n", encoding="utf-8")

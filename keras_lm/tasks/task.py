@@ -24,6 +24,7 @@ from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tasks.task_formats import TaskFormats
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.published_files import declares_tokens
@@ -41,7 +42,7 @@ def _arguments(cls):
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
-class Task(KerasFile, TextModel):
+class Task(KerasFile, TaskFormats, TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
@@ -274,31 +275,6 @@ class Task(KerasFile, TextModel):
     def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
-
-    def published_labels(self) -> Any:
-        """Return the `Labels` of a published checkpoint with the task's head, None for none.
-
-        Raises:
-            ValueError: if the task is not one of transformers'.
-        """
-        raise ValueError(
-            f"{type(self).__name__} is no task of transformers', so it cannot be saved for it; "
-            "its backbone can."
-        )
-
-    def write_modules(self, folder: PathLike) -> None:
-        """Write what is beside the model and the tokenizer in a folder of Hugging Face's."""
-
-    def save_to_huggingface(self, folder: PathLike, max_shard_bytes: int = 5_000_000_000) -> None:
-        """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
-
-        Args:
-            folder, max_shard_bytes: see `keras_lm.models.Backbone.save_to_huggingface`.
-
-        Raises:
-            FileExistsError, ImportError, ValueError: see there.
-        """
-        presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes)
 
     def export(self, path: PathLike, format: str = "saved_model", **options: Any) -> Path:
         """Write one artefact that takes strings; see `keras_lm.export.export`."""

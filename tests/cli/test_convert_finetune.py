@@ -89,6 +89,16 @@ def test_convert_to_huggingface(run, fail, critic, tmp_path):
     assert "is not empty" in said
 
 
+def test_convert_to_other_formats(run, fail, critic, tmp_path):
+    assert "gelu_tanh" in fail("convert", critic, tmp_path / "hub", "--to", "kerashub")
+    source = tmp_path / "source"
+    task = tasks.TextClassifier.from_preset(str(critic), activation="gelu_tanh")
+    task.save_to_preset(source)
+    for form, file in (("google", "bert_config.json"), ("kerashub", "task.weights.h5")):
+        assert "TextClassifier" in run("convert", source, tmp_path / form, "--to", form)
+        assert (tmp_path / form / file).is_file()
+
+
 def test_convert_replaces_presets_if_told_to_and_nothing_else(run, fail, critic, tmp_path):
     run("convert", critic, tmp_path / "new")
     assert "with --overwrite" in fail("convert", critic, tmp_path / "new")
