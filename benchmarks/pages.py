@@ -4,6 +4,7 @@ python benchmarks/pages.py
 """
 
 import re
+import textwrap
 from pathlib import Path
 
 import report
@@ -95,19 +96,24 @@ def _first(record, name):
 def draw_ratios(results, path):
     """Draw the fastest peer's time ÷ ours: a line for a row, a mark for a processor."""
     rows = list(dict.fromkeys(title for result in results for title in compared(result)))[::-1]
-    figure = Figure(figsize=(8, 0.25 * len(rows) + 1), layout="constrained")
+    # Names on two lines leave the width to what is drawn.
+    names = [textwrap.fill(title, 46) for title in rows]
+    figure = Figure(figsize=(8, 0.36 * len(rows) + 1), layout="constrained")
     axes = figure.subplots()
     for marker, result in zip("osD^vP", results, strict=False):
         pairs = [
             (float(record["contenders"][fastest_peer(record)]["ratio"]), rows.index(title))
             for title, record in compared(result).items()
         ]
-        axes.scatter(*zip(*pairs, strict=True), marker=marker, label=result["processor"], s=22)
+        axes.scatter(*zip(*pairs, strict=True), marker=marker, label=result["processor"], s=30)
     axes.axvline(1, color="gray", linewidth=1)
+    axes.margins(y=0.01)
     axes.set_xscale("log")
     axes.set_xticks([0.5, 0.7, 1, 1.5, 2, 3], ["0.5", "0.7", "1", "1.5", "2", "3"], minor=False)
     axes.set_xticks([], minor=True)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_xlim(*axes.get_xlim())
+    axes.axvspan(1, axes.get_xlim()[1], color="tab:green", alpha=0.06, linewidth=0)
+    axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.grid(axis="y", linewidth=0.3)
     figure.supxlabel(
         "time of the fastest peer ÷ keras_lm's: right of 1, keras_lm is faster", size=8

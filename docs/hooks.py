@@ -18,6 +18,9 @@ PAGES = {
 }
 # The tree as it is imported: `export/` is keras_lm.export. mkdocs.yml names it.
 IMPORTED = REPOSITORY / "build" / "imported"
+# Where a line of code may break, rather than within a name: after a bracket, before a dot.
+JOINTS = re.compile(r'(?<=[(\[]</span>)|(?=<span class="o">\.</span>)')
+BLOCKS = re.compile(r"<pre\b.*?</pre>", re.S)
 # What stands in these stays as it is: links, headings, blocks of code.
 LEFT_ALONE = re.compile(r"(<(a|h\d|pre|autoref)\b.*?</\2>)", re.S)
 CODE = re.compile(r"<code>(?:keras_lm\.)?(?:(\w+)\.)?(\w+)(?:\.\w+|\(.*?\))*</code>")
@@ -108,7 +111,7 @@ def on_page_content(html, page, config, files):
     parts = LEFT_ALONE.split(html)  # text, what is left alone, its tag, text, …
     parts[::3] = [CODE.sub(link, text) for text in parts[::3]]
     del parts[2::3]
-    return "".join(parts)
+    return BLOCKS.sub(lambda block: JOINTS.sub("<wbr>", block[0]), "".join(parts))
 
 
 def _documented(config):
