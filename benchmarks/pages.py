@@ -97,7 +97,7 @@ def draw_ratios(results, path):
     """Draw the fastest peer's time ÷ ours: a line for a row, a mark for a processor."""
     rows = list(dict.fromkeys(title for result in results for title in compared(result)))[::-1]
     # Names on two lines leave the width to what is drawn.
-    names = [textwrap.fill(title, 46) for title in rows]
+    names = [textwrap.fill(title, 50) for title in rows]
     figure = Figure(figsize=(8, 0.36 * len(rows) + 1), layout="constrained")
     axes = figure.subplots()
     for marker, result in zip("osD^vP", results, strict=False):
