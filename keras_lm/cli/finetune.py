@@ -21,6 +21,7 @@ from keras_lm.cli.fitting import (
 )
 from keras_lm.cli.types import INPUT_FILE, TASKS, FloatRange, Source, TaskChoice
 from keras_lm.published import PUBLISHED
+from keras_lm.published.examples import UNLABELLED
 
 # The first is the default.
 FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretrainer")]
@@ -200,6 +201,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
             f"--class-weight weighs single words, and {source} is trained on whole texts (a CRF)."
         )
     data, held_out = read_data(train, name, options, multi_label)
+    if not options["task"] and name in UNLABELLED:
+        _refuse_labels(data.rows, name, options["labels"], source)
     arguments = _arguments(name, data, options)
     class_names = None
     if name in ONLY_FOR["class_names"]:
@@ -286,6 +289,15 @@ def _check_options(name, options):
 def _task_of(stated):
     names = {name for name in FINETUNED if stated and TASKS[name] == stated.__name__}
     return names.pop() if names else FINETUNED[0]
+
+
+def _refuse_labels(rows, name, given, source):
+    """Raise an error if the source's task would leave labels unread, and nobody asked for it."""
+    if label := rows.find("labels", given, required=False):
+        raise click.UsageError(
+            f"{source} is a {TASKS[name]}, which learns from texts alone, and {rows.name} has the "
+            f"labels {label!r}: pass --task {FINETUNED[0]} to train on them, or --task {name}."
+        )
 
 
 def _arguments(name, data, options):

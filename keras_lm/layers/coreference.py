@@ -153,7 +153,7 @@ class CoreferenceHead(keras.layers.Layer):
         ratio = round(1000 * self.span_ratio)  # in whole numbers: W may be a tensor
         number = (ops.shape(mask)[1] * ratio + 999) // 1000
         own = (ops.sum(mask, axis=1, keepdims=True) * ratio + 999) // 1000  # (B, 1)
-        mentions = ops.stop_gradient(mentions)
+        mentions = in_steps(ops.stop_gradient(mentions))
         kept = without_crossing(mentions, is_span)
         flat = ops.reshape(ops.where(kept, mentions, 2 * LOWEST), (ops.shape(mask)[0], -1))
         best, places = ops.top_k(flat, number)
@@ -173,7 +173,8 @@ class CoreferenceHead(keras.layers.Layer):
         pairs = ops.where(is_there, pairs, LOWEST)
         # Pad to A columns if there are fewer spans.
         pairs = ops.pad(pairs, [[0, 0], [0, 0], [0, self.max_antecedents]], "constant", LOWEST)
-        coarse, antecedents = ops.top_k(pairs, self.max_antecedents)
+        _, antecedents = ops.top_k(in_steps(pairs), self.max_antecedents)
+        coarse = ops.take_along_axis(pairs, antecedents, axis=2)
         return ops.where(coarse > LOWEST / 2, ops.cast(antecedents, "int32"), 0), coarse
 
     def fine(
@@ -239,6 +240,15 @@ class Score(keras.layers.Layer):
     def _after(self, x, training):
         x = self.hidden[1](self.dropout(x, training=training))
         return self.score(self.dropout(x, training=training))[..., 0]
+
+
+def in_steps(scores):
+    """Return scores in steps of 2⁻¹⁰, by which spans are chosen and compared.
+
+    A graph adds in another order than Python, so that the scores of equal words differ in their
+    last digits, and would decide between spans that are equally good. Then the first is taken.
+    """
+    return ops.round(scores * 1024.0) / 1024.0
 
 
 BUCKETS = (2, 3, 4, 5, 8, 16, 32, FARTHEST)  # the first distance of each bucket after that of 1

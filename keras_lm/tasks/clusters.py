@@ -5,6 +5,7 @@ Shapes: B documents, W words, K spans, A antecedents, M mentions.
 
 import numpy as np
 
+from keras_lm.layers.coreference import in_steps
 from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.tensorflow import tf
 
@@ -81,7 +82,7 @@ def clusters_of(outputs):
     scores, antecedents = outputs["antecedent_scores"], outputs["antecedents"]
     shape = tf.shape(outputs["start"])
     number = tf.broadcast_to(tf.range(shape[1]), shape)  # (B, K)
-    best = tf.argmax(scores, axis=2, output_type=tf.int32)  # 0 is none
+    best = tf.argmax(in_steps(scores), axis=2, output_type=tf.int32)  # 0 is none
     earlier = tf.gather(antecedents, tf.maximum(best - 1, 0), batch_dims=2)
     earlier = tf.where(best > 0, earlier, number)
     (first,) = tf.while_loop(  # of each, the first of its cluster

@@ -219,13 +219,20 @@ def test_numbers_and_pairs(run, write, tmp_path, tiny):
     assert (config["class"], config["arguments"]["text_pair"]) == ("TextRegressor", True)
 
 
-def test_plain_lines_go_on_pretraining(run, write, tmp_path, tiny):
+def test_plain_lines_go_on_pretraining(run, fail, write, tmp_path, tiny):
     file = write("texts.txt", "the film was good\nthe song was bad\n" * 3)
     options = ["--task", "masked-lm", "--dtype", "mixed_bfloat16"]
     finetune(run, tiny, file, tmp_path / "new", *options)
     config = config_of(tmp_path / "new")
     assert config["task"]["class"] == "MaskedLM"
     assert config["backbone"]["arguments"]["dtype"] == "mixed_bfloat16"
+    # Labels would be left unread in silence.
+    labelled = write("train.csv", "text,kind,label\na,x,good\nb,y,bad\n")
+    command = "finetune", tmp_path / "new", labelled, "--output", tmp_path / "critic"
+    assert "is a MaskedLM, which learns from texts alone, and" in fail(*command)
+    assert "has the labels 'kind': pass --task text-classifier" in fail(
+        *command, "--labels", "kind"
+    )
 
 
 def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, monkeypatch):
