@@ -1,6 +1,5 @@
 """Several models that answer as one. Shapes: B batch, C classes."""
 
-import collections
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from keras_lm import presets
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
+from keras_lm.tasks.strategies import check_alike
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -23,9 +23,9 @@ class Ensemble(Task):
 
     Of classifiers it is the mean of the probabilities, of regressors that of the numbers. Members
     may be any models and have any tokenizers: each reads the same strings by its own. They are
-    trained before, each by its own `fit`. An ensemble of classifiers is a `TextClassifier` to
-    whatever takes one, one of regressors a `TextRegressor`: it evaluates, answers, teaches a
-    `Distiller`, has a preset, and goes into one artefact with all members.
+    trained before, each by its own `fit`. An ensemble of classifiers is a `TextClassifier`, one of
+    regressors a `TextRegressor`: it evaluates, answers, teaches a `Distiller`, has a preset,
+    and goes into one artefact with all members.
 
     Args:
         members: list of two or more trained `TextClassifier` with the same classes, or of
@@ -36,7 +36,8 @@ class Ensemble(Task):
 
     Raises:
         ValueError: if there are fewer than two members, they are of other tasks or of different
-            ones, differ in their classes or in whether they read pairs, or one has no tokenizer.
+            ones, differ in their classes or in whether they read pairs, one has no tokenizer, or
+            one was made under another strategy than this.
 
     Example:
 
@@ -49,6 +50,9 @@ class Ensemble(Task):
     probabilities: Lakshminarayanan et al. 2017, https://arxiv.org/abs/1612.01474, section 2.4.
     """
 
+    # Arguments that members apply, each its own.
+    OWN = {"lm_loss_weight": 0.0}
+
     def __new__(cls, members=(), name=None):
         if cls is Ensemble:
             return super().__new__(_kind_of(members), members, name=name)
@@ -57,19 +61,19 @@ class Ensemble(Task):
     def __init__(self, members: Sequence[Task], name: str | None = None):
         require_tensorflow("An ensemble")
         _check(members)
-        first = members[0]
-        # Not `Task.__init__`: tokenizers and packers are those of the members.
-        super(Task, self).__init__(name=name, dtype=first.dtype_policy)
+        # It takes what one of the members takes: lists of words only if all of them do.
+        like = min(members, key=lambda member: member.packer.takes_words)
+        arguments = like.get_arguments() | self.OWN
+        for learned in arguments.keys() & {"class_names", "text_pair"}:  # from data, by some
+            known = [getattr(member, learned) for member in members]
+            arguments[learned] = next((each for each in known if each is not None), None)
+        super().__init__(like.backbone, tokenizer=like.tokenizer, name=name, **arguments)
         self.members = list(members)
-        self.backbone = first.backbone
-        self.tokenizer = first.tokenizer
-        # Lists of words are for ensembles all of whose members take them.
-        strictest = min(members, key=lambda member: member.packer.takes_words)
-        self.rows, self.packer, self.packing = strictest.rows, strictest.packer, strictest.packing
-        self.text_pair = next((m.text_pair for m in members if m.text_pair is not None), None)
-        self.is_pair_stated = True
-        self._graphs = collections.UserDict()
-        self.built = True
+        check_alike(self, "members", members)
+
+    def add_head(self, kind, **options):
+        """Return None, as members have heads."""
+        self.head_kinds.append(kind)
 
     def call(self, inputs, training=None):
         outputs = []
@@ -115,6 +119,15 @@ class Ensemble(Task):
             "make the Ensemble of them."
         )
 
+    train_on_batch = fit
+
+    def over(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise a ValueError: members have backbones and tokenizers of their own."""
+        raise ValueError(
+            "An ensemble has no vocabulary of its own: change each member, and make the Ensemble "
+            "of those."
+        )
+
     # === From and to files ===
 
     @classmethod
@@ -124,6 +137,12 @@ class Ensemble(Task):
     def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
         """Write a preset with a preset of each member in it; see `Task.save_to_preset`."""
         presets.save_ensemble(folder, self, overwrite)
+
+    def published_labels(self):
+        raise ValueError(
+            f"{type(self).__name__} is several networks, and a folder of Hugging Face's has one: "
+            "save each of task.members."
+        )
 
     def get_config(self):
         raise NotImplementedError("An ensemble has no .keras file: call save_to_preset.")
@@ -153,13 +172,6 @@ class Ensemble(Task):
 class ClassifierEnsemble(Ensemble, TextClassifier):
     """The mean of the probabilities of several `TextClassifier`; see `Ensemble`."""
 
-    def __init__(self, members, name=None):
-        super().__init__(members, name=name)
-        first = members[0]
-        self.num_classes, self.multi_label = first.num_classes, first.multi_label
-        self.class_names = next((m.class_names for m in members if m.class_names), None)
-        self.compile()
-
     def mean(self, outputs):
         if self.multi_label:
             yes, no = (ops.mean(ops.sigmoid(x), axis=0) for x in (outputs, -outputs))
@@ -171,9 +183,7 @@ class ClassifierEnsemble(Ensemble, TextClassifier):
 class RegressorEnsemble(Ensemble, TextRegressor):
     """The mean of the numbers of several `TextRegressor`; see `Ensemble`."""
 
-    def __init__(self, members, name=None):
-        super().__init__(members, name=name)
-        self.compile()
+    OWN = Ensemble.OWN | {"activation": None}
 
 
 class EnsembleSignatures(TextSignatures):

@@ -17,6 +17,7 @@ from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks.backend_steps import require_tensorflow, steps
 from keras_lm.tasks.keras_file import KerasFile
+from keras_lm.tasks.strategies import check_alike
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
@@ -70,11 +71,7 @@ class MultiTask(KerasFile, TextModel):
         _check_tasks(tasks)
         first = next(iter(tasks.values()))
         super().__init__(name=name, dtype=first.dtype_policy)
-        if any(task.distribute_strategy is not self.distribute_strategy for task in tasks.values()):
-            raise ValueError(
-                "tasks were made under another strategy: make them and the MultiTask in one "
-                "strategy.scope(), or all outside."
-            )
+        check_alike(self, "tasks", tasks.values())
         self.tasks = dict(tasks)
         self.backbone = first.backbone
         self.tokenizer = first.tokenizer

@@ -60,6 +60,16 @@ def check(model, metrics):
         )
 
 
+def check_alike(model, argument, tasks):
+    """Raise a ValueError if tasks of which a model is made were not made in its strategy."""
+    # Not `distribute_strategy`, which is that of the moment for what was made outside of all.
+    if any(task._distribute_strategy is not model._distribute_strategy for task in tasks):
+        raise ValueError(
+            f"{argument} were made under another strategy: make them and the "
+            f"{type(model).__name__} in one strategy.scope(), or all outside."
+        )
+
+
 @contextlib.contextmanager
 def draws_of_replica(model):
     """A context in which each replica draws other random numbers, for masks and dropout."""

@@ -45,8 +45,6 @@ class TextRegressor(Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1 (STS-B).
     """
 
-    activation = None  # of an ensemble; its members have their own
-
     def __init__(
         self,
         backbone: Backbone,

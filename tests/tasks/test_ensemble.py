@@ -150,5 +150,14 @@ def test_members_that_do_not_go_together(members, make):
         Ensemble([members[0], make(TextClassifier, class_names=["good", "bad"])])
     with pytest.raises(ValueError, match=r"members\[1\] has no tokenizer"):
         Ensemble([members[0], make(TextClassifier, num_classes=2, tokenizer=None)])
-    with pytest.raises(ValueError, match="fit of each member"):
-        Ensemble(members).fit(["a"], [0])
+    task = Ensemble(members)
+    for train in (task.fit, task.train_on_batch):
+        with pytest.raises(ValueError, match="fit of each member"):
+            train(["a"], [0])
+    with pytest.raises(ValueError, match="change each member"):
+        task.with_words(["film"])
+    with pytest.raises(ValueError, match=r"save each of task\.members"):
+        task.save_to_huggingface("folder")
+    other = tf.distribute.MirroredStrategy(["CPU:0"]).scope()
+    with other, pytest.raises(ValueError, match="members were made under another strategy"):
+        Ensemble(members)
