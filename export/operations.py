@@ -132,3 +132,8 @@ def layer_path(scopes, layer_names):
         shorter = re.sub(r"_\d+$", "", scope)
         path.append(shorter if scope not in layer_names and shorter in layer_names else scope)
     return f"layer {'/'.join(path)}" if path else "the graph itself"
+
+
+def names_of_layers(task):
+    """Return the names of all layers of a task, at any depth."""
+    return {layer.name for layer in task._flatten_layers()}

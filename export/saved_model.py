@@ -3,7 +3,7 @@
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm.export import operations, serving, stored_weights, task_parts
+from keras_lm.export import operations, serving, stored_weights
 from keras_lm.export.numbered_versions import local_path, write_version
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
@@ -98,13 +98,13 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
         functions = offer.frozen_functions(in_int8) if freeze else offer.functions()
         if attention:
             functions["attention"] = offer.attention()
-        module = task_parts.module_of(*functions.values(), lookups=task.lookups)
+        module = stored_weights.module_of(*functions.values(), lookups=task.lookups)
         stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)
         methods = offer.methods()
         saved_model = _amend(folder, methods, offer.defaults())
         for meta_graph in saved_model.meta_graphs:
-            operations.check(meta_graph, task_parts.layer_names(task))
+            operations.check(meta_graph, operations.names_of_layers(task))
         requests = offer.requests(serving.WARMUP_SIZES)
         logs = [serving.log(name, *request, methods.get(request[0])) for request in requests]
         serving.write_warmup(folder, logs)

@@ -8,9 +8,9 @@ import tempfile
 
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export import task_parts
 from keras_lm.export.numbered_versions import local_path
-from keras_lm.export.operations import layer_path
+from keras_lm.export.operations import layer_path, names_of_layers
+from keras_lm.export.stored_weights import module_of
 from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
 from keras_lm.standard_error import quiet
@@ -117,7 +117,7 @@ def _require_room(task):
 def _convert(functions, weights):
     """Return (flatbuffer, None), or (None, error message)."""
     # Given a Keras model, the converter loses variables, and the answers are NaN.
-    module = task_parts.module_of(*functions.values())
+    module = module_of(*functions.values())
     if set(functions) == {"serving_default"}:
         answer = list(functions.values())
         return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module), weights)
@@ -144,7 +144,7 @@ def _converted(converter, weights):
 
 def _missing(model, task):
     """Describe the operations without a kernel; the converter lets all pass as custom ops."""
-    names = task_parts.layer_names(task)
+    names = names_of_layers(task)
     missing = {}
     for operation, tensor in _custom_operations(model):
         if operation not in TEXT_OPERATIONS:

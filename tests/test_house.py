@@ -144,8 +144,7 @@ def test_tensorflow_may_be_missing():
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8, or to decode.
 TRACED_OTHERWISE = {
     "layers.tensorflow.attention_ops",
-    "layers.tensorflow.int8_products",
-    "layers.tensorflow.lite_tracing",
+    "layers.tensorflow.tracing",
 }
 
 

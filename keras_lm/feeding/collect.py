@@ -83,13 +83,6 @@ def _joined_batches(dataset):
         yield columns, max(1, *(next(iter(batch.values())).shape[0] for batch in window))
 
 
-def spec_of_any_size(value):
-    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
-    if isinstance(value, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
-    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
-
-
 def with_progress(batches, number, verbose):
     """Yield batches, and draw Keras's progress bar; `number` is their number, None if unknown.
 

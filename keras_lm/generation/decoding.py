@@ -21,7 +21,7 @@ from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import prompts, samplers, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
-from keras_lm.layers.tensorflow.graph_checks import required
+from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
 
 # Columns of a long prompt to read at once, since the memory for attention's scores grows with the

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_lm.layers.tensorflow.graph_checks import required
+from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
 
 

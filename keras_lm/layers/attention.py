@@ -18,8 +18,7 @@ from keras_lm.layers.backend import (
     write_slots,
 )
 from keras_lm.layers.basic import Dense, truncated_normal
-from keras_lm.layers.context import AttentionContext, ContextLayer
-from keras_lm.layers.visible import as_tensor
+from keras_lm.layers.context import AttentionContext, ContextLayer, as_tensor
 
 # Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 

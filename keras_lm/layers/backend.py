@@ -17,11 +17,15 @@ if keras.backend.backend() == "tensorflow":
         write_slots,
     )
     from keras_lm.layers.tensorflow.chosen_rows import in_some_rows
-    from keras_lm.layers.tensorflow.graph_checks import require
-    from keras_lm.layers.tensorflow.int8_products import int8_product, is_in_int8
+    from keras_lm.layers.tensorflow.int8_products import int8_product
     from keras_lm.layers.tensorflow.loops import scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
-    from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
+    from keras_lm.layers.tensorflow.tracing import (
+        is_in_int8,
+        num_replicas,
+        require,
+        sum_over_replicas,
+    )
 
     takes_rules = is_long
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import takes_rules
-from keras_lm.layers.visible import MASKED, Visible
+from keras_lm.layers.context import MASKED, Visible
 
 IGNORED = -100  # the label of a position that losses and metrics leave out
 

@@ -26,7 +26,7 @@ from keras_lm.converters.names import (
     transpose_kernels,
 )
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
-from keras_lm.layers.visible import as_tensor
+from keras_lm.layers.context import as_tensor
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size

@@ -3,7 +3,7 @@
 Shapes: B texts, L layers, N heads, S tokens that read, T tokens that are read.
 """
 
-from keras_lm.layers.tensorflow.graph_checks import required
+from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
 

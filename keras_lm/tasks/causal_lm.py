@@ -16,7 +16,7 @@ from keras_lm.generation.sampling import Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
-from keras_lm.layers.tensorflow.graph_checks import require
+from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts

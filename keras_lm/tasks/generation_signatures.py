@@ -13,8 +13,7 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow.graph_checks import required
-from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace, with_few_pairs
 from keras_lm.tensorflow import tf

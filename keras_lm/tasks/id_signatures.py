@@ -4,7 +4,7 @@ import string
 
 import numpy as np
 
-from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.layers.tensorflow.tracing import for_lite
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe

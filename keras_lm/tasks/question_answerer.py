@@ -14,7 +14,7 @@ from keras_lm.feeding.collect import batches_of
 from keras_lm.feeding.datasets import named
 from keras_lm.feeding.lengths import COUNTED_TOGETHER
 from keras_lm.feeding.window_batches import window_batches
-from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Windows

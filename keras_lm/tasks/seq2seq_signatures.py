@@ -8,8 +8,7 @@ import numpy as np
 
 from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.state import named_tensors
-from keras_lm.layers.tensorflow.graph_checks import required
-from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_pair
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures, per_row
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace

@@ -6,9 +6,8 @@ import math
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow.graph_checks import require, required
 from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
-from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.layers.tensorflow.tracing import for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tensorflow import tf
 

@@ -5,7 +5,7 @@ Shapes: B batch.
 
 import contextlib
 
-from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
+from keras_lm.layers.tensorflow.tracing import num_replicas, sum_over_replicas
 from keras_lm.tasks import strategies
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import workers_of

@@ -19,7 +19,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
-from keras_lm.tasks import special_tokens, task_vocabulary
+from keras_lm.tasks import task_vocabulary
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
@@ -125,7 +125,7 @@ class Task(KerasFile, TaskFormats, TextModel):
         self.head_kinds = []
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
-        self.parse_special = special_tokens.checked(parse_special, self)
+        self.parse_special = task_vocabulary.checked(parse_special, self)
         self._set_tokenizer(tokenizer)
 
     def __setattr__(self, name, value):
@@ -139,7 +139,7 @@ class Task(KerasFile, TaskFormats, TextModel):
     def _set_tokenizer(self, tokenizer):
         task_vocabulary.check(self.backbone, tokenizer)
         if tokenizer is not None:
-            special_tokens.check_known(self.parse_special, tokenizer)
+            task_vocabulary.check_known(self.parse_special, tokenizer)
         self.tokenizer = tokenizer
 
     def _make_packer(self):
@@ -149,17 +149,17 @@ class Task(KerasFile, TaskFormats, TextModel):
 
     @property
     def template(self):
-        return special_tokens.template_of(self)
+        return task_vocabulary.template_of(self)
 
     def missing_tokens(self):
-        return special_tokens.missing_tokens(self)
+        return task_vocabulary.missing_tokens(self)
 
     def with_fine_tuning_tokens(self) -> Self:
         """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
 
         A task that lacks none is returned unchanged.
         """
-        return special_tokens.with_missing_tokens(self)
+        return task_vocabulary.with_missing_tokens(self)
 
     def with_words(self, words: Sequence[str]) -> Self:
         """Return a copy of the task in which each of some words is a single token.
@@ -427,7 +427,7 @@ class Task(KerasFile, TaskFormats, TextModel):
             require_tensorflow(method)
         if tf.config.functions_run_eagerly():
             return getattr(self, method)(columns)
-        specs = {name: collect.spec_of_any_size(value) for name, value in columns.items()}
+        specs = {name: user_data.spec_of_any_size(value) for name, value in columns.items()}
         key = (method, str(sorted(specs.items())))
         if key not in self._graphs:
             traced = tf.function(lambda columns: getattr(self, method)(columns), autograph=False)

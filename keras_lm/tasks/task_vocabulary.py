@@ -1,7 +1,9 @@
-"""A task's vocabulary: whether it fits the backbone, and words that become tokens."""
+"""A task's vocabulary: whether it fits, its special tokens, and words that become tokens."""
 
 import keras
 import numpy as np
+
+from keras_lm.tokenizers.vocabulary import strings_of
 
 
 def check(backbone, tokenizer):
@@ -15,6 +17,68 @@ def check(backbone, tokenizer):
             f"has {rows} rows: they belong to different checkpoints."
         )
     backbone.check_tokenizer(tokenizer)
+
+
+# === Special tokens: those around texts, and which of them text may spell ===
+
+
+def checked(parse_special, task):
+    """Return the argument of a task as a bool, None or a list of str.
+
+    Raises:
+        ValueError: if it is nothing of these, or asks for what the task cannot do.
+    """
+    if parse_special and not task.parses_special:
+        raise ValueError(
+            f"parse_special={parse_special}: {type(task).__name__} finds places in texts, in which "
+            "special tokens have none: leave it out."
+        )
+    if isinstance(parse_special, (bool, type(None))):
+        return parse_special
+    return strings_of("parse_special", parse_special)
+
+
+def check_known(parse_special, tokenizer):
+    """Raise a ValueError if a list names a token that is not a special token of the tokenizer."""
+    for token in parse_special if isinstance(parse_special, list) else ():
+        if token not in tokenizer.all_special_tokens:
+            raise ValueError(
+                f"parse_special names {token!r}, which is not a special token of the "
+                f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
+            )
+
+
+def template_of(task):
+    """Return the `Template` around a task's texts: its head's, if the tokenizer has the tokens."""
+    template = None if missing_tokens(task) else _fine_tuning_template(task)
+    return template or task.backbone.template_for(task.tokenizer)
+
+
+def missing_tokens(task):
+    """Return the tokens that fine-tuning adds and the task's tokenizer lacks, a list of str."""
+    template = _fine_tuning_template(task)
+    if template is None or task.tokenizer is None:
+        return []
+    known = set(task.tokenizer.vocabulary)
+    return [token for token in template.special_tokens if token not in known]
+
+
+def with_missing_tokens(task):
+    """Return a task over the same weights, with the missing tokens and a new head."""
+    missing = missing_tokens(task)
+    if not missing:
+        return task
+    tokenizer = task.tokenizer.with_special_tokens(missing)
+    rows = max(task.backbone.vocabulary_size, tokenizer.vocabulary_size)
+    return task.over(task.backbone.with_vocabulary_size(rows), tokenizer)
+
+
+def _fine_tuning_template(task):
+    templates = (task.backbone.HEADS[kind].template for kind in task.head_kinds)
+    return next(filter(None, templates), None)
+
+
+# === Words ===
 
 
 def with_words(task, words):

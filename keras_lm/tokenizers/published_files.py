@@ -116,6 +116,11 @@ def read_lines(path, argument, remedy):
     return [line.removesuffix("\r") for line in lines]
 
 
+def read_lines_of_entries(path):
+    """Return the entries of a vocabulary's file with one per line."""
+    return read_lines(path, "vocabulary", "give the path of a vocab.txt, or a list of entries.")
+
+
 def _without_repeats(pairs):
     found = {}
     for key, value in pairs:

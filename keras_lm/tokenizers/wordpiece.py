@@ -95,7 +95,7 @@ class WordPieceTokenizer(Tokenizer):
         name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
-            vocabulary = wordpiece_files.read_vocabulary(vocabulary)
+            vocabulary = published_files.read_lines_of_entries(vocabulary)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None, but WordPiece needs one; name its entry.")
         if not isinstance(max_word_length, int) or not 1 <= max_word_length <= 1000:

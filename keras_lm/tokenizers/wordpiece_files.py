@@ -39,7 +39,7 @@ def read_folder(folder):
     paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path:
-        vocabulary = read_vocabulary(path)
+        vocabulary = published_files.read_lines_of_entries(path)
         _check_look(vocabulary, path)
     elif "vocab" in model:
         path = os.path.join(folder, "tokenizer.json")
@@ -63,13 +63,6 @@ def read_folder(folder):
     settings.setdefault("lowercase", not _looks_cased(vocabulary, special))
     settings["template"] = files.template()
     return vocabulary, settings
-
-
-def read_vocabulary(path):
-    """Return the entries of a file with one per line."""
-    return published_files.read_lines(
-        path, "vocabulary", "give the path of a vocab.txt, or a list of entries."
-    )
 
 
 def _check_look(vocabulary, path):

@@ -19,9 +19,9 @@ from keras_lm.layers import (
     SelfAttention,
     attention,
 )
+from keras_lm.layers.context import MASKED, Visible
 from keras_lm.layers.tensorflow import attention_ops
-from keras_lm.layers.tensorflow.lite_tracing import for_lite
-from keras_lm.layers.visible import MASKED, Visible
+from keras_lm.layers.tensorflow.tracing import for_lite
 from keras_lm.models import GPT2Backbone
 
 

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.layers.basic import Dense
-from keras_lm.layers.tensorflow.int8_products import is_in_int8, multiplying_in_int8
+from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
+from keras_lm.layers.tensorflow.tracing import is_in_int8
 
 pytestmark = pytest.mark.usefixtures("int8_products")
 

@@ -34,9 +34,8 @@ def check_kernel():
     import numpy as np
 
     from keras_lm.layers import SelfAttention, jax_attention
-    from keras_lm.layers.context import AttentionContext
+    from keras_lm.layers.context import AttentionContext, as_tensor
     from keras_lm.layers.masks import CausalBias, PaddingBias
-    from keras_lm.layers.visible import as_tensor
 
     calls = []
     real = jax.nn.dot_product_attention

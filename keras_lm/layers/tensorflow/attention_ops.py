@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 
-from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.tensorflow import tf
 
 _IS_IN_PLACE = contextvars.ContextVar("is_in_place", default=False)

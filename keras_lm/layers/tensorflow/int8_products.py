@@ -1,16 +1,12 @@
 """Products in int8."""
 
 import contextlib
-import contextvars
 
 import numpy as np
 
+from keras_lm.layers.tensorflow.tracing import INT8_CONSTANTS
 from keras_lm.tensorflow import tf
 
-_INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)  # None: not in int8
-
-
-SMALLEST_KERNEL = 2**12  # weights; for smaller kernels, the time is not worth the loss
 LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's are unsigned
 # Without VNNI, oneDNN cuts the sum of two adjacent products to 16 bits. Two weights of the same
 # sign with this sum are at most 128 together once rounded, and 255 · 128 fits.
@@ -25,19 +21,11 @@ def multiplying_in_int8():
         ValueError: if oneDNN, which has the product, is off in this process.
     """
     _require_onednn()
-    token = _INT8_CONSTANTS.set({})
+    token = INT8_CONSTANTS.set({})
     try:
         yield
     finally:
-        _INT8_CONSTANTS.reset(token)
-
-
-def is_in_int8(dense):
-    """Whether a `Dense` layer has to multiply in int8."""
-    return (
-        _INT8_CONSTANTS.get() is not None
-        and dense.input_spec.axes[-1] * dense.units >= SMALLEST_KERNEL
-    )
+        INT8_CONSTANTS.reset(token)
 
 
 def int8_product(x, dense):
@@ -50,7 +38,7 @@ def int8_product(x, dense):
     Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
     https://arxiv.org/abs/2208.07339, section 3.1.
     """
-    known, here = _INT8_CONSTANTS.get(), (id(dense), id(tf.compat.v1.get_default_graph()))
+    known, here = INT8_CONSTANTS.get(), (id(dense), id(tf.compat.v1.get_default_graph()))
     if here not in known:  # a layer may be called several times, as in ALBERT
         known[here] = _int8_constants(dense)
     weights, offset, scales = known[here]

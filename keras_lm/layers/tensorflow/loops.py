@@ -1,6 +1,6 @@
 """A loop over the columns of a batch."""
 
-from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.tensorflow import tf
 
 

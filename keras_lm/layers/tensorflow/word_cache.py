@@ -1,6 +1,6 @@
 """The vectors of known words."""
 
-from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
+from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.tensorflow import tf
 
 

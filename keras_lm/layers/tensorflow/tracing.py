@@ -1,0 +1,72 @@
+"""What a graph is traced for, checks in it, and sums over the replicas that run it."""
+
+import contextlib
+import contextvars
+
+from keras_lm.tensorflow import tf
+
+_IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+# Set by `keras_lm.layers.tensorflow.int8_products`; None: not in int8.
+INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)
+SMALLEST_KERNEL = 2**12  # weights; for smaller kernels, int8 saves too little time for the loss
+
+
+@contextlib.contextmanager
+def for_lite():
+    """A context for tracing with LiteRT's operations only.
+
+    LiteRT has no tensor arrays, so loops read and write slices of whole tensors, which are copied
+    at every step. It has no fingerprints, so all words are computed. It has no in-place scatter.
+    """
+    token = _IS_FOR_LITE.set(True)
+    try:
+        yield
+    finally:
+        _IS_FOR_LITE.reset(token)
+
+
+def is_for_lite():
+    """Whether LiteRT's operations only are being traced."""
+    return _IS_FOR_LITE.get()
+
+
+def is_in_int8(dense):
+    """Whether a `Dense` layer has to multiply in int8."""
+    return (
+        INT8_CONSTANTS.get() is not None
+        and dense.input_spec.axes[-1] * dense.units >= SMALLEST_KERNEL
+    )
+
+
+def require(condition, message, *values):
+    """Raise an `InvalidArgumentError` when the graph runs, unless all of a condition is true.
+
+    Unlike `tf.debugging.Assert`, it adds no branch, which would keep TensorFlow from optimising
+    later loops, with a warning. The `values` of tensors are appended to the message. In a graph, it
+    returns the operation, for control dependencies.
+    """
+    data = [tf.convert_to_tensor(value) for value in (message, *values)]
+    return tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
+
+
+def required(value, condition, message, *values):
+    """Return a tensor that is available once `require` has checked a condition.
+
+    An assertion alone runs at the same time as the code after it, which may take all memory before
+    it fails. Without `values`, the tensor itself is appended to the message.
+    """
+    with tf.control_dependencies([require(condition, message, *(values or [value]))]):
+        return tf.identity(value)
+
+
+def num_replicas():
+    """Return the number of replicas of the current `tf.distribute` strategy, 1 without one."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def sum_over_replicas(value):
+    """Return the sum of a scalar over all replicas of a step, on each of them."""
+    context = tf.distribute.get_replica_context()
+    if num_replicas() == 1 or context is None:  # None while Keras only infers shapes
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.convert_to_tensor(value))
