@@ -6,31 +6,27 @@
     python benchmarks/segment_memory.py decoding
     python benchmarks/segment_memory.py torch [--environment torch_transformers=FOLDER]
 
-Each form has a process of its own with one thread. Seconds are of the processor, so that other work
-counts little, and the least of several calls.
+Each form has a process of its own; how it is timed: see `two_sides.py`.
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import click
 from environments import python_of
+from two_sides import TORCH_TIMES, compare, least, random_ids, run, step_times
 
 PICTURES = Path(__file__).parent / "pictures"
-THREADS = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 SIZE = {"num_layers": 6, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 1024}
 VOCABULARY, SEGMENT, BATCH = 10_000, 64, 8
 WINDOW = 32  # bytes that the networks of `quality` read at a time
 LENGTHS = (100, 200, 400, 800, 1600)
-CALLS = 3
 
 # The same network in PyTorch, as transformers has it, with one line for PyTorch 2 mended.
 TORCH = """
-import importlib.util, json, sys, time, types
+import importlib.util, json, sys, types
 import torch
 torch.set_num_threads(1)
 size, vocabulary, segment, batch = json.loads(sys.argv[1])
@@ -62,16 +58,6 @@ def training():
     optimizer.zero_grad()
     model(ids, mems=mems, labels=ids).loss.backward()
     optimizer.step()
-found = {}
-for function in (forward, training):
-    model.train(function is training)
-    seconds = []
-    for _ in range(4):
-        start = time.process_time()
-        function()
-        seconds.append(time.process_time() - start)
-    found[function.__name__] = min(seconds[1:])
-print(json.dumps(found))
 """
 
 
@@ -81,23 +67,6 @@ def network(memory_length, **arguments):
     clusters = {"cutoffs": [2000, 6000], "div_val": 2}
     given = SIZE | clusters | {"same_length": True, "dropout": 0.0} | arguments
     return TransformerXLBackbone(VOCABULARY, memory_length=memory_length, **given)
-
-
-def least(function, calls=CALLS):
-    """Return the least seconds of the processor that a call takes, after a first one."""
-    seconds = []
-    for _ in range(calls + 1):
-        start = time.process_time()
-        function()
-        seconds.append(time.process_time() - start)
-    return min(seconds[1:])
-
-
-def random_ids(rows, columns):
-    import numpy as np
-    import tensorflow as tf
-
-    return tf.constant(np.random.default_rng(0).integers(1, 9999, (rows, columns)), tf.int32)
 
 
 # === Measurements, each in a process of its own ===
@@ -225,30 +194,16 @@ def measure_step():
     backbone = network(SEGMENT)
     head, ids = backbone.make_head("causal_lm"), random_ids(BATCH, SEGMENT)
     head(backbone({"token_ids": ids[:1, :1]}))
-    from keras_lm.training import AdamW
-
-    optimizer = AdamW(1e-4)
-    weights = backbone.trainable_weights + head.trainable_weights
-    weights = list({id(weight): weight for weight in weights}.values())
-    optimizer.build(weights)
     memory = tf.zeros((BATCH, SIZE["num_layers"], SEGMENT, SIZE["hidden_dim"]))
 
-    @tf.function(autograph=False)
     def forward(ids):
         return backbone({"token_ids": ids, "memory": memory})["sequence_output"]
 
-    @tf.function(autograph=False)
-    def training(ids):
-        with tf.GradientTape() as tape:
-            outputs = backbone({"token_ids": ids, "memory": memory}, training=True)
-            loss = tf.reduce_mean(head(outputs, {"labels": ids}))
-        optimizer.apply(tape.gradient(loss, weights), weights)
-        return loss
+    def loss_of(ids):
+        outputs = backbone({"token_ids": ids, "memory": memory}, training=True)
+        return tf.reduce_mean(head(outputs, {"labels": ids}))
 
-    return {
-        "forward": least(lambda: forward(ids).numpy()),
-        "training": least(lambda: training(ids).numpy()),
-    }
+    return step_times(forward, loss_of, ids, backbone, head)
 
 
 MEASUREMENTS = {
@@ -261,14 +216,12 @@ MEASUREMENTS = {
 
 def measured(name, *arguments):
     """Return what a measurement returns in a process of its own."""
-    return run([sys.executable, __file__, "measure", name, json.dumps(arguments)])
+    return run(program(name, *arguments))
 
 
-def run(command):
-    done = subprocess.run(command, env=os.environ | THREADS, capture_output=True, text=True)
-    if done.returncode:
-        raise click.ClickException(done.stderr[-1500:])
-    return json.loads(done.stdout.splitlines()[-1])
+def program(name, *arguments):
+    """Return the command that prints what a measurement returns."""
+    return [sys.executable, __file__, "measure", name, json.dumps(arguments)]
 
 
 # === Commands ===
@@ -355,13 +308,7 @@ def torch(environments, rounds):
     """A forward pass and a training step beside transformers' code for PyTorch."""
     python = python_of("torch_transformers", dict(each.split("=") for each in environments))
     arguments = json.dumps([SIZE, VOCABULARY, SEGMENT, BATCH])
-    pairs = [
-        (measured("measure_step"), run([python, "-c", TORCH, arguments])) for _ in range(rounds)
-    ]
-    click.echo("| | keras_lm, s | PyTorch, s | × |\n| --- | ---: | ---: | ---: |")
-    for part in ("forward", "training"):
-        ours, theirs = (min(pair[side][part] for pair in pairs) for side in (0, 1))
-        click.echo(f"| {part} | {ours:.3f} | {theirs:.3f} | {theirs / ours:.2f} |")
+    compare(program("measure_step"), [python, "-c", TORCH + TORCH_TIMES, arguments], rounds)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
     python benchmarks/xlnet.py [--rounds 3] [--environment torch_transformers=FOLDER]
 
-Rows of 128 tokens, eight at a time; of each a sixth is predicted by the second stream. Sides take
-turns, each in a process of its own with one thread. Seconds are of the processor, so that other
-work counts little, and the least of several calls.
+Rows of 128 tokens, eight at a time; of each a sixth is predicted by the second stream. How it is
+timed: see `two_sides.py`.
 """
 
 import json
@@ -12,13 +11,13 @@ import sys
 
 import click
 from environments import python_of
-from segment_memory import least, random_ids, run
+from two_sides import TORCH_TIMES, compare, random_ids, step_times
 
 SIZE = {"num_layers": 6, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 1024}
 VOCABULARY, LENGTH, BATCH, TARGETS = 8000, 128, 8, 21
 
 TORCH = """
-import json, sys, time, torch
+import json, sys, torch
 from transformers import XLNetConfig, XLNetLMHeadModel
 torch.set_num_threads(1)
 size, vocabulary, length, batch, targets = json.loads(sys.argv[1])
@@ -42,16 +41,6 @@ def training():
     model(ids, perm_mask=hidden, target_mapping=mapping, labels=ids[:, places],
           use_mems=False).loss.backward()
     optimizer.step()
-found = {}
-for function in (forward, training):
-    model.train(function is training)
-    seconds = []
-    for _ in range(4):
-        start = time.process_time()
-        function()
-        seconds.append(time.process_time() - start)
-    found[function.__name__] = min(seconds[1:])
-print(json.dumps(found))
 """
 
 
@@ -61,7 +50,6 @@ def measure():
     import tensorflow as tf
 
     from keras_lm.models import XLNetBackbone
-    from keras_lm.training import AdamW
 
     backbone = XLNetBackbone(VOCABULARY, **SIZE, dropout=0.0, attention_dropout=0.0)
     head, ids = backbone.make_head("token"), random_ids(BATCH, LENGTH) % VOCABULARY
@@ -71,28 +59,16 @@ def measure():
     mapping = np.tile(np.eye(LENGTH, dtype="float32")[places], (BATCH, 1, 1))
     targets = {"permutation_mask": hidden, "target_mapping": mapping}
     head(backbone({"token_ids": ids[:1, :1]}))
-    weights = backbone.trainable_weights + head.trainable_weights
-    weights = list({id(weight): weight for weight in weights}.values())
-    optimizer = AdamW(1e-4)
-    optimizer.build(weights)
 
-    @tf.function(autograph=False)
     def forward(ids):
         return backbone({"token_ids": ids})["sequence_output"]
 
-    @tf.function(autograph=False)
-    def training(ids):
-        with tf.GradientTape() as tape:
-            logits = head(backbone({"token_ids": ids} | targets, training=True))
-            labels = tf.gather(ids, places, axis=1)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-        optimizer.apply(tape.gradient(loss, weights), weights)
-        return loss
+    def loss_of(ids):
+        logits = head(backbone({"token_ids": ids} | targets, training=True))
+        labels = tf.gather(ids, places, axis=1)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
-    return {
-        "forward": least(lambda: forward(ids).numpy()),
-        "training": least(lambda: training(ids).numpy()),
-    }
+    return step_times(forward, loss_of, ids, backbone, head)
 
 
 @click.command()
@@ -106,14 +82,8 @@ def main(environments, rounds, ours):
         return
     python = python_of("torch_transformers", dict(each.split("=") for each in environments))
     arguments = json.dumps([SIZE, VOCABULARY, LENGTH, BATCH, TARGETS])
-    pairs = [
-        (run([sys.executable, __file__, "--ours"]), run([python, "-c", TORCH, arguments]))
-        for _ in range(rounds)
-    ]
-    click.echo("| | keras_lm, s | PyTorch, s | × |\n| --- | ---: | ---: | ---: |")
-    for part in ("forward", "training"):
-        ours, theirs = (min(pair[side][part] for pair in pairs) for side in (0, 1))
-        click.echo(f"| {part} | {ours:.3f} | {theirs:.3f} | {theirs / ours:.2f} |")
+    torch = [python, "-c", TORCH + TORCH_TIMES, arguments]
+    compare([sys.executable, __file__, "--ours"], torch, rounds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write the tables of models, sizes and tasks into the pages, from the code itself.
 
-The parameters of all sizes go to `keras_lm/models/parameters.json`, too, and what the code says of
+The parameters of new sizes go to `keras_lm/models/parameters.json`, too, and what the code says of
 a model to its page, `models/NAME.md`.
 
     python docs/tables.py
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import keras_lm
 from keras_lm.inspection import find_sizes
-from keras_lm.models.sizes import COUNTED, estimate, parameters_of
+from keras_lm.models.sizes import COUNTED, parameters_of
 from keras_lm.registry import TASKS, sizes
 
 REPOSITORY = Path(__file__).parents[1]
@@ -145,8 +145,11 @@ TABLES = {
 
 
 def count_parameters():
-    """Return the number of parameters of each size, a dict of the sizes' names."""
-    return {name: estimate(cls, **cls.SIZES[name])["parameters"] for name, cls in sizes().items()}
+    """Return the number of parameters of each size, a dict of the sizes' names.
+
+    Those that are counted already are kept: after a change of a size, delete its line.
+    """
+    return {name: parameters_of(name) for name in sizes()}
 
 
 if __name__ == "__main__":

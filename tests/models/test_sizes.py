@@ -89,7 +89,7 @@ def test_counted_parameters_are_of_all_sizes():
     small = {cls: name for name, cls in _ours().items() if counted[name] < 2e7}
     for cls, name in small.items():
         found = estimate(cls, **cls.SIZES[name])["parameters"]
-        assert parameters_of(name) == found, "run: python docs/tables.py"
+        assert parameters_of(name) == found, f"delete {name} in {COUNTED}, run docs/tables.py"
 
 
 @pytest.mark.thorough
