@@ -140,7 +140,7 @@ class Ensemble(Task):
 
     def published_labels(self):
         raise ValueError(
-            f"{type(self).__name__} is several networks, and a folder of Hugging Face's has one: "
+            f"{type(self).__name__} is several networks, and formats of other libraries hold one: "
             "save each of task.members."
         )
 
