@@ -201,8 +201,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
             f"--class-weight weighs single words, and {source} is trained on whole texts (a CRF)."
         )
     data, held_out = read_data(train, name, options, multi_label)
-    if not options["task"] and name in UNLABELLED:
-        _refuse_labels(data.rows, name, options["labels"], source)
+    _refuse_labels(data.rows, name, options, source)
     arguments = _arguments(name, data, options)
     class_names = None
     if name in ONLY_FOR["class_names"]:
@@ -291,9 +290,11 @@ def _task_of(stated):
     return names.pop() if names else FINETUNED[0]
 
 
-def _refuse_labels(rows, name, given, source):
+def _refuse_labels(rows, name, options, source):
     """Raise an error if the source's task would leave labels unread, and nobody asked for it."""
-    if label := rows.find("labels", given, required=False):
+    if options["task"] or name not in UNLABELLED:
+        return
+    if label := rows.find("labels", options["labels"], required=False):
         raise click.UsageError(
             f"{source} is a {TASKS[name]}, which learns from texts alone, and {rows.name} has the "
             f"labels {label!r}: pass --task {FINETUNED[0]} to train on them, or --task {name}."

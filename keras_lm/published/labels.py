@@ -32,7 +32,8 @@ def read_number(rows, line, value):
 def _name(rows, line, value):
     if isinstance(value, bool):
         return str(value).lower()  # as JSON writes it
-    if isinstance(value, (int, float, str)):
+    # NaN is what pandas writes for a missing label; it would be a class of its own.
+    if isinstance(value, (int, str)) or (isinstance(value, float) and value == value):
         return str(value).strip()
     raise rows.error(line, f"the label {value!r} is neither a string nor a number.")
 

@@ -51,6 +51,10 @@ def squad_rows(content, name):
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: not JSON, or cut off ({error}).") from error
+    if isinstance(found, list):
+        raise ValueError(
+            f"{name}: a list, and {EXPECTED}. Save rows as .jsonl, with one object on each line."
+        )
     reader = _Reader(name)
     for i, article in enumerate(reader.get(found, "data", list, "the file")):
         at = f"data[{i}]"

@@ -41,7 +41,11 @@ def test_questions_in_order(write):
     [
         (json.dumps(squad())[:-9], "dev.json: not JSON, or cut off"),
         (b"{\xff", "dev.json: not UTF-8"),
-        ("[]", "dev.json, the file: 'data' is NoneType, not list: a SQuAD file has"),
+        ("{}", "dev.json, the file: 'data' is NoneType, not list: a SQuAD file has"),
+        (
+            '[{"text": "a"}]',
+            "dev.json: a list, and a SQuAD file has.*Save rows as .jsonl, with one",
+        ),
         (squad(context=None), r"data\[0\].paragraphs\[0\]: 'context' is NoneType, not str"),
         (squad([{"question": 3}]), r"paragraphs\[0\].qas\[0\]: 'question' is int"),
         (
