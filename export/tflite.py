@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import tempfile
+import zipfile
 
 from tensorflow.lite.python import schema_py_generated as schema
 
@@ -13,6 +14,7 @@ from keras_lm.export.operations import layer_path, names_of_layers
 from keras_lm.export.stored_weights import module_of
 from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
+from keras_lm.presets import cards
 from keras_lm.standard_error import quiet
 from keras_lm.tensorflow import tf
 
@@ -60,11 +62,15 @@ def export_tflite(task, path, weights, freeze, verify):
     for which neither LiteRT nor TF Text has kernels (`UnsortedSegmentJoin`, `StaticRegexReplace`,
     `StringStrip`).
     """
-    return write(task, path, weights, freeze, verify, task.signatures)
+    return write(task, path, weights, freeze, verify, task.signatures, with_card=True)
 
 
-def write(task, path, weights, freeze, verify, offer, finish=bytes):
-    """Write the first of an offer's functions that works; `finish` changes the flatbuffer."""
+def write(task, path, weights, freeze, verify, offer, finish=bytes, with_card=False):
+    """Write the first of an offer's functions that works; `finish` changes the flatbuffer.
+
+    A card goes to the end of the file as an archive, which interpreters pass over: it stays with
+    the file when that is copied, and `unzip -p model.tflite README.md` prints it.
+    """
     path = local_path(path)
     if freeze:
         raise ValueError(
@@ -85,6 +91,10 @@ def write(task, path, weights, freeze, verify, offer, finish=bytes):
         model = finish(_working_model(task, weights, offer))
     with replacing(path) as new:
         new.write_bytes(model)
+        if with_card:
+            with zipfile.ZipFile(new, "a") as archive:
+                # (A `ZipInfo` has no date of today's.)
+                archive.writestr(zipfile.ZipInfo(cards.FILE), cards.card_of_tflite(task))
         verify(new)
     return path
 

@@ -156,6 +156,20 @@ def card_of_export(task):
     return card(task, "\n".join(code), _classes(task), _tag(task))
 
 
+def card_of_tflite(task):
+    """Return the card of a `.tflite` that takes strings."""
+    code = [
+        "import numpy as np",
+        "from keras_lm.litert import open_interpreter  # with TF Text's operations",
+        "",
+        'answer = open_interpreter("FILE.tflite").get_signature_runner("serving_default")',
+        f"answer({_arguments(task).replace('tf.constant', 'np.array')})",
+    ]
+    if not hasattr(task, "answer_names"):  # several tasks have signatures of their own
+        code = ["# keras-lm inspect FILE.tflite lists its signatures."]
+    return card(task, "\n".join(code), _classes(task), _tag(task))
+
+
 def _classes(model):
     backbone = getattr(model, "backbone", None)
     facts = [("Task" if backbone is not None else "Model", f"`{type(model).__name__}`")]
