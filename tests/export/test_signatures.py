@@ -186,10 +186,10 @@ def test_prompts_of_a_model_without_a_longest_sequence(backbone_of, tokenizer_of
     words = tokenizer_of("words")
     long = tf.constant(["the film " * 2_500])
     functions = tasks.CausalLM(backbone_of("AWDLSTMBackbone"), tokenizer=words).signatures
-    assert functions.tokenize()(text=long).shape[0] == 1
+    assert functions.tokenize(text=long).shape[0] == 1
     functions = tasks.CausalLM(backbone_of("TransformerXLBackbone"), tokenizer=words).signatures
     with pytest.raises(tf.errors.InvalidArgumentError, match="rows times their columns squared"):
-        functions.tokenize()(text=long)
+        functions.tokenize(text=long)
     step = functions.functions()["next_token"]
     state = functions.initial_state()
     tokens = {"token_ids": tf.ones([2, 3_000], tf.int32), "padding_mask": tf.ones([1, 1], tf.int32)}

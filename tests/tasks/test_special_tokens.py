@@ -49,7 +49,7 @@ def test_a_classifier(bert, parse_special, found):
     ids = task.preprocess([TEXT])["token_ids"][0].numpy().tolist()
     assert ids.count(task.tokenizer.special_id("sep")) == 1 + found.count("[SEP]")
     # In the graph of an export, and as it comes back from its arguments.
-    exported = task.signatures.tokenize()(text=tf.constant([TEXT]))
+    exported = task.signatures.tokenize(text=tf.constant([TEXT]))
     np.testing.assert_array_equal(exported.values, task.tokenize([TEXT]).values)
     again = bert(tasks.TextClassifier, **json.loads(json.dumps(task.get_arguments())))
     assert tokens(again, TEXT) == tokens(task, TEXT)
