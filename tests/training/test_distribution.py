@@ -50,6 +50,8 @@ ANSWERS = [
 ]
 CHOICES = [[one, other] for one, other in zip(OTHERS, reversed(OTHERS))]
 SIZE = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "dropout": 0.0}
+# Replicas draw other rotations than one; texts of one chunk need none.
+REFORMER = SIZE | {"num_layers": 2, "local_chunk_length": 4, "local_attention_dropout": 0.0}
 PACKING = {"sequence_length": 12, "padding": "fixed"}
 
 
@@ -177,6 +179,7 @@ CASES = {
     "ulmfit": (ulmfit, CLASSES),
     "causal_lm": (task(tasks.CausalLM, models.GPT2Backbone), None),
     "awd_lstm": (task(tasks.CausalLM, models.AWDLSTMBackbone, AWD, tokenizer=words), None),
+    "reformer": (task(tasks.CausalLM, models.ReformerBackbone, REFORMER), None),
     "bidirectional_lm": (bidirectional_lm, None),
     "masked_lm": (masked_lm, None),
     "bert": (pretrainer("MaskedLanguageModel", "NextSentence"), CLASSES % 2, (TEXTS, OTHERS)),
@@ -441,7 +444,8 @@ SLOW = {
     "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"]
     + ["parser"],
     "texts": ["seq2seq"],
-    "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"],
+    "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"]
+    + ["reformer"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],
     "options": [
         # Adding a number to all choices changes nothing: Adam would make steps of its rounding. So
