@@ -16,6 +16,7 @@ from keras_lm.models.reformer_attention import HashedAttention, ascending
 from keras_lm.models.reformer_layers import through_reversible
 from keras_lm.models.sizes import without_weights
 from keras_lm.presets.claims import check_claims
+from keras_lm.training import AdamW, fit_windows
 
 TINY = {
     "vocabulary_size": 40,
@@ -353,6 +354,27 @@ def test_fit_in_both_ways(monkeypatch):
     monkeypatch.setattr("keras_lm.models.reformer.through_reversible", plain)
     np.testing.assert_allclose(again, losses(), rtol=1e-5)
     assert through_reversible is not plain and again[-1] < again[0]
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_a_killed_run_ends_in_the_same_weights(tmp_path, interrupt_before):
+    """Dropout and the rotations, which are drawn in each step, go on where they were."""
+    windows = tf.data.Dataset.from_tensor_slices(np.resize(IDS, (8, 18)))
+
+    def fit(seed, **options):
+        task = tasks.CausalLM(make(dropout=0.2, num_hashes=2))
+        keras.utils.set_random_seed(seed)
+        task.compile(optimizer=AdamW(0.01))
+        fit_windows(task, windows, batch_size=2, epochs=2, minutes=0, verbose=0, **options)
+        return task
+
+    file = tmp_path / "state.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        fit(1, checkpoint=file, callbacks=[interrupt_before(5)])
+    whole, parts = fit(1), fit(1, checkpoint=file)
+    for one, other in zip(whole.weights, parts.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 # === Continuing texts ===
