@@ -115,7 +115,7 @@ def export(
                 "or a larger tolerance."
             ) from error
 
-    given = (task, path, weights, freeze, verify)
+    given = (task.trimmed(), path, weights, freeze, verify)
     if format == "saved_model":
         return export_saved_model(*given, attention)
     # LiteRT's schema and interpreter are not loaded for a SavedModel.

@@ -89,14 +89,15 @@ def check(
     # A `.tflite` with files at its end is one for MediaPipe, which takes ids, a row at a time.
     takes_ids = format == "litert" and zipfile.is_zipfile(path)
     offer = task.id_signatures if takes_ids else task.signatures
-    columns = [column.numpy() for column in task.columns(texts).values()]
-    length = len(columns[0])
+    columns = {name: column.numpy() for name, column in task.columns(texts).items()}
+    length = len(next(iter(columns.values())))
     if not length:
         raise ValueError("texts is empty: pass at least one text.")
-    names = list(task.text_names) if len(columns) > 1 else list(task.answer_names)
-    if len(columns) < len(names):
-        raise ValueError(f"texts has one column, but the model takes {names}: pass all of them.")
-    columns = dict(zip(names, columns, strict=True))
+    if missing := set(task.answer_names) - set(columns):
+        raise ValueError(
+            f"texts lacks {sorted(missing)}, and the model takes {list(task.answer_names)}: pass "
+            "all of them."
+        )
     if format == "litert":
         columns = offer.lite_columns(columns)
     batch_size = 1 if takes_ids else batch_size

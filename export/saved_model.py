@@ -31,6 +31,8 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     - `mentions`, of a task with an `EntityTokenizer`, takes `text`, a string tensor [None], and
       returns the entities that each text mentions, (B, M) each: `text`, what it calls them, and
       `entities`, their ids, strings; `start` and `end`, int32, in characters.
+    - `explain`, of a `GraphChoice` that holds its graph, takes the same as `serving_default`, and
+      also returns the concepts and paths that each choice was scored by, see `GraphSignatures`.
     - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
       choices), and returns its raw outputs. A tensor is named `logits` (`embedding` from a
       `FeatureExtractor`).

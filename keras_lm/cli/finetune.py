@@ -1,6 +1,7 @@
 """`keras-lm finetune`: a file of texts and labels → a trained task."""
 
 import json
+from pathlib import Path
 
 import click
 
@@ -33,7 +34,7 @@ ONLY_FOR = {
     "class_names": ("text-classifier", "token-classifier", "constituency-parser"),
     "multi_label": ("text-classifier",),
     "class_weight": ("text-classifier", "token-classifier"),
-    "choices": ("multiple-choice",),
+    **dict.fromkeys(("choices", "graph", "hops"), ("multiple-choice",)),
     "text_pair": (
         *("text-classifier", "text-regressor", "question-answerer", "masked-lm", "seq2seq-lm"),
     ),
@@ -69,6 +70,19 @@ ONLY_FOR = {
     metavar="NAME,NAME…",
     help="Classes in the order of the scores.  [default: those of SOURCE if they fit the labels, "
     "otherwise the labels in TRAIN, sorted]",
+)
+@opt.option(
+    "--graph",
+    metavar="STORE",
+    help="For multiple-choice: read each choice with the paths to its text in a graph of concepts, "
+    "as keras-lm knowledge writes it; its vectors, STORE-trans-e, are used if they are there.  "
+    "[default: that of SOURCE, if it has one]",
+)
+@opt.option(
+    "--hops",
+    type=click.IntRange(1, 4),
+    help="Edges of the longest path in --graph. An export finds paths of 1 or 2 itself, and takes "
+    "packed graphs beside the texts for longer ones.  [default: 2]",
 )
 @opt.option("--multi-label", is_flag=True, help="A text may have any number of labels.")
 @opt.option(
@@ -125,6 +139,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
       keras-lm finetune bert-base train.tsv --output similarity --task text-regressor
       keras-lm finetune bert-base train.conll --output tagger --task token-classifier
       keras-lm finetune bert-base swag.csv --output chooser --task multiple-choice
+      keras-lm finetune bert-base rows.jsonl --output knower --task multiple-choice --graph STORE
       keras-lm finetune bert-base train-v2.0.json --output reader --task question-answerer
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
       keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
@@ -173,12 +188,11 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     if options["lora"] and options["adapters"]:
         raise click.UsageError("--lora and --adapters are two ways to train few weights: drop one.")
     _choose_task(options)
-    if options["task"]:
-        _check_options(options["task"], options)
     check_data(train, options)
+    graphs = _open_graphs(options)
     import keras
 
-    from keras_lm import presets, tasks
+    from keras_lm import presets
     from keras_lm.cli.sources import load_task, stated_task
     from keras_lm.training.distribution import strategy_of_workers, workers_of
 
@@ -191,7 +205,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     opened = presets.Source.open(source)
     name = options["task"] or _task_of(stated_task(opened))
     _check_options(name, options)
-    cls = getattr(tasks, TASKS[name])
+    cls = _class_of(name, graphs, stated_task(opened))
     stated = opened.task_arguments(cls) or {}
     multi_label = options["multi_label"] or stated.get("multi_label", False)
     if multi_label and options["class_weight"]:
@@ -202,7 +216,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         )
     data, held_out = read_data(train, name, options, multi_label)
     _refuse_labels(data.rows, name, options, source)
-    arguments = _arguments(name, data, options)
+    arguments = _arguments(name, data, options) | graphs
     class_names = None
     if name in ONLY_FOR["class_names"]:
         class_names = options["class_names"] or data.class_names(stated)
@@ -270,13 +284,15 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
 
 
 def _choose_task(options):
-    """Set the task, format and form of labels that follow from the others."""
+    """Set the task, format and form of labels that follow from the other options; check these."""
     if options["task"] in MARKED:
         options["format"] = options["format"] or MARKED[options["task"]]
         options["task"] = FINETUNED[0]
     if options["format"] in PUBLISHED:
         options["task"] = options["task"] or PUBLISHED[options["format"]].task
         options["multi_label"] |= PUBLISHED[options["format"]].multi_label
+    if options["task"]:
+        _check_options(options["task"], options)
 
 
 def _check_options(name, options):
@@ -285,9 +301,35 @@ def _check_options(name, options):
             raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
 
 
+def _open_graphs(options):
+    """Return `graphs`, the argument of a `GraphChoice`, as options name it, in a dict."""
+    store = options["graph"]
+    if store is None:
+        if options["hops"]:
+            raise click.UsageError("--hops is for paths in a graph: give --graph STORE.")
+        return {}
+    from keras_lm.knowledge import SchemaGraphs
+
+    store = store.rstrip("/")
+    vectors = Path(f"{store}-trans-e").expanduser()
+    trans_e = vectors if vectors.is_dir() else None
+    hops = options["hops"] or 2
+    return {"graphs": SchemaGraphs(store, trans_e, f"{store}-paths.sqlite", max_hops=hops)}
+
+
+def _class_of(name, graphs, stated):
+    """Return the class of a task's name; choices have a graph if one is named or SOURCE has one."""
+    from keras_lm import tasks
+
+    has_graph = graphs or (name == "multiple-choice" and stated is tasks.GraphChoice)
+    return tasks.GraphChoice if has_graph else getattr(tasks, TASKS[name])
+
+
 def _task_of(stated):
-    names = {name for name in FINETUNED if stated and TASKS[name] == stated.__name__}
-    return names.pop() if names else FINETUNED[0]
+    """Return the name of the task of a class, or of what it is a kind of."""
+    names = {TASKS[name]: name for name in FINETUNED}
+    kinds = [base.__name__ for base in stated.__mro__] if stated else []
+    return next((names[kind] for kind in kinds if kind in names), FINETUNED[0])
 
 
 def _refuse_labels(rows, name, options, source):

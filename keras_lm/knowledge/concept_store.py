@@ -39,6 +39,8 @@ class ConceptStore:
         num_concepts: int. With number 0, and so the rows that a table of concepts needs.
         num_relations: int. With number 0 and the inverse relations.
         num_edges: int, in both directions.
+        num_bytes: int, of all arrays.
+        key_concepts: array of the concept of each of `strings("key")`.
         relations: list of str.
         fingerprint: str, of all that is in it.
 
@@ -74,6 +76,8 @@ class ConceptStore:
         self.num_concepts = len(self._parts["name_ends"])
         self.num_edges = len(self._parts["targets"])
         self.num_relations = 2 * len(self.relations) + 1
+        self.num_bytes = sum(part.nbytes for part in self._parts.values())
+        self.key_concepts = self._parts["key_concepts"]  # of `strings("key")`
 
     def _open(self, name, size):
         path = self.folder / f"{name}.npy"
@@ -123,6 +127,12 @@ class ConceptStore:
                 high = middle
         return low
 
+    def strings(self, kind: str) -> list[str]:
+        """Return all names (`"name"`), or all lemmas (`"key"`), sorted by their bytes."""
+        joined = self._parts[f"{kind}s"].tobytes()
+        ends = self._parts[f"{kind}_ends"].tolist()
+        return [joined[start:end].decode() for start, end in zip([0, *ends], ends)]
+
     # === Edges ===
 
     def edges_of(self, concept: int) -> tuple[np.ndarray, ...]:
@@ -152,10 +162,17 @@ class ConceptStore:
         Entities are concepts and relations numbers, so that `TransE(store.num_concepts,
         len(store.relations) + 1)` learns from them.
         """
+        triples, _ = self.edges()
+        return triples[triples[:, 1] <= len(self.relations)]
+
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all edges, from either end, (E, 3) int32, and their weights, (E,).
+
+        They are sorted by their ends; of several between the same ones, the heaviest is first.
+        """
         heads = np.repeat(np.arange(self.num_concepts), np.diff(self._parts["starts"]))
-        relations = self._parts["edge_relations"].astype("int32")
-        columns = np.stack([heads, relations, self._parts["targets"]], axis=1)
-        return columns[relations <= len(self.relations)].astype("int32")
+        columns = [heads, self._parts["edge_relations"], self._parts["targets"]]
+        return np.stack(columns, axis=1).astype("int32"), self._parts["weights"]
 
     # === Building ===
 

@@ -1,6 +1,7 @@
 """Which concepts of a graph a text speaks of."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from keras_lm.argument_types import PathLike
@@ -58,9 +59,13 @@ class Concepts:
         return [concept for concept in found if not self._is_derived(concept, names)]
 
     def _find(self, key):
+        return self.chosen(key, self.store.find_key(key))
+
+    def chosen(self, key: str, concepts: Sequence[int]) -> tuple[int, ...]:
+        """Return those of the concepts with some lemmas that a text with these speaks of."""
         if key in STOP_WORDS:
             return ()
-        concepts = self.store.find_key(key)[:MOST]
+        concepts = concepts[:MOST]
         plain = [concept for concept in concepts if self.store.name(concept) == key]
         return tuple(plain or concepts)
 

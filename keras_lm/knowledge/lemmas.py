@@ -5,7 +5,10 @@ import re
 
 from keras_lm.optional import require
 
-WORDS = re.compile(r"[^\W\d_]+")
+# Letters, without the one that is an apostrophe, and numbers that are no digits.
+WORDS = re.compile(r"[^\W\d_\u02bc]+")
+# What simplemma's rules for English take from the end of a word, and put there.
+RULES = (("", "s"), ("", "d"), ("y", "ies"))
 
 
 def lemmas_of(text):
@@ -16,6 +19,18 @@ def lemmas_of(text):
 def key_of(name):
     """Return the lemmas of a concept's words, with `_` between them."""
     return "_".join(lemmas_of(name.replace("_", " ")))
+
+
+def words_of(lemmas):
+    """Return the words that have some lemmas, a dict of word → lemma."""
+    require("simplemma", "Recognising concepts")
+    from simplemma.strategies.dictionaries.dictionary_factory import DefaultDictionaryFactory
+
+    words = {*lemmas, *(word.lower() for word in DefaultDictionaryFactory().get_dictionary("en"))}
+    for end, other in RULES:
+        words |= {lemma.removesuffix(end) + other for lemma in lemmas if lemma.endswith(end)}
+    words = filter(WORDS.fullmatch, words)
+    return {word: lemma for word in words if (lemma := _lemma(word)) in lemmas}
 
 
 @functools.lru_cache(maxsize=2**20)

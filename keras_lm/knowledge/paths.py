@@ -71,7 +71,7 @@ class PathFinder:
                 )
         self.store, self.trans_e = store, trans_e
         names = [store.relation_name(kind).lstrip("-") for kind in range(1, store.num_relations)]
-        self._is_followed = np.array([False, *(name != NOT_FOLLOWED for name in names)])
+        self.is_followed = np.array([False, *(name != NOT_FOLLOWED for name in names)])
         self.max_hops, self.max_paths = max_hops, max_paths
         self.max_neighbors, self.threshold = max_neighbors, threshold
         self._near = functools.lru_cache(maxsize=2**14)(self._heaviest_neighbors)
@@ -95,7 +95,7 @@ class PathFinder:
 
     def _followed(self, concept, other):
         kinds = self.store.relations_between(concept, other)
-        return [kind for kind in kinds if self._is_followed[kind]]
+        return [kind for kind in kinds if self.is_followed[kind]]
 
     def _is_likely(self, path):
         if self.trans_e is None:
@@ -104,14 +104,17 @@ class PathFinder:
 
     def score(self, path: Sequence[int]) -> float:
         """Return the product over a path's edges of the best score of their relations."""
-        number, score = len(self.store.relations), 1.0
+        score = 1.0
         for head, tail in itertools.pairwise(path):
-            triples = [
-                (head, kind, tail) if kind <= number else (tail, kind - number, head)
-                for kind in self._followed(head, tail)
-            ]
-            score *= float(self.trans_e.scores(np.array(triples)).max())
+            edges = np.array([(head, kind, tail) for kind in self._followed(head, tail)])
+            score *= float(self.scores_of(edges).max())
         return score
+
+    def scores_of(self, edges: np.ndarray) -> np.ndarray:
+        """Return the scores of edges from either end, (E, 3), see `TransE.scores`."""
+        is_inverse = edges[:, 1] > len(self.store.relations)
+        turned = edges[:, ::-1] - [0, len(self.store.relations), 0]
+        return self.trans_e.scores(np.where(is_inverse[:, None], turned, edges))
 
     # === Paths of as many edges ===
 
@@ -155,10 +158,14 @@ class PathFinder:
     def _neighbors(self, concept):
         """Return all neighbours, (M,) ascending, and the lengths of the edges to them."""
         targets, relations, weights = self.store.edges_of(concept)
-        is_followed = self._is_followed[relations]
+        is_followed = self.is_followed[relations]
         targets, weights = targets[is_followed], weights[is_followed]
         is_first = np.diff(targets, prepend=-1) > 0  # the heaviest edge
-        return targets[is_first], 1 + np.exp(1 - weights[is_first].astype("float64"))
+        return targets[is_first], self.lengths(weights[is_first])
+
+    def lengths(self, weights: np.ndarray) -> np.ndarray:
+        """Return the lengths of edges with some weights."""
+        return 1 + np.exp(1 - weights.astype("float64"))
 
     def _heaviest_neighbors(self, concept):
         near, lengths = self._neighbors(concept)

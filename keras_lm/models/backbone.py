@@ -430,6 +430,9 @@ class Backbone(BackboneFormats, keras.Model):
     def check_tokenizer(self, tokenizer):
         """Raise a ValueError if a tokenizer lacks what the model needs beside its vocabulary."""
 
+    def trimmed(self, tokenizer):
+        """Return a copy without what no text can ask for, and its tokenizer; None if all is."""
+
     @property
     def vocabulary_size(self):
         """The number of token ids that the model takes."""

@@ -322,6 +322,13 @@ class ErnieBackbone(Backbone):
                 "pass backbone.with_entities(vectors), of tokenizer.entities in their order."
             )
 
+    def trimmed(self, tokenizer):
+        mentioned = getattr(tokenizer, "mentioned_rows", None)
+        if not mentioned or len(mentioned) == self.config["num_entities"]:
+            return None
+        vectors = np.asarray(self.entity_table.embeddings)[mentioned]
+        return self.with_entities(vectors), tokenizer.with_rows(mentioned)
+
     def with_layers(self, layers):
         layers = chosen_layers(self, layers)
         kinds = [self.layer_types[i] for i in layers]

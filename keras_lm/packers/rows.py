@@ -5,7 +5,6 @@ from keras import ops
 from keras_lm.packers.packer import Texts
 from keras_lm.tensorflow import tf
 
-GRAPH_SIZES = 5  # numbers in front of a packed graph
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
 
 
@@ -66,30 +65,3 @@ class Choices(Texts):
         if "padding_mask" in inputs:
             logits = ops.where(ops.any(inputs["padding_mask"] > 0, axis=2), logits, LOWEST)
         return logits
-
-
-class ChoicesWithGraphs(Choices):
-    """The same with a column `graphs`: a packed graph for each choice, empty for none.
-
-    They are strings, see `keras_lm.knowledge.pack_graph`, or their numbers already, (B, C, L).
-    """
-
-    names = ("text", "choices", "graphs")
-    lists = ("choices", "graphs")
-    samples = {"graphs": ""}
-
-    def pack(self, packer, columns, tokenize=None):
-        graphs, shape = columns["graphs"], tf.shape(columns["choices"])
-        if graphs.dtype == tf.string:
-            graphs = tf.reshape(_numbers(tf.reshape(graphs, [-1])), [shape[0], shape[1], -1])
-        return super().pack(packer, columns, tokenize) | {"graphs": graphs}
-
-
-def _numbers(packed):
-    """Return the numbers of packed graphs (R,), filled up with zeros: (R, L) int32."""
-    parts = tf.io.decode_base64(packed)
-    lengths = tf.strings.length(parts) // 4
-    numbers = tf.io.decode_raw(tf.strings.reduce_join(parts), tf.int32)
-    numbers = tf.RaggedTensor.from_row_lengths(numbers, lengths).to_tensor()
-    missing = tf.maximum(GRAPH_SIZES - tf.shape(numbers)[1], 0)  # if all graphs are empty
-    return tf.pad(numbers, [[0, 0], [0, missing]])

@@ -11,15 +11,17 @@ import numpy as np
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.knowledge import SchemaGraphs
-from keras_lm.knowledge.schema_graphs import WIDTHS, unpack_graph
+from keras_lm.knowledge.graph_constants import why_too_large
+from keras_lm.knowledge.schema_graphs import unpack_graph
 from keras_lm.models import KagNet
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MarginRanking
 from keras_lm.packers import ChoicesWithGraphs
-from keras_lm.packers.rows import GRAPH_SIZES
+from keras_lm.packers.graph_rows import joined
+from keras_lm.packers.graph_search import GraphSearch
 from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.graph_signatures import GraphSignatures
 from keras_lm.tasks.multiple_choice import MultipleChoice
-from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tensorflow import tf
 
 
@@ -37,6 +39,10 @@ class GraphChoice(MultipleChoice):
             `graphs`, which these begin with then, or 100.
         pair_dim, path_dim, graph_hidden_dim, graph_dim, bidirectional: see `KagNet`.
         graph_dropout: float, of `KagNet`.
+        graph_in_export: bool. Whether an export holds the graph of concepts as constants, finds
+            graphs in it, and takes strings alone; or takes packed graphs, too. None for the first
+            if the graph is small enough: `max_hops` of 1 or 2, 4,000,000 edges in both directions
+            and 250 MB.
         backbone, **arguments: see `MultipleChoice`.
 
     Raw data are those of `MultipleChoice`, whose graphs are found as they are read, or with a
@@ -44,15 +50,17 @@ class GraphChoice(MultipleChoice):
     `.keras` file names the folder of the graph of concepts, and does not hold it: where that folder
     is not, the task takes packed graphs.
 
-    An export takes `graphs` beside `text` and `choices`: strings, [None, None], in a SavedModel,
-    and their numbers in a `.tflite`, as `preprocess` returns them, since LiteRT has no kernels to
-    decode strings (`DecodeBase64`).
+    An export takes `text` and `choices`; see `graph_in_export`. With packed graphs, it also takes
+    `graphs`: strings, [None, None]. A `.tflite` always takes their numbers, as `preprocess` returns
+    them, since LiteRT has no kernels to decode strings (`DecodeBase64`) or to look concepts up
+    (`LowerBound`, `UpperBound`).
 
     Call: `task(inputs)` takes packed inputs (B, C, S) and `graphs` (B, C, L), int32, filled up with
     zeros, and returns logits (B, C), float32. All graphs of a batch become one, without padding.
 
     Raises:
-        ValueError: if an argument is out of range, or the model has no head for classification.
+        ValueError: if an argument is out of range, the model has no head for classification, or
+            `graph_in_export` is True and the graph is too large, which the message tells.
 
     Example:
 
@@ -83,6 +91,7 @@ class GraphChoice(MultipleChoice):
         graph_dim: int = 25,
         bidirectional: bool = False,
         graph_dropout: float = 0.1,
+        graph_in_export: bool | None = None,
         **arguments: Any,
     ):
         require_tensorflow("GraphChoice")
@@ -91,6 +100,9 @@ class GraphChoice(MultipleChoice):
         # Of a preset: what described the graphs, which may not be on this machine.
         self.source = graphs if isinstance(graphs, dict) else None
         self.graphs = graphs if self.source is None else SchemaGraphs.from_source(graphs)
+        self.graph_in_export, self._search = graph_in_export, None
+        if graph_in_export and self.graphs is not None and (why := why_too_large(self.graphs)):
+            raise ValueError(f"graph_in_export=True: {why}.")
         sizes = self.source or vars(self.graphs.store)
         trans_e = None if self.graphs is None else self.graphs.finder.trans_e
         width = 100 if trans_e is None else trans_e.entities.shape[1]
@@ -131,6 +143,7 @@ class GraphChoice(MultipleChoice):
     def get_arguments(self):
         source = self.source if self.graphs is None else self.graphs.describe_source()
         own = {"graphs": source, "text_dim": self.text_dim, "graph_dropout": self.graph_dropout}
+        own["graph_in_export"] = self.graph_in_export
         return super(MultipleChoice, self).get_arguments() | self.head_arguments | own
 
     def default_loss(self):
@@ -187,13 +200,17 @@ class GraphChoice(MultipleChoice):
         Raises:
             ValueError: if the graph of concepts is not on this machine.
         """
+        self.require_graphs()
+        return self.graphs.pack(texts, choices)
+
+    def require_graphs(self) -> None:
+        """Raise a ValueError if the graph of concepts is not on this machine."""
         if self.graphs is None:
             raise ValueError(
                 f"The graph of concepts, {self.source['store']}, is not on this machine: pass "
                 "graphs=keras_lm.knowledge.SchemaGraphs(…) to from_preset, or a column graphs with "
                 "a packed graph for each choice."
             )
-        return self.graphs.pack(texts, choices)
 
     def preprocess(self, columns, tokenize=None):
         self.require_tokenizer()
@@ -235,8 +252,7 @@ class GraphChoice(MultipleChoice):
             ValueError: if the graph of concepts is not on this machine.
         """
         columns, found = self.columns(x), []
-        if self.graphs is None:
-            self.find_graphs([], [])
+        self.require_graphs()
         for start in range(0, len(columns["text"]), batch_size):
             batch = {name: column[start : start + batch_size] for name, column in columns.items()}
             packed = self.preprocess(batch)
@@ -268,71 +284,18 @@ class GraphChoice(MultipleChoice):
     def signatures(self):
         return GraphSignatures(self)
 
+    @property
+    def lookups(self):
+        return [*super().lookups, *([] if self._search is None else [self._search])]
 
-class GraphSignatures(TextSignatures):
-    """Signatures that take a packed graph for each choice."""
+    def graph_search(self) -> GraphSearch | None:
+        """Return what finds graphs in exports, None if they take packed ones."""
+        if self.graph_in_export is False or (self.graph_in_export is None and self._is_too_large()):
+            return None
+        if self._search is None:
+            self.require_graphs()
+            self._search = GraphSearch(self.graphs)
+        return self._search
 
-    def texts(self):
-        super().texts()
-        return self.task.packer.specs(optional=True)
-
-    def lite_texts(self):
-        # LiteRT has no kernels to decode strings (DecodeBase64, DecodeRaw): it takes numbers.
-        return self.texts() | {"graphs": tf.TensorSpec([None] * 3, tf.int32, "graphs")}
-
-    def lite_columns(self, columns):
-        tensors = {name: tf.constant(column, tf.string) for name, column in columns.items()}
-        return columns | {"graphs": self.task.preprocess(tensors)["graphs"].numpy()}
-
-    def answering(self, texts):
-        columns = self.task.columns(texts)
-        if "graphs" not in columns:
-            arrays = [columns[name].numpy() for name in ("text", "choices")]
-            columns = columns | {"graphs": self.task.packed_graphs(*arrays)}
-        yield "serving_default", self.task, columns
-
-    def lite_requests(self):
-        ((name, columns),) = super().lite_requests()
-        return [(name, columns | {"graphs": np.zeros((2, 2, GRAPH_SIZES), "int32")})]
-
-    def raw_specs(self):
-        graphs = tf.TensorSpec([None, None], tf.int32, "graphs")  # (C, L)
-        return super().raw_specs() | {graphs.name: graphs}
-
-
-def joined(graphs):
-    """Return one graph of all packed ones (R, L), in the form that `KagNet` takes."""
-    rows, length = tf.shape(graphs)[0], tf.reduce_max(graphs[:, 0])  # T, 0 of an empty graph
-    length = tf.maximum(length, 1)
-    counts = dict(zip(WIDTHS, (1, 2, 3, 3, 4, 4, 4), strict=True))  # where its number stands
-    column, start, found = tf.range(tf.shape(graphs)[1]), tf.fill([rows], GRAPH_SIZES), {}
-    for name, width in WIDTHS.items():
-        width = length if width is None else width
-        end = start + graphs[:, counts[name]] * width  # (R,)
-        own = (column >= start[:, tf.newaxis]) & (column < end[:, tf.newaxis])
-        found[name] = tf.reshape(tf.boolean_mask(graphs, own), [-1, width])
-        start = end
-    nodes, edges, pairs, paths = tf.unstack(graphs[:, 1:GRAPH_SIZES], 4, axis=1)
-    first_node, first_pair = (tf.cumsum(x, exclusive=True) for x in (nodes, pairs))
-
-    def moved(name, first, number):
-        """Return numbers that count from 0 in each graph as those of all; -1 stays."""
-        by = tf.repeat(first, number)[:, tf.newaxis]
-        return tf.where(found[name] < 0, -1, found[name] + by)
-
-    concepts = found["node_concepts"][:, 0]
-    path_nodes = moved("path_nodes", first_node, paths)
-    with_none = tf.concat([concepts, [0]], axis=0)
-    return {
-        "node_concepts": concepts,
-        "edges": moved("edges", first_node, edges),
-        "pair_texts": tf.repeat(tf.range(rows), pairs),
-        "pair_concepts": found["pair_concepts"],
-        "pair_nodes": moved("pair_nodes", first_node, pairs),
-        "path_pairs": moved("path_pairs", first_pair, paths)[:, 0],
-        "path_nodes": path_nodes,
-        "path_concepts": tf.gather(
-            with_none, tf.where(path_nodes < 0, tf.shape(concepts)[0], path_nodes)
-        ),
-        "path_relations": found["path_relations"],
-    }
+    def _is_too_large(self):
+        return self.graphs is None or bool(why_too_large(self.graphs))

@@ -184,6 +184,10 @@ class Task(KerasFile, TaskFormats, TextModel):
         """
         return task_vocabulary.with_words(self, words)
 
+    def trimmed(self) -> Self:
+        """Return what an export holds: the task, or a copy without what no text can ask for."""
+        return task_vocabulary.trimmed(self)
+
     def over(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
         """Return a task with the same arguments and new heads over another backbone."""
         return type(self)(backbone, tokenizer=tokenizer, **self.get_arguments())
@@ -460,9 +464,7 @@ class Task(KerasFile, TaskFormats, TextModel):
     def signatures(self):
         return TextSignatures(self)
 
-    @property
-    def id_signatures(self):
-        return IdSignatures(self)
+    id_signatures = property(IdSignatures)
 
     def single_output(self) -> Any:
         """Return (name, names of its columns or None) of the one array that answers a text.

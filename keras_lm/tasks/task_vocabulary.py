@@ -19,6 +19,25 @@ def check(backbone, tokenizer):
     backbone.check_tokenizer(tokenizer)
 
 
+def trimmed(task):
+    """Return a task without what no text can ask for, such as entities that none mentions."""
+    # Several tasks, or members of an ensemble, stay as they are.
+    is_several = hasattr(task, "tasks") or hasattr(task, "members")
+    if is_several or task.tokenizer is None:
+        return task
+    found = task.backbone.trimmed(task.tokenizer)
+    if found is None:
+        return task
+    copy = task.over(*found)
+    for variable, own in zip(copy.weights, task.weights, strict=True):
+        if variable.shape == own.shape:  # of others, the backbone has a part
+            variable.assign(own)
+    # What the card of an export tells.
+    copy.history = getattr(task, "history", None)
+    copy.backbone.origin = getattr(task.backbone, "origin", None)
+    return copy
+
+
 # === Special tokens: those around texts, and which of them text may spell ===
 
 

@@ -8,7 +8,7 @@ W words of all texts, M mentions.
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -173,9 +173,22 @@ class EntityTokenizer(WordPieceTokenizer):
             return tf.zeros_like(ids) - 1, tf.zeros_like(ids)
         return self._linked.finder(ids)
 
+    @property
+    def mentioned_rows(self) -> list[int]:
+        """The rows of the table that mentions name, ascending."""
+        named = set(self._linked.mentions.values())
+        return [row for row, entity in enumerate(self._linked.entities) if entity in named]
+
+    def with_rows(self, rows: Sequence[int]) -> Self:
+        """Return the same tokenizer for a table of some rows of this one's."""
+        entities = [self._linked.entities[row] for row in rows]
+        return self._made(self._vocabulary.tokens, entities, self.get_config())
+
     def _grown(self, entries, config):
-        vocabulary, linked = [*self._vocabulary.tokens, *entries], self._linked
-        return type(self)(vocabulary, mentions=linked.mentions, entities=linked.entities, **config)
+        return self._made([*self._vocabulary.tokens, *entries], self._linked.entities, config)
+
+    def _made(self, vocabulary, entities, config):
+        return type(self)(vocabulary, mentions=self._linked.mentions, entities=entities, **config)
 
     def save_assets(self, folder):
         super().save_assets(folder)

@@ -6,6 +6,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.cli.evaluate import say_results
+from keras_lm.knowledge import ConceptStore, TransE
 from keras_lm.published.examples import read_examples
 
 pytestmark = pytest.mark.eager
@@ -170,6 +171,64 @@ def test_multiple_choice_is_trained_and_measured(run, write, tiny, tmp_path):
     answer = task.choose(examples.texts)
     assert found["accuracy"] == sum(answer["labels"] == examples.labels) / 2
     assert found["texts"] == 2
+
+
+ASKED = [
+    {"text": "the film was", "choices": ["a song", "good"], "label": 0},
+    {"text": "a song is", "choices": ["bad", "the film"], "label": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def knowing(run, tiny, tmp_path_factory):
+    """(preset, file) of a task that was trained with a graph, on the file."""
+    folder = tmp_path_factory.mktemp("knowing")
+    store = ConceptStore.build(
+        [("film", 1, "loud", 1.0), ("loud", 2, "song", 1.0)], folder / "store"
+    )
+    TransE(store.num_concepts, len(store.relations) + 1, dim=4).save(folder / "store-trans-e")
+    file, preset = folder / "asked.jsonl", folder / "preset"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ASKED))
+    arguments = ["--output", preset, "--task", "multiple-choice", "--graph", folder / "store"]
+    run("finetune", tiny, file, *arguments, "--epochs", 1)
+    return preset, file
+
+
+def test_choices_are_trained_and_measured_with_a_graph(run, fail, answers, knowing, tiny, tmp_path):
+    preset, file = knowing
+    task = tasks.Task.from_preset(preset)
+    assert type(task) is tasks.GraphChoice
+    assert (task.graphs.finder.max_hops, task.graphs.finder.trans_e.entities.shape) == (2, (4, 4))
+    found = task.choose(read(str(file), "multiple-choice").texts)
+    measures = json.loads(run("evaluate", preset, file, "--json"))
+    assert measures["accuracy"] == sum(found["labels"] == [0, 1]) / 2
+    told = answers(run("predict", preset, "--input", file))
+    assert [row["answer"]["labels"] for row in told] == found["labels"].tolist()
+    wrong = ["finetune", tiny, file, "--output", tmp_path / "x", "--task"]
+    assert "--hops is for paths in a graph" in fail(*wrong, "multiple-choice", "--hops", 1)
+    assert "--graph is not for" in fail(*wrong, "text-classifier", "--graph", tmp_path)
+    message = fail(*wrong, "multiple-choice", "--graph", tmp_path)
+    assert "is no graph of concepts: it has no store.json. Build one with" in message
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_a_task_with_a_graph_is_exported_and_trained_on(run, answers, knowing, tmp_path):
+    preset, file = knowing
+    told = run("export", preset, tmp_path / "exported", "--check")
+    assert "4 texts, answered as the task answers" in told
+    expected = answers(run("predict", preset, "--input", file))
+    for signature in ((), ("--signature", "explain")):
+        rows = answers(run("predict", tmp_path / "exported", "--input", file, *signature))
+        assert [row["answer"]["labels"] for row in rows] == [
+            row["answer"]["labels"] for row in expected
+        ]
+    assert rows[0]["answer"]["paths"][0][0] == ["film", "loud", "song"]
+    assert rows[0]["answer"]["relations"][0][0] == ["Antonym", "AtLocation"]
+    run("finetune", preset, file, "--output", tmp_path / "more", "--epochs", 1)
+    assert type(tasks.Task.from_preset(tmp_path / "more")) is tasks.GraphChoice
+    again = ("--config", tmp_path / "more" / "run.toml", "--output", tmp_path / "again")
+    run("finetune", preset, file, *again)
 
 
 @pytest.mark.parametrize(

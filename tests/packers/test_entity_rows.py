@@ -122,6 +122,25 @@ def test_saved_and_exported(task, tmp_path):
         assert [text[a:b].encode() for a, b in zip(starts, ends)] == said
 
 
+def test_an_export_holds_the_entities_of_its_dictionary(backbone, tmp_path):
+    """The table has a thousand entities, as if `kg_embed` had been read whole, and texts name 3."""
+    ids = [f"Q{number}" for number in range(1_000)][::-1]
+    mentions = {"film": "Q7", "cast": "Q3", "great story": "Q7", "story": "unknown"}
+    tokenizer = EntityTokenizer(VOCABULARY, lowercase=True, mentions=mentions, entities=ids)
+    whole = backbone.with_entities(np.random.default_rng(0).normal(size=(1_000, 8)))
+    task = tasks.TextClassifier(whole, tokenizer=tokenizer, class_names=["no", "yes"])
+    expected = scores(task)
+    trimmed = task.trimmed()
+    assert trimmed.tokenizer.entities == ["Q7", "Q3"] and trimmed.tokenizer.mentions == mentions
+    assert trimmed.trimmed() is trimmed and task.backbone.config["num_entities"] == 1_000
+    served = tf.saved_model.load(task.export(tmp_path / "served"))
+    found = served.signatures["serving_default"](text=tf.constant(TEXTS))["scores"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert [v.shape for name, v in served.weights.items() if "entity_table" in name] == [(2, 8)]
+    said = served.signatures["mentions"](text=tf.constant(["a story, the CAST of a film"]))
+    assert said["entities"].numpy().tolist() == [[b"", b"Q3", b"Q7"]]
+
+
 @pytest.mark.slow
 def test_litert(task, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")

@@ -1,16 +1,19 @@
 """Multiple choice with a graph: what the text cannot know is learnt, saved, exported, explained."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 import keras_lm
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.knowledge import ConceptStore, SchemaGraphs, TransE, pack_graph
 from keras_lm.models import join_graphs
+from keras_lm.packers.graph_rows import joined
 from keras_lm.tasks import GraphChoice
-from keras_lm.tasks.graph_choice import joined
 
 # film – song – story is a way from "film" to "story"; "cast" – "dull" are apart, "nice" in a cycle.
 EDGES = [
@@ -54,7 +57,7 @@ def logits_one_by_one(task, data):
             packed = task.packer.pack(
                 text=task.tokenizer([text]), text_pair=task.tokenizer([choice])
             )
-            vector = task.head(task.backbone(packed), packed)
+            vector = task.head(task.backbone(task.backbone.taken(packed)), packed)
             graph = join_graphs([task.graphs.find(text, choice)])
             row.append(float(task.kagnet(vector, graph)["logits"][0, 0]))
         rows.append(row)
@@ -77,6 +80,51 @@ def test_a_choice_is_read_with_its_graph(task):
     )
     dataset = tf.data.Dataset.from_tensors({**DATA, "choices": tf.ragged.constant(DATA["choices"])})
     np.testing.assert_allclose(task.predict(dataset, verbose=0), logits, atol=1e-6)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "name",
+    ["RobertaBackbone", "AlbertBackbone", "XLNetBackbone", "GPT2Backbone", "DistilBertBackbone"],
+)
+def test_over_other_models(name, tokenizer_of, graphs, tmp_path):
+    """Whatever makes the text's vector, from whichever token, gets the graph beside it."""
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    backbone = tiny.make_backbone(name, tokenizer.vocabulary_size)
+    task = GraphChoice(backbone, graphs, tokenizer=tokenizer, **SIZES)
+    task.compile(run_eagerly=True, optimizer=keras.optimizers.SGD(0.5))
+    for weight in task.kagnet.trainable_weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
+    before = [weight.numpy() for weight in backbone.trainable_weights]
+    assert np.isfinite(task.train_on_batch(DATA, LABELS)).all()
+    is_moved = [(old != new).any() for old, new in zip(before, backbone.trainable_weights)]
+    assert np.mean(is_moved) > 0.5
+    logits = task.predict(DATA, verbose=0, batch_size=2)
+    for row, expected in zip(logits, logits_one_by_one(task, DATA), strict=True):
+        np.testing.assert_allclose(row[: len(expected)], expected, atol=1e-4)
+    bare = task.predict(DATA | {"graphs": [["", "", ""]] * 3}, verbose=0)
+    is_changed = np.abs(bare - logits) > 1e-6
+    # "so" and the missing choice have neither a concept nor a pair.
+    assert is_changed.tolist() == [[True, True, False], [True, True, True], [False, False, False]]
+    task.save_to_preset(tmp_path / "preset")
+    again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
+    np.testing.assert_allclose(again.predict(DATA, verbose=0, batch_size=2), logits, atol=1e-5)
+
+
+@pytest.mark.eager
+def test_an_empty_graph_and_a_choice_without_a_concept(task):
+    nothing = {"text": ["so it was", ""], "choices": [["it", "so"], ["42", "!"]]}
+    half = {"text": ["the film was", "so"], "choices": [["it", "a story"], ["a story", "it"]]}
+    for data in (nothing, half):
+        logits = task.predict(data, verbose=0)
+        for row, expected in zip(logits, logits_one_by_one(task, data), strict=True):
+            np.testing.assert_allclose(row, expected, atol=1e-5)
+        counts = [
+            [len(choice["pairs"]) for choice in explained["choices"]]
+            for explained in task.explain(data)
+        ]
+        assert counts == ([[0, 0], [0, 0]] if data is nothing else [[0, 1], [0, 0]])
+        assert np.isfinite(task.evaluate(data, [0, 1], verbose=0, return_dict=True)["loss"])
 
 
 def test_graphs_are_joined_as_by_numpy(task):
@@ -129,22 +177,73 @@ def test_files(task, tmp_path):
     }
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset", graphs=task.graphs)
     np.testing.assert_allclose(again.predict(DATA, verbose=0), expected, atol=1e-6)
+    # It was cut in the middle.
+    cut = tmp_path / "nowhere"
+    shutil.copytree(task.graphs.store.folder, cut)
+    (cut / "targets.npy").write_bytes((cut / "targets.npy").read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"targets.npy has \d+ bytes, .* the store is cut"):
+        keras_lm.tasks.Task.from_preset(tmp_path / "preset")
     # Another graph is in its place.
     ConceptStore.build(EDGES[1:], tmp_path / "nowhere", ["IsA", "UsedFor"])
     with pytest.raises(ValueError, match=r"is another graph than the task was trained with"):
         keras_lm.tasks.Task.from_preset(tmp_path / "preset")
 
 
-def test_export(task, tmp_path):
-    data = DATA | {"graphs": task.find_graphs(DATA["text"], DATA["choices"])}
-    folder = task.export(tmp_path / "exported", texts=DATA)
-    signatures = tf.saved_model.load(str(folder)).signatures
-    expected = task.predict(DATA, verbose=0)
-    padded = {
+def tensors(data):
+    return {
         name: tf.constant(values) if name == "text" else tf.ragged.constant(values).to_tensor("")
         for name, values in data.items()
     }
-    answer = signatures["serving_default"](**padded)
+
+
+def test_an_export_finds_graphs_itself(task, tmp_path):
+    folder = task.export(tmp_path / "exported", texts=DATA)  # compares in a fresh process
+    signatures = tf.saved_model.load(str(folder)).signatures
+    expected = task.predict(DATA, verbose=0)
+    answer = signatures["serving_default"](**tensors(DATA))
+    np.testing.assert_array_equal(answer["labels"], expected.argmax(axis=1))
+    np.testing.assert_allclose(answer["scores"], tf.nn.softmax(expected), atol=1e-5)
+    pieces = signatures["tokenize"](**tensors(DATA))
+    assert set(pieces) == {"tokens", "token_ids"}
+
+    # What each choice was scored by, as data.
+    found = {name: x.numpy() for name, x in signatures["explain"](**tensors(DATA)).items()}
+    np.testing.assert_allclose(found["scores"], answer["scores"], atol=1e-6)
+    for row, explained in enumerate(task.explain(DATA)):
+        for column, choice in enumerate(explained["choices"]):
+            at = {name: value[row, column] for name, value in found.items() if value.ndim > 2}
+            pairs = {(p["question"], p["answer"]): p["attention"] for p in choice["pairs"]}
+            names = [tuple(name.decode() for name in pair) for pair in at["pairs"] if pair[0]]
+            assert (names and set(names) == set(pairs)) or (not pairs and not names)
+            for name, weight in zip(names, at["pair_weights"]):
+                assert weight == pytest.approx(pairs[name], abs=1e-5)
+            shown = {
+                (tuple(path["concepts"]), tuple(path["relations"])): (
+                    pair["attention"] * path["attention"]
+                )
+                for pair in choice["pairs"]
+                for path in pair["paths"]
+            }
+            for concepts, relations, weight in zip(
+                at["paths"], at["relations"], at["path_weights"], strict=True
+            ):
+                way = (words_of(concepts), words_of(relations))
+                assert weight == (pytest.approx(shown.pop(way), abs=1e-5) if way[0] else 0)
+            assert not shown
+
+
+def words_of(strings):
+    return tuple(string.decode() for string in strings if string)
+
+
+def test_an_export_takes_packed_graphs(make, graphs, tmp_path):
+    task = make(GraphChoice, graphs=graphs, graph_in_export=False, **SIZES)
+    data = DATA | {"graphs": task.find_graphs(DATA["text"], DATA["choices"])}
+    folder = task.export(tmp_path / "exported", texts=DATA)
+    signatures = tf.saved_model.load(str(folder)).signatures
+    assert "explain" not in signatures
+    expected = task.predict(DATA, verbose=0)
+    answer = signatures["serving_default"](**tensors(data))
     np.testing.assert_array_equal(answer["labels"], expected.argmax(axis=1))
     packed = task.preprocess(DATA)
     names = signatures["tokens"].structured_input_signature[1]
@@ -210,3 +309,6 @@ def test_errors(task):
     packed.pop("graphs")
     with pytest.raises(ValueError, match="inputs has no graphs"):
         task(packed)
+    far = SchemaGraphs(task.graphs.store, max_hops=3)
+    with pytest.raises(ValueError, match="graph_in_export=True: max_hops=3, and a search in const"):
+        GraphChoice(task.backbone, far, tokenizer=task.tokenizer, graph_in_export=True, **SIZES)
