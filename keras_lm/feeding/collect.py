@@ -13,8 +13,9 @@ from keras_lm.elements import check_batch_size, elements
 from keras_lm.feeding import datasets, lengths
 from keras_lm.tensorflow import tf
 
-# Between its matrix products, a batch leaves cores idle, which another batch can use.
-AT_ONCE = 2
+# Between its matrix products, a batch leaves cores idle, which another batch can use. On JAX, Keras
+# keeps a model's state in one place while it predicts.
+AT_ONCE = 2 if keras.backend.backend() == "tensorflow" else 1
 SILENT_SECONDS = 5
 
 

@@ -1,22 +1,33 @@
-"""What depends on Keras's backend: the step, and that graphs of text need TensorFlow's."""
+"""What depends on Keras's backend: the step, and how text, TensorFlow's, meets the network."""
 
 import keras
+import numpy as np
+
+from keras_lm.tensorflow import tf
+
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if keras.backend.backend() == "jax":
     from keras_lm.tasks import jax_steps as steps
 else:
     from keras_lm.tasks import steps
 
-__all__ = ["require_tensorflow", "steps", "without_defaults"]
+__all__ = ["IS_TENSORFLOW", "answered", "require_tensorflow", "steps", "without_defaults"]
+
+
+def answered(task, inputs):
+    """Return what a task's network on another backend makes of TensorFlow's tensors, as such."""
+    inputs = {name: np.asarray(value) for name, value in inputs.items()}
+    outputs = task.predict_on_batch(inputs)
+    return keras.tree.map_structure(tf.convert_to_tensor, outputs)
 
 
 def require_tensorflow(what):
     """Raise a RuntimeError where Keras has another backend than TensorFlow."""
-    backend = keras.backend.backend()
-    if backend != "tensorflow":
+    if not IS_TENSORFLOW:
         raise RuntimeError(
-            f"{what} runs on TensorFlow, and KERAS_BACKEND is {backend}: call save_to_preset here, "
-            "and load the preset where KERAS_BACKEND=tensorflow."
+            f"{what} runs on TensorFlow, and KERAS_BACKEND is {keras.backend.backend()}: call "
+            "save_to_preset here, and load the preset where KERAS_BACKEND=tensorflow."
         )
 
 

@@ -391,6 +391,7 @@ class CausalLM(PretrainingTask):
 
     def score_texts(self, text, stride=None, tokenize=None):
         """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""
+        require_tensorflow("Scoring")
         ids = (tokenize or self.tokenize)(text)
         rows = ids.nrows()
         bos = tf.RaggedTensor.from_tensor(tf.tile(self._ids_of("bos")[tf.newaxis], [rows, 1]))

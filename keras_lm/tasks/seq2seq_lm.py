@@ -23,6 +23,7 @@ from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
+from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
@@ -299,6 +300,7 @@ class Seq2SeqLM(Task):
         **options: Any,
     ) -> Any:
         """Write targets in the graph; `options` are those of `generation.targets.write`."""
+        require_tensorflow("Generation")
         return write(self, self.preprocess(columns, tokenize), **options)
 
     def read(self, token_ids: Tensor, padding_mask: Tensor, state: Any) -> Any:

@@ -20,7 +20,7 @@ from keras_lm.packers import Texts
 from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import task_vocabulary
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, require_tensorflow
 from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
@@ -311,6 +311,8 @@ class Task(KerasFile, TaskFormats, TextModel):
                 "keras.Sequential. To add layers, make a keras.Model of its backbone.input and of "
                 "layers on its backbone.output."
             )
+        if not IS_TENSORFLOW and any(map(tf.is_tensor, inputs.values())):
+            return answered(self, inputs)
         inputs = {
             name: np.asarray(value) if isinstance(value, list) else value
             for name, value in inputs.items()
@@ -425,11 +427,11 @@ class Task(KerasFile, TaskFormats, TextModel):
     def in_graph(self, method: str, columns: dict[str, Tensor]) -> Any:
         """Call the method of this name as a graph, traced once for texts of all sizes in a form.
 
-        After `tf.config.run_functions_eagerly(True)` it is called as it is, as any `tf.function`.
+        After `tf.config.run_functions_eagerly(True)` it is called as it is, as any `tf.function`;
+        and so is what has a network that Keras has on another backend.
         """
-        if method != "preprocess":  # which has no network in it
-            require_tensorflow(method)
-        if tf.config.functions_run_eagerly():
+        is_foreign = not IS_TENSORFLOW and method != "preprocess"
+        if is_foreign or tf.config.functions_run_eagerly():
             return getattr(self, method)(columns)
         specs = {name: user_data.spec_of_any_size(value) for name, value in columns.items()}
         key = (method, str(sorted(specs.items())))

@@ -1,7 +1,9 @@
 """Folders of the forms in which Google's two Reformers are published: strings in, strings out."""
 
 import json
+import shutil
 
+import huggingface_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -89,8 +91,22 @@ def folder(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def task(folder):
-    return tasks.CausalLM.from_preset(folder)
+def task(folder, tmp_path_factory):
+    """Loaded from the hub, of which only what is asked for is there."""
+    there = tmp_path_factory.mktemp("hub")
+
+    def snapshot_download(name, revision, allow_patterns, ignore_patterns):
+        assert name == "google/reformer"
+        names = [path.name for path in folder.iterdir()]
+        for file in huggingface_hub.utils.filter_repo_objects(
+            names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+        ):
+            shutil.copy(folder / file, there)
+        return str(there)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+        return tasks.CausalLM.from_preset("hf://google/reformer")
 
 
 def test_strings_in_and_out(folder, task):

@@ -117,7 +117,6 @@ def main(folder, *names):
     assert {*pretrainer.predict(TEXTS, verbose=0)} == {"token_logits"}
     for refused in (
         lambda: task.export(folder),
-        lambda: task.fill_mask(["[MASK]"]),
         lambda: tasks.Distiller(task, task),
     ):
         with pytest.raises(RuntimeError, match="KERAS_BACKEND=tensorflow"):
