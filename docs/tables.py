@@ -16,7 +16,7 @@ from pathlib import Path
 import keras_lm
 from keras_lm.inspection import find_sizes
 from keras_lm.models.sizes import COUNTED, parameters_of
-from keras_lm.registry import TASKS, sizes
+from keras_lm.registry import BACKBONES, TASKS, sizes
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "docs")]
@@ -107,7 +107,17 @@ def _tasks_of_models():
 def _sizes():
     for row in find_sizes():
         published = f"`{row['published']}`" if row["published"] else "never published"
-        yield f"`{row['size']}`", f"`{row['model']}Backbone`", f"{row['parameters']:,}", published
+        licence = _licence(row["model"]) if row["published"] else "–"
+        model = f"`{row['model']}Backbone`"
+        yield f"`{row['size']}`", model, f"{row['parameters']:,}", published, licence
+
+
+def _licence(model):
+    """Return the licence of a model's weights, as its page states it, with a link to that."""
+    name = BACKBONES[f"{model}Backbone"].__module__.rpartition(".")[2]
+    page = (REPOSITORY / f"docs/models/{name}.md").read_text(encoding="utf-8")
+    stated = re.search(r"## Licence and limits\n\n(Apache 2\.0|MIT|CC-BY[-A-Z]* 4\.0)?", page)
+    return f"[{stated[1] or 'see its page'}](models/{name}.md#licence-and-limits)"
 
 
 def _tasks():
@@ -138,7 +148,7 @@ def _short(count):
 TABLES = {
     "models": (("model", "what it is", "sizes", "checkpoints"), _models),
     "tasks": (("model", "tokenizer", "tasks"), _tasks_of_models),
-    "sizes": (("size", "model", "parameters", "weights"), _sizes),
+    "sizes": (("size", "model", "parameters", "weights", "licence"), _sizes),
     "pages": (("page", "file"), _pages),
     "answers": (("task", "what it does"), _tasks),
 }

@@ -3,9 +3,11 @@
 import collections
 import functools
 import gc
+import importlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import zlib
 
@@ -210,12 +212,25 @@ def int8_products():
 
 
 @pytest.fixture
+def checked_here(monkeypatch):
+    """An export is asked in this process, as if it were a fresh one: imports take ten seconds."""
+    from keras_lm.export import fresh_process  # not above: some tests look at what is imported
+
+    def run(command, **options):
+        monkeypatch.setattr(sys, "path", list(sys.path))  # the program changes it
+        fresh_process.main(*command[2:])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(importlib.import_module("keras_lm.export.check").subprocess, "run", run)
+
+
+@pytest.fixture
 def interrupt_before():
     """`interrupt_before(step)` is a callback that ends a run as Ctrl-C or a kill may.
 
     Steps are counted from 0, over all epochs.
     """
-    import keras  # not above: some tests look at what is imported
+    import keras  # (as above)
 
     class Interrupt(keras.callbacks.Callback):
         def __init__(self, step):

@@ -45,6 +45,9 @@ def write(folder, tokenizer, template, name, max_sequence_length):
     config |= {"clean_up_tokenization_spaces": False, "padding_side": template.padding_side}
     if max_sequence_length is not None:
         config["model_max_length"] = max_sequence_length
+    if name == GENERIC and not any(segment for _, segment in template.ids("pair", tokenizer)):
+        # It would return segments, which a model without them does not take.
+        config["model_input_names"] = ["input_ids", "attention_mask"]
     if backend is not None:
         _finish(backend, tokenizer, template)
         backend.save(os.path.join(folder, "tokenizer.json"))

@@ -2,8 +2,6 @@
 
 import collections
 import functools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_lm import tasks
-from keras_lm.export import fresh_process
 from keras_lm.models import BertBackbone
 from keras_lm.tokenizers import WordPieceTokenizer
 
@@ -134,18 +131,6 @@ def stored(wide_task, tmp_path_factory):
 
 
 # === Around exports ===
-
-
-@pytest.fixture
-def checked_here(monkeypatch):
-    """An export is asked in this process, as if it were a fresh one: imports take ten seconds."""
-
-    def run(command, **options):
-        monkeypatch.setattr(sys, "path", list(sys.path))  # the program changes it
-        fresh_process.main(*command[2:])
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(sys.modules["keras_lm.export.check"].subprocess, "run", run)
 
 
 @pytest.fixture(scope="session")
