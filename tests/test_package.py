@@ -42,6 +42,7 @@ def test_who_needs_no_tensorflow_does_not_wait_for_it(program, ours):
         assert {name for name in found if name.startswith("keras_lm")} == ours
 
 
+@pytest.mark.slow
 def test_keras_knows_the_classes():
     """Imported after Keras, or with any task."""
     assert "keras_lm.tasks.text_classifier" in modules_after("import keras, keras_lm")

@@ -100,6 +100,7 @@ def assert_packed(actual, expected):
 text = strategies.lists(strategies.integers(1, 50), max_size=14)
 
 
+@pytest.mark.eager
 @hypothesis.settings(max_examples=75, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
     rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=8),

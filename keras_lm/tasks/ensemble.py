@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -127,6 +127,10 @@ class Ensemble(Task):
             "An ensemble has no vocabulary of its own: change each member, and make the Ensemble "
             "of those."
         )
+
+    def trimmed(self) -> Self:
+        """Return the ensemble: an export holds its members as they are."""
+        return self
 
     # === From and to files ===
 

@@ -311,6 +311,10 @@ class MultiTask(KerasFile, TextModel):
 
     # === Exports ===
 
+    def trimmed(self) -> Self:
+        """Return itself: an export holds all of the shared backbone, whatever task needs it."""
+        return self
+
     def forget_graphs(self):
         super().forget_graphs()
         for task in self.tasks.values():

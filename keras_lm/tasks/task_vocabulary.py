@@ -21,11 +21,7 @@ def check(backbone, tokenizer):
 
 def trimmed(task):
     """Return a task without what no text can ask for, such as entities that none mentions."""
-    # Several tasks, or members of an ensemble, stay as they are.
-    is_several = hasattr(task, "tasks") or hasattr(task, "members")
-    if is_several or task.tokenizer is None:
-        return task
-    found = task.backbone.trimmed(task.tokenizer)
+    found = task.tokenizer and task.backbone.trimmed(task.tokenizer)
     if found is None:
         return task
     copy = task.over(*found)

@@ -125,6 +125,7 @@ def test_an_encoder_decoder_writes_what_its_tokenizer_ends(folder):
     assert inputs["decoder_token_ids"][0, 0] == task.tokenizer.special_id("pad")
 
 
+@pytest.mark.eager
 @pytest.mark.filterwarnings("ignore:.*entries, the embedding")
 def test_a_language_model_with_berts_vocabulary(folder):
     task = tasks.CausalLM.from_preset(folder("gpt2", "BertTokenizer"))

@@ -170,6 +170,7 @@ def test_a_table_beside_the_checkpoint(goldens, tmp_path, reference, inputs, ass
         Backbone.from_preset(tmp_path)
 
 
+@pytest.mark.eager
 def test_the_table_stays_as_it_is():
     backbone = ErnieBackbone(50, 2, **TINY, entity_dim=8).with_entities(np.ones((3, 8)))
     backbone.trainable = False

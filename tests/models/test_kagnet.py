@@ -103,6 +103,7 @@ def test_equals_the_authors(golden):
     np.testing.assert_allclose(loss, reference["out.loss"], rtol=1e-5)
 
 
+@pytest.mark.eager
 def test_padding_of_the_graph_is_left_out(golden):
     network, text, graph, _ = golden
     ends = dict.fromkeys(KagNet.PARTS, -1) | {"path_concepts": 0, "path_relations": 0}

@@ -147,6 +147,7 @@ def test_configuration_without_lsh(variant):
 # === Texts of any length, with padding anywhere ===
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     ("length", "causal"),
     [(1, True), (19, True)]

@@ -432,6 +432,7 @@ def test_lengths_of_evaluation_at_load(goldens):
     assert task.backbone.compute({"token_ids": IDS})["memory"].shape[2] == 9
 
 
+@pytest.mark.eager
 def test_losses_by_the_head_or_by_logits(tokenizer_of):
     """`fit` and `score` ask the head for losses; other losses and metrics get logits."""
     tokenizer = tokenizer_of("words")

@@ -79,6 +79,7 @@ def scores(task):
     return task.classify(TEXTS, verbose=0)["scores"]
 
 
+@pytest.mark.eager
 def test_entities_count(task, backbone, tokenizer):
     other = task.over(task.backbone.with_entities(np.zeros((4, 8))), tokenizer)
     for weight, trained in zip(other.trainable_weights, task.trainable_weights, strict=True):

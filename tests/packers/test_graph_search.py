@@ -70,6 +70,7 @@ def store(tmp_path_factory):
     return ConceptStore.build(EDGES, folder, ["IsA", "HasContext", "UsedFor"])
 
 
+@pytest.mark.eager
 def test_nasty_texts(store):
     assert check(SchemaGraphs(store, max_hops=2), NASTY) > 0.2
     search = GraphSearch(SchemaGraphs(store, max_hops=2))
@@ -81,6 +82,7 @@ def test_nasty_texts(store):
     np.testing.assert_array_equal(found[0, 0], numbers(packed[0][0]))
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("options", [{"max_hops": 1}, {"max_paths": 2}, {"threshold": 0.2}])
 def test_random_graphs(tmp_path, options):
     draws = np.random.default_rng(0)
@@ -117,6 +119,7 @@ def test_random_graphs(tmp_path, options):
     assert check(SchemaGraphs(store, trans_e, **{"max_hops": 2} | options), asked) > 0.1
 
 
+@pytest.mark.eager
 def test_a_hub_of_100_000_edges(tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
     names = [f"x{a}{b}{c}{d}" for a in letters for b in letters for c in letters for d in letters]

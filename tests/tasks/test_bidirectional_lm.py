@@ -105,6 +105,7 @@ def test_no_direction_sees_what_it_predicts(fresh):
         np.testing.assert_array_equal(same, expected)
 
 
+@pytest.mark.eager
 def test_padding_makes_no_difference(shaken, capsys):
     task = shaken
     together = task.score(TEXTS, verbose=1)

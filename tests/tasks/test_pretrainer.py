@@ -242,6 +242,7 @@ def test_companions_and_chance_go_on_from_a_checkpoint(accompanied, tmp_path):
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.eager
 def test_with_words(make, tokenizer, tmp_path):
     task = make(Pretrainer)
     for weight in task.weights:

@@ -28,12 +28,16 @@ WORDS = [
 ]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LONG = "a long story . "
+# No window reads as another does, whose answers would be as likely.
+WINDING = (
+    "a long story . long a . story . a story long story . long a a . long story long a story . "
+)
 DATA = {
     "question": ["who wrote it ?"] * 4 + ["what is it ?"] * 2,
     "context": [
         "It was by Ada.",
-        LONG * 6 + "it was by bob !",
-        "ÉÉ 😀 sky. it was by Eve " + LONG * 3,
+        WINDING + "it was by bob !",
+        "ÉÉ 😀 sky. it was by Eve " + WINDING[: len(LONG * 3)],
         "a film ?",
         "it is a film",
         "the sky",

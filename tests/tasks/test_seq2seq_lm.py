@@ -162,6 +162,7 @@ def greedy(task, sources, most):
     return texts_of(itertools.takewhile(lambda token: token != 3, row[1:]) for row in ids)
 
 
+@pytest.mark.eager
 def test_greedy_text_is_that_of_whole_passes(task):
     expected = greedy(task, SOURCES, 6)
     assert task.generate(SOURCES, max_new_tokens=6) == expected

@@ -110,6 +110,7 @@ def gpt2(tokenizer_of):
     return tasks.CausalLM(backbone, tokenizer=tokenizer)
 
 
+@pytest.mark.eager
 def test_turns_of_a_dialogue(gpt2):
     turns = "Hi<|endoftext|>How are you?<|endoftext|>"
     end = gpt2.tokenizer.special_id("eos")
@@ -142,6 +143,7 @@ def t5(tokenizer_of):
     return tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, sequence_length=24)
 
 
+@pytest.mark.eager
 def test_sentinels_of_t5(t5):
     first, second = (t5.tokenizer.token_to_id(f"<extra_id_{i}>") for i in (0, 1))
     source, target = "the <extra_id_0> was </s> good", "<extra_id_0> film <extra_id_1>"

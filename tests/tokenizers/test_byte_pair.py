@@ -226,6 +226,7 @@ def test_bytes_that_the_vocabulary_lacks():
 # Size
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_and_many(golden, kind):
     _, tokenizer, _ = golden(kind)
@@ -243,6 +244,7 @@ def test_long_and_many(golden, kind):
     assert ids[5:].values.shape == [0]
 
 
+@pytest.mark.eager
 def test_time_grows_little_faster_than_a_word(gpt2):
     def seconds(size):
         word = "".join(random.Random(size).choices("abcdefghijklmnop", k=size))

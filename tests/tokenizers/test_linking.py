@@ -80,6 +80,7 @@ def test_first_tokens(tokenizer):
     assert tokenizer.link(ids).to_list() == [[-1, -1, YORK]]
 
 
+@pytest.mark.eager
 def test_equals_a_search_in_plain_python():
     choose = random.Random(0)
     mentions = {" ".join(choose.choices("abcus", k=choose.randint(1, 4))): "" for _ in range(60)}
