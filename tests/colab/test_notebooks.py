@@ -292,3 +292,12 @@ def test_translate(names_of):
     picture = names["picture"]
     assert picture["attention"].shape == (len(picture["target"]), len(picture["source"]))
     assert len(names["texts"][0]) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_generate_and_prompt(names_of):
+    names = names_of("generate_and_prompt.ipynb")
+    assert list(names["accuracy"]) == list(names["perplexity"]) == ["tiny", "small", "medium"]
+    assert all(1 < value < 1000 for value in names["perplexity"].values())
+    assert len(names["drawn"]) == 8
