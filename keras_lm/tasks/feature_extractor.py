@@ -15,6 +15,7 @@ from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import strings
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -186,7 +187,7 @@ class FeatureExtractor(Task):
         text = tf.strings.join([self.prompt, text]) if self.prompt else text
         # LiteRT cannot lower-case, except in the tokenizer.
         is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
-        return tf.strings.lower(text, encoding="utf-8") if is_left else text
+        return strings.lower(text) if is_left else text
 
     @property
     def needs_labels(self):

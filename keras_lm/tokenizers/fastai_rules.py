@@ -77,7 +77,7 @@ def _replace_capitals(text, markers):
     marks = tf.where(is_up, f"{markers['xxup']} ", tf.where(is_maj, f"{markers['xxmaj']} ", ""))
     words = words.with_values(tf.strings.join([marks, words.values]))
     text = strings.join(words, " ")
-    return tf.strings.lower(text, encoding="utf-8")
+    return strings.lower(text)
 
 
 def _previous(values, first):

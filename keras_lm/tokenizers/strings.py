@@ -63,6 +63,8 @@ def parts_of(text, starts, ends):
 
 # === Text ===
 
+NUL_SIGN = "\ufdd1"  # stands for NUL; Unicode leaves it to each program
+
 
 def size(text):
     """Return the lengths of strings in bytes, int64."""
@@ -77,6 +79,12 @@ def valid_utf8(text):
         r"[\x{0}-\x{D7FF}\x{E000}-\x{10FFFF}]*",
         lambda rows: tf.strings.unicode_transcode(rows, "UTF-8", "UTF-8"),
     )
+
+
+def lower(text):
+    """Return strings in lower case. TensorFlow's own ends a string at its first NUL."""
+    kept = tf.strings.regex_replace(text, r"\x{0}", NUL_SIGN)
+    return tf.strings.regex_replace(tf.strings.lower(kept, encoding="utf-8"), NUL_SIGN, "\0")
 
 
 def where_not(text, pattern, function):

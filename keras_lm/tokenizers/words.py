@@ -133,7 +133,7 @@ class WordTokenizer(Tokenizer):
             return words.with_flat_values(self.tokenize_words(words.flat_values))
         shape = tf.shape(words)
         words = self._clean(tf.reshape(words, [-1]))
-        words = tf.strings.lower(words, encoding="utf-8") if self.lowercase else words
+        words = strings.lower(words) if self.lowercase else words
         return tf.reshape(self._table.lookup(words), shape)
 
     @property
@@ -178,7 +178,7 @@ class WordTokenizer(Tokenizer):
             markers = {m: _sentinel(self.token_to_id(token)) for m, token in names.items()}
             text = fastai_rules.apply_rules(text, markers)
         elif self.lowercase:
-            text = tf.strings.lower(text, encoding="utf-8")
+            text = strings.lower(text)
         words = splitting.split_words(text, self.splitter)  # ragged (B, S)
         return words.with_values(self._table.lookup(words.values))
 

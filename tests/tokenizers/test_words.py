@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import TextClassifier
-from keras_lm.tokenizers import Tokenizer, WordTokenizer
+from keras_lm.tokenizers import Tokenizer, WordTokenizer, strings
 
 WORDS = ["<unk>", "<pad>", "<s>", "</s>", "hello", "world", "Hello", "café", "n't", "do", "!", ","]
 FASTAI = ["xxunk", "xxpad", "xxbos", "xxeos", "xxfld", "xxrep", "xxwrep", "xxup", "xxmaj"]
@@ -39,7 +39,9 @@ def test_words_and_unknown_words(tokenizer):
 def test_lowercase_and_splitter():
     lower = WordTokenizer(WORDS, unknown_token="<unk>", lowercase=True)
     assert entries(lower, "HELLO CAFÉ") == ["hello", "café"]
-    assert lower.tokenize_words(["WORLD"]).numpy().tolist() == [5]
+    assert lower.tokenize_words(["WORLD", "WORLD\0"]).numpy().tolist() == [5, 0]
+    assert entries(lower, "DO \0 HELLO") == ["do", "<unk>", "hello"]
+    assert strings.lower(["A\0É", "\0", ""]).numpy().tolist() == ["a\0é".encode(), b"\0", b""]
     spaces = WordTokenizer(WORDS, unknown_token="<unk>", splitter="whitespace")
     assert entries(spaces, "do n't world!") == ["do", "n't", "<unk>"]
 
