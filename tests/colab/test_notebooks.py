@@ -301,3 +301,14 @@ def test_generate_and_prompt(names_of):
     assert list(names["accuracy"]) == list(names["perplexity"]) == ["tiny", "small", "medium"]
     assert all(1 < value < 1000 for value in names["perplexity"].values())
     assert len(names["drawn"]) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_answer_questions(names_of, minilm):
+    names = names_of("answer_questions.ipynb")
+    assert set(names["short"]) == {"exact_match", "f1", "no_answer_accuracy"}
+    assert [len(shares) for shares in names["found"].values()] == [5, 5]
+    truth = names["train"][0][2] or names["train"][1][2]
+    text = next(text for _, text, answer in names["train"] if answer is truth)
+    assert text[truth["start"] :].startswith(truth["text"])
