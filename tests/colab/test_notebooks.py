@@ -312,3 +312,13 @@ def test_answer_questions(names_of, minilm):
     truth = names["train"][0][2] or names["train"][1][2]
     text = next(text for _, text, answer in names["train"] if answer is truth)
     assert text[truth["start"] :].startswith(truth["text"])
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_text_to_text(names_of):
+    names = names_of("text_to_text.ipynb")
+    assert "<extra_id_0>" in names["read"] and "<extra_id_0>" in names["written"]
+    assert list(names["right"]) == ["fresh", "pretrained"]
+    assert names["pairs"]([342], "digits") == (["digits: three hundred forty two"], ["3 4 2"])
+    assert not set(names["test"]) & set(names["train"])
