@@ -322,3 +322,11 @@ def test_text_to_text(names_of):
     assert list(names["right"]) == ["fresh", "pretrained"]
     assert names["pairs"]([342], "digits") == (["digits: three hundred forty two"], ["3 4 2"])
     assert not set(names["test"]) & set(names["train"])
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_name_entities(names_of, minilm):
+    names = names_of("name_entities.ipynb")
+    assert names["baseline"]["f1"] == 1  # it has read the same tweets
+    assert set(names["ours"]) == {"precision", "recall", "f1", "classes"}
