@@ -13,6 +13,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 nbclient = pytest.importorskip("nbclient", reason="needs: pip install nbclient")
@@ -330,3 +331,13 @@ def test_name_entities(names_of, minilm):
     names = names_of("name_entities.ipynb")
     assert names["baseline"]["f1"] == 1  # it has read the same tweets
     assert set(names["ours"]) == {"precision", "recall", "f1", "classes"}
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_long_memory(names_of):
+    names = names_of("long_memory.ipynb")
+    assert abs(np.concatenate(names["parts"], axis=1) - names["whole"]).max() < 1e-5
+    for values in names["losses"].values():
+        assert values.shape == (len(names["LENGTHS"]),)
+        assert 0 < values.min() < 10
