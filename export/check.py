@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike, RawTexts
+from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
@@ -86,8 +87,7 @@ def check(
             f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
             "compare: check the SavedModel of this task."
         )
-    # A `.tflite` with files at its end is one for MediaPipe, which takes ids, a row at a time.
-    takes_ids = format == "litert" and zipfile.is_zipfile(path)
+    takes_ids = format == "litert" and _is_for_mediapipe(path)
     offer = task.id_signatures if takes_ids else task.signatures
     columns = {name: column.numpy() for name, column in task.columns(texts).items()}
     length = len(next(iter(columns.values())))
@@ -120,6 +120,14 @@ def check(
         comparisons.append(_compare(served, expected))
     differences = _within(tolerance, shares, comparisons)
     return CheckReport(differences, load_seconds, first_call_seconds, files.size(path))
+
+
+def _is_for_mediapipe(path):
+    """Whether a `.tflite` has a vocabulary at its end, and so takes ids, a row at a time."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist() != [cards.FILE]
 
 
 def _ask(path, batches, signature):

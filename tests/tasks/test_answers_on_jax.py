@@ -88,4 +88,6 @@ def test_answers_are_those_of_tensorflow(make, tokenizer, tmp_path):
     found, expected = flat(json.loads(done.stdout.splitlines()[-1])), flat(answers(tmp_path))
     assert {*found} == {*expected}
     for path, value in expected.items():
-        assert found[path] == (value if isinstance(value, str) else pytest.approx(value, abs=1e-5))
+        assert found[path] == (
+            value if isinstance(value, str) else pytest.approx(value, 1e-5, 1e-5)
+        )
