@@ -185,8 +185,8 @@ def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     features = CoreferenceResolver(features, tokenizer=tokenizer, num_rounds=0, **options)
     for task in (elmo, features):
         task.compile(optimizer=keras.optimizers.Adam(1e-3), run_eagerly=True)
-        losses = [task.train_on_batch([WORDS[:6]], [LABELS[:1]]) for _ in range(8)]
-        assert min(losses[4:]) < losses[0]  # a step may keep other spans, which adds to the loss
+        losses = [task.train_on_batch([WORDS[:6]], [LABELS[:1]]) for _ in range(5)]
+        assert min(losses[2:]) < losses[0]  # a step may keep other spans, which adds to the loss
         assert task.resolve([WORDS[:6], []])[1] == []
     features.save_to_preset(tmp_path / "preset")
     again = Task.from_preset(tmp_path / "preset")

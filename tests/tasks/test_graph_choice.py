@@ -203,6 +203,7 @@ def tensors(data):
     }
 
 
+@pytest.mark.slow
 def test_an_export_finds_graphs_itself(task, checked_here, tmp_path):
     folder = task.export(tmp_path / "exported", texts=DATA)  # compares
     signatures = tf.saved_model.load(str(folder)).signatures

@@ -278,6 +278,8 @@ def test_an_unknown_splitter(make):
 @pytest.mark.eager
 def test_saved_model(make, tmp_path):
     task = make(TokenClassifier, class_names=NAMES)
+    (bias,) = (weight for weight in task.head.weights if weight.shape == (len(NAMES),))
+    bias.assign([-1.0, 0.0, 0.0])  # it finds some entities
     texts = ["the films, so good", "", b"a \xff \xe6\x97 bad!", "unlike " * 40]
     folder = task.export(tmp_path / "tagger")
     signatures = tf.saved_model.load(str(folder)).signatures
