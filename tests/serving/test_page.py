@@ -17,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from keras_lm import tasks
+from keras_lm.knowledge import ConceptStore, SchemaGraphs
 from keras_lm.models import BertBackbone, ErnieBackbone, GPT2Backbone, T5Backbone
 from keras_lm.serving import Server, page
 from keras_lm.tokenizers import BytePairTokenizer, EntityTokenizer, WordPieceTokenizer
@@ -136,6 +137,14 @@ def make_knowing():
     return tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
 
 
+def make_choosing(backbone, tokenizer, folder):
+    """Return a task that chooses by a graph in which one way leads from film to story."""
+    edges = [("film", 1, "song", 1.0), ("song", 2, "story", 1.0)]
+    store = ConceptStore.build(edges, folder, ["IsA", "UsedFor"])
+    graphs = SchemaGraphs(store, max_hops=2)
+    return tasks.GraphChoice(backbone, graphs, tokenizer=tokenizer, concept_dim=4, relation_dim=4)
+
+
 @pytest.fixture(scope="module")
 def page_server(tmp_path_factory, goldens):
     keras.utils.set_random_seed(1)
@@ -170,6 +179,7 @@ def page_server(tmp_path_factory, goldens):
         "stars": tasks.TextRegressor(backbone, tokenizer=tokenizer),
         "translator": make_translator(tokenizer),
         "knowing": make_knowing(),
+        "choosing": make_choosing(backbone, tokenizer, tmp_path_factory.mktemp("graph") / "store"),
     }
     for name, task in made.items():
         task.export(folder / name, attention=name in WITH_ATTENTION)
@@ -649,6 +659,19 @@ def test_a_choice_is_explained_by_its_graph(browser):
     assert len(browser.driver.find_elements("css selector", "#graphs .edge")) == 3
     browser.find("#graphs details:not([open]) summary").click()
     assert browser.texts("#graphs .quiet")[1].startswith("No concept of the graph was found")
+
+
+def test_an_exported_graph_is_drawn(browser):
+    browser.choose("choosing")
+    browser.ask("a film", "bad", "the story")
+    until = WebDriverWait(browser.driver, 30).until
+    until(lambda _: browser.texts("#graphs summary"))
+    story = browser.driver.find_elements("css selector", "#graphs details")[1]
+    if not story.get_property("open"):  # the other choice is the better one
+        story.find_element("css selector", "summary").click()
+    assert browser.texts("#graphs tbody tr") == ["film – IsA → song – UsedFor → story 1.000"]
+    nodes = browser.driver.find_elements("css selector", "#graphs .node")
+    assert [node.text.split("\n")[0] for node in nodes] == ["film", "song", "story"]
 
 
 READABLE = """

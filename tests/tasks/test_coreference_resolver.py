@@ -177,7 +177,8 @@ def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     elmo = ElmoBackbone(
         num_layers=1, hidden_dim=8, cell_dim=8, filters=[(1, 4), (2, 4)], characters_per_word=6
     )
-    options = SMALL | {"dropout": 0.0}
+    # All spans are kept, as a step may keep others, and have another loss for that.
+    options = SMALL | {"dropout": 0.0, "max_span_width": 1, "span_ratio": 1.0, "max_antecedents": 6}
     elmo = CoreferenceResolver(elmo, tokenizer=CharacterTokenizer(6), sequence_length=6, **options)
     features = FeatureExtractor(
         make_backbone(), layers="scalar_mix", pooling="none", num_lstm_layers=1, lstm_dim=6
@@ -185,8 +186,8 @@ def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     features = CoreferenceResolver(features, tokenizer=tokenizer, num_rounds=0, **options)
     for task in (elmo, features):
         task.compile(optimizer=keras.optimizers.Adam(1e-3), run_eagerly=True)
-        losses = [task.train_on_batch([WORDS[:6]], [LABELS[:1]]) for _ in range(5)]
-        assert min(losses[2:]) < losses[0]  # a step may keep other spans, which adds to the loss
+        losses = [task.train_on_batch([WORDS[:6]], [[[(1, 2), (5, 6)]]]) for _ in range(2)]
+        assert losses[-1] < losses[0]
         assert task.resolve([WORDS[:6], []])[1] == []
     features.save_to_preset(tmp_path / "preset")
     again = Task.from_preset(tmp_path / "preset")
