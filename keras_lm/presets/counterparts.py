@@ -5,9 +5,11 @@ the weights. What the library has no counterpart for is refused by name, before 
 """
 
 import json
+import pathlib
 
 import keras
 
+from keras_lm import files
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.config_table import ConfigTable, Refused
 from keras_lm.presets.source import innermost_backbone, stored_weights
@@ -18,6 +20,19 @@ LIBRARIES = {
     "google": "google-research's code",
     "keras_hub": "KerasHub",
 }
+
+
+def begin(format, folder, backbone, task, tokenizer):
+    """Return the folder to write, the tokenizer to write there, and what `counterpart` returns.
+
+    Raises:
+        FileExistsError: if the folder is not empty.
+        ValueError: see `counterpart`.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    files.require_free(folder, "is not empty")
+    tokenizer = tokenizer if task is None else task.tokenizer
+    return folder, tokenizer, *counterpart(format, backbone, task)
 
 
 def counterpart(format, backbone, task):

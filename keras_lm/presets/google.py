@@ -4,7 +4,6 @@ The tables that read such folders are turned round, see `counterparts`. The form
 the names of labels: they stand in the card.
 """
 
-import pathlib
 from typing import Any
 
 import keras
@@ -14,9 +13,9 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
 from keras_lm.presets import cards
 from keras_lm.presets.counterparts import (
+    begin,
     check_labels,
     check_tokenizer,
-    counterpart,
     named_tensors,
     write_json,
     written_config,
@@ -43,10 +42,7 @@ def save_to_google(
         FileExistsError: if `folder` is not empty.
         ValueError: if something has no counterpart in google-research's code.
     """
-    folder = pathlib.Path(folder).expanduser()
-    files.require_free(folder, "is not empty")
-    tokenizer = tokenizer if task is None else task.tokenizer
-    converter, kinds, labels = counterpart(FORMAT, backbone, task)
+    folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
     config = written_config(backbone, converter)
     inside, names = converter.config.inside, converter.files
     tensors = named_tensors(FORMAT, task or backbone, backbone, converter, kinds)

@@ -5,7 +5,6 @@ the weights. What transformers has no counterpart for is refused by name, before
 written.
 """
 
-import pathlib
 from typing import Any
 
 import keras
@@ -17,9 +16,9 @@ from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.converters.sentence_transformers import MODULES
 from keras_lm.presets import cards
 from keras_lm.presets.counterparts import (
+    begin,
     check_reading,
     check_tokenizer,
-    counterpart,
     named_tensors,
     write_json,
     written_config,
@@ -50,10 +49,7 @@ def save_to_huggingface(
         ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
         ValueError: if something has no counterpart in transformers.
     """
-    folder = pathlib.Path(folder).expanduser()
-    files.require_free(folder, "is not empty")
-    tokenizer = tokenizer if task is None else task.tokenizer
-    converter, kinds, labels = counterpart(FORMAT, backbone, task)
+    folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)
     # (A task without a head may have layers of its own, which have files of their own.)
     tensors = named_tensors(FORMAT, task if kinds else backbone, backbone, converter, kinds)

@@ -15,9 +15,9 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters.hdf5_files import write_hdf5
 from keras_lm.presets import cards
 from keras_lm.presets.counterparts import (
+    begin,
     check_labels,
     check_tokenizer,
-    counterpart,
     named_tensors,
     write_json,
     written_config,
@@ -54,10 +54,7 @@ def save_to_keras_hub(
         FileExistsError: if `folder` is not empty.
         ValueError: if something has no counterpart in KerasHub.
     """
-    folder = pathlib.Path(folder).expanduser()
-    files.require_free(folder, "is not empty")
-    tokenizer = tokenizer if task is None else task.tokenizer
-    converter, kinds, labels = counterpart(FORMAT, backbone, task)
+    folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
     config = written_config(backbone, converter)
     tensors = named_tensors(FORMAT, task or backbone, backbone, converter, kinds)
     of_head, of_network = {}, {}
