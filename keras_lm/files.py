@@ -25,6 +25,14 @@ LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 LONGEST_LINE = 2**26  # bytes
 LARGEST_CONTENT = 2**28  # bytes of a file that is read at once
 
+# What the files of other programs begin with, and how to save what is in them.
+NOT_TEXT = {
+    b"PK\x03\x04": "a spreadsheet (.xlsx, .ods) or another archive: save it as CSV, in UTF-8.",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet of an older format (.xls): save it as CSV, in UTF-8.",
+    b"PAR1": "Parquet: save it as JSONL, by pandas.read_parquet and to_json(orient='records', "
+    "lines=True).",
+}
+
 HOLDER = ".holder"  # in a folder that is taken: names the process that has it
 WRITING = ".writing"  # suffix of hidden folders, so that no other folders are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -281,6 +289,15 @@ def whole(stream, name, most=None):
     return content
 
 
+def require_text(path):
+    """Raise a ValueError if a file is a spreadsheet or a table of another program, by its start."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    for mark, remedy in NOT_TEXT.items():
+        if start.startswith(mark):
+            raise ValueError(f"{path} is {remedy}")
+
+
 # === Finding ===
 
 
@@ -340,6 +357,7 @@ def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
 
     Raises:
         FileNotFoundError: if a path or pattern matches no file.
+        ValueError: if a file is a spreadsheet, or Parquet.
     """
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []
@@ -348,5 +366,7 @@ def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
         found = [path for path in found if os.path.isfile(path)]
         if not found:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
+        for path in found:
+            require_text(path)
         paths += found
     return list(dict.fromkeys(paths))

@@ -204,7 +204,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     opened = presets.Source.open(source)
     name = options["task"] or _task_of(stated_task(opened))
-    _check_options(name, options)
+    _check_options(name, options, source)
     cls = _class_of(name, graphs, stated_task(opened))
     stated = opened.task_arguments(cls) or {}
     multi_label = options["multi_label"] or stated.get("multi_label", False)
@@ -295,10 +295,13 @@ def _choose_task(options):
         _check_options(options["task"], options)
 
 
-def _check_options(name, options):
+def _check_options(name, options, source=None):
+    """Refuse options of other tasks; `source` is what the task follows from, if none is named."""
     for option, names in ONLY_FOR.items():
         if options[option] and name not in names:
-            raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
+            flag = f"--{option.replace('_', '-')}"
+            chosen = f"--task {name}" if options["task"] else f"{name}, which follows from {source}"
+            raise click.UsageError(f"{flag} is not for {chosen}, only for {', '.join(names)}.")
 
 
 def _open_graphs(options):

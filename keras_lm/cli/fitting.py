@@ -128,7 +128,7 @@ def check_data(train, options):
         if targets:
             check_targets(file, targets, options["format"])
         elif file:
-            check_file(file, options["format"], columns)
+            check_file(file, options["format"], columns, options.get("task"))
 
 
 def read_data(train, name, options, multi_label, needs_labels=True):

@@ -93,7 +93,7 @@ def read_published(path: PathLike, name: str, targets: PathLike | None = None) -
     rows = [row for _, row in numbered]
     kept = [row for row in rows if row is not None]
     if not kept:
-        raise ValueError(f"{path} has no rows.")
+        raise ValueError(f"{path} is empty: it has no rows.")
     target = "answers" if "answers" in kept[0] else "labels"
     if any(row.get(target) is not None for row in kept):
         kept = [row for row in kept if row.get(target) is not None]

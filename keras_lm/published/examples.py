@@ -13,6 +13,7 @@ from keras_lm.published.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.published.trees import labels_of_trees, read_tree
 
 UNLABELLED = ("masked-lm", "causal-lm")  # tasks whose texts need no labels
+MISSING = ("nan", "NaN", "<NA>")  # how a missing label is written as a string
 
 
 @dataclasses.dataclass
@@ -57,7 +58,19 @@ class Examples:
         labels = self.class_labels()
         if known and fits(labels, known):
             return known
-        return published or all_names(labels)
+        return published or self._found_names(labels)
+
+    def _found_names(self, labels):
+        """Return the different labels, sorted; raise an error if one stands for a missing label."""
+        for line, label in zip(self.lines, labels):
+            for name in {label} if isinstance(label, str) else label:
+                if name in MISSING:
+                    raise self.rows.error(
+                        line,
+                        f"the label is {name!r}, as pandas writes a missing one: write the label, "
+                        "delete the row, or name all classes by class_names=.",
+                    )
+        return all_names(labels)
 
     def targets(self, class_names: Sequence[str] | None = None, multi_label: bool = False) -> Any:
         """Return `y` for `fit`: positions in `class_names`, or the labels unchanged.
@@ -110,7 +123,7 @@ class TreeExamples(Examples):
         return self.labels
 
 
-def check_file(path, format, columns):
+def check_file(path, format, columns, task=None):
     """Raise an error if a file has no rows, or lacks the user's columns; read its beginning only.
 
     Standard input is not checked, because it can be read only once.
@@ -124,9 +137,9 @@ def check_file(path, format, columns):
         roles = ("text", "source", "words", "situation")
         usual = {name for role in roles for name in GUESSES[role]}
         if not columns.get("text") and usual.isdisjoint(rows.columns):
-            rows.find("text")  # raises, whatever the task is
+            rows.find("words" if task == "token-classifier" else "text")  # raises
         if next(iter(rows), None) is None:
-            raise ValueError(f"{path} has no rows.")
+            raise rows.empty()
 
 
 def read_examples(
@@ -196,7 +209,7 @@ def read_examples(
             labels.append(example[1])
             lines.append(line)
     if not lines:
-        raise ValueError(f"{path} has no rows.")
+        raise rows.empty()
     cls = TreeExamples if task == "constituency-parser" else Examples
     return cls(rows, found, labels if has_labels else None, lines)
 
@@ -209,6 +222,12 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
     if writes and (rows.columns == ["text"] or (rows.published and "labels" not in rows.columns)):
         raise ValueError(
             f"{rows.name} has lines without targets: pass the file of targets as targets=FILE."
+        )
+    is_labelled = rows.columns != ["text"] or columns["labels"]
+    if needs_labels and not is_labelled and task not in UNLABELLED:
+        raise ValueError(
+            f"{rows.name} has texts without labels: pass a CSV, TSV or JSONL file with the columns "
+            "text and label."
         )
     found = {"text": rows.find("source" if writes else "text", columns["text"])}
     if pairs is not False:

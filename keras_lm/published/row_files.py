@@ -9,9 +9,11 @@ import gzip
 import itertools
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
+from keras_lm import files
 from keras_lm.published import PUBLISHED, files_of
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.text_lines import (
@@ -111,6 +113,10 @@ class Rows:
         """Return a `ValueError` whose message names the file and the line."""
         return ValueError(f"{self.name}, {self.unit} {line}: {message}")
 
+    def empty(self):
+        """Return the `ValueError` for a file without rows."""
+        return ValueError(f"{self.name} is empty: it has no rows.")
+
     def find(self, role, given=None, required=True):
         """Return the column for a role: the one that the user names, or one with a usual name.
 
@@ -123,9 +129,13 @@ class Rows:
             remedy = (
                 f" Name the column: {ARGUMENTS.get(role, role)}=NAME." if role in GUESSES else ""
             )
-            remedy = _other_delimiter(self.columns) or remedy
+            if not self.columns:
+                raise self.empty()
+            if role == "words":
+                remedy += " If there is a word and its label on each line, pass format=conll."
+            remedy = _other_delimiter(self.columns) or _word_lines(self.columns) or remedy
             wanted = " or ".join(repr(name) for name in candidates)
-            has = ", ".join(self.columns) or "nothing: it is empty"
+            has = ", ".join(self.columns)
             raise ValueError(f"{self.name} has no column {wanted}, only {has}.{remedy}")
         return found
 
@@ -187,6 +197,18 @@ def _other_delimiter(columns):
     return f" Its columns seem to be separated by {found[0]!r}: {remedy}."
 
 
+def _word_lines(columns):
+    """Return a remedy if a header seems to belong to a file with a word and its label on a line."""
+    is_tag = columns and re.fullmatch("O|[BIESLU]-.+", columns[-1])
+    if not is_tag and not {"word", "token"} & {name.lower() for name in columns}:
+        return None
+    remedy = "pass format=conll" if is_tag else "remove the header and pass format=conll"
+    return (
+        f" There seems to be a word and its label on each line: {remedy}, with a tab or a space "
+        "between them and an empty line after each sentence."
+    )
+
+
 def find_format(path):
     """Return the format of a file, inferred from its suffix before `.gz`.
 
@@ -195,6 +217,8 @@ def find_format(path):
     """
     suffix = Path(path.lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
+        if os.path.isfile(path):
+            files.require_text(path)
         raise ValueError(
             f"{path} does not end in {', '.join(FORMATS)} (or one of these and .gz): name its "
             "format with format=NAME."
@@ -227,6 +251,7 @@ def open_rows(path, format=None, targets=None):
         yield _rows_of_folder(path, format or find_format(path))
     else:
         format = format or find_format(path)
+        files.require_text(path)
         with open(path, "rb") as file:
             is_packed = path.lower().endswith(".gz")
             stream = gzip.GzipFile(fileobj=file) if is_packed else file
@@ -241,7 +266,7 @@ def parse_rows(name, stream, format, **options):
         rows.published = PUBLISHED[format]
         rows.unit = rows.published.unit
         if not rows.columns:
-            raise ValueError(f"{name} has no rows.")
+            raise rows.empty()
     return rows
 
 
@@ -286,7 +311,7 @@ def check_targets(path, targets, format=None):
     if os.path.isfile(path) and os.path.isfile(targets):
         with open_rows(path, format, targets) as rows:
             if not sum(1 for _ in rows):
-                raise ValueError(f"{path} has no rows.")
+                raise rows.empty()
     elif path == targets:
         raise ValueError("targets='-': only one file can be standard input, so pass a file.")
 

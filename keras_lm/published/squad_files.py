@@ -47,10 +47,13 @@ def squad_rows(content, name):
     Raises:
         ValueError: see `read_squad`; `name` is the file's name for messages.
     """
+    if not content.strip():
+        raise ValueError(f"{name} is empty: it has no rows.")
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name}: not JSON, or cut off ({error}).") from error
+        remedy = " Rows, with one object on each line, are .jsonl." if "Extra" in str(error) else ""
+        raise ValueError(f"{name}: not JSON, or cut off ({error}).{remedy}") from error
     if isinstance(found, list):
         raise ValueError(
             f"{name}: a list, and {EXPECTED}. Save rows as .jsonl, with one object on each line."

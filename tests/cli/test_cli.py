@@ -57,6 +57,9 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
     (tmp_path / "lines.txt").write_text("a\nb\n\n")
     (tmp_path / "two.txt").write_text("x\ny")
     (tmp_path / "film-critic").mkdir()
+    (tmp_path / "rows.xlsx").write_bytes(b"PK\x03\x04")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "tags.tsv").write_text("Ada\tB-PER\nwrote\tO\n")
     (tmp_path / "words.npz").touch()
     (tmp_path / "my.tflite").touch()
     new = ["--output", "new"]
@@ -93,7 +96,11 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["translate", "film-critic", "x", "--num-return-sequences", "2"], "add --json"),
         (["features", "film-critic", "x", "--output", "words.npz"], "with --overwrite"),
         (["inspect", "film-critc"], "Did you mean film-critic?"),
+        (["finetune", "film-critic", "rows.xlsx", *new], "a spreadsheet (.xlsx, .ods) or another"),
+        (["finetune", "film-critic", "empty.csv", *new], "empty.csv is empty: it has no rows"),
+        (["finetune", "film-critic", "tags.tsv", *new], "pass --format conll, with a tab or a"),
         (["vocab", "none.txt", *new], "'none.txt': there is no such file"),
+        (["vocab", "rows.xlsx", *new], "save it as CSV"),
         (["pretrain", "none.txt", *new, "--vocabulary", "film-critic"], "'none.txt'"),
         (["pretrain", "train.csv", *new, "--vocabulary", "film-critic", "--size", "gpt2_bas_en"],
          "Did you mean gpt2_base_en"),

@@ -244,11 +244,20 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
         file = write(name, content)
         return fail("finetune", tiny, file, "--output", tmp_path / "new", *options)
 
-    assert "no column 'labels' or 'label', only text" in message("text\nx\n")
+    assert "has texts without labels: pass a CSV" in message("text\nx\n")
+    assert "no column 'labels' or 'label', only text, y" in message("text,y\nx,1\n")
     assert "no column 'titel'" in message(CSV, "--text", "titel")
     assert "no column 'y'" in message(CSV, "--labels", "y")
     assert "has no rows" in message("text,label\n")
     assert "line 3: the label is empty" in message("text,label\nx,good\ny,\n")
+    missing = "line 3: the label is 'nan', as pandas writes a missing one"
+    assert missing in message("text,label\nx,good\ny,nan\n")
+    two = write("two.txt", "a\nb\n")
+    masked = message("a\nb\n", "--task", "masked-lm", "--targets", two, name="train.txt")
+    assert "--targets is not for --task masked-lm, only for seq2seq-lm" in masked
+    assert f"--targets is not for text-classifier, which follows from {tiny}" in message(
+        "a\nb\n", "--targets", two, name="train.txt"
+    )
     missing = message('{"text": "x", "label": NaN}\n', name="train.jsonl")
     assert "line 1: the label nan is neither a string nor a number" in missing
     assert "only the label 'good'" in message("text,label\nx,good\n")

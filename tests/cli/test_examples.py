@@ -101,7 +101,15 @@ def test_swags_columns_are_joined_as_bert_reads_them(write):
             "1 words in 'words'",
         ),
         ("token-classifier", "a.jsonl", '{"words": [1], "labels": ["O"]}', "not a list of strings"),
-        ("token-classifier", "a.csv", "title,label\nx,O\n", "no column 'words'.*text=NAME"),
+        (
+            "token-classifier",
+            "a.tsv",
+            "title\tPOS\nx\tO\n",
+            "no column 'words'.*text=NAME.*format=conll",
+        ),
+        ("question-answerer", "a.json", "\n", "a.json is empty: it has no rows"),
+        ("question-answerer", "a.json", '{"a": 1}\n{"a": 1}', "not JSON.*each line, are .jsonl"),
+        ("text-classifier", "a.txt", "x\n", "a.txt has texts without labels: pass a CSV"),
         ("token-classifier", "a.conll", "\n\n", "has no rows"),
         ("multiple-choice", "a.csv", "text,choice0,label\nx,y,1\n", "line 2: the label 1 must be"),
         ("multiple-choice", "a.csv", "text,choice0,label\nx,y,b\n", "line 2: the label 'b'"),
@@ -229,6 +237,28 @@ def test_a_task_with_a_graph_is_exported_and_trained_on(run, answers, knowing, t
     assert type(tasks.Task.from_preset(tmp_path / "more")) is tasks.GraphChoice
     again = ("--config", tmp_path / "more" / "run.toml", "--output", tmp_path / "again")
     run("finetune", preset, file, *again)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content"),
+    [
+        ("text-classifier", "a.csv", "text,label\nfine,good\nx,nan\n"),
+        (
+            "text-classifier",
+            "a.jsonl",
+            '{"text": "x", "label": "a"}\n{"text": "x", "label": "<NA>"}',
+        ),
+        ("token-classifier", "a.jsonl", '\n{"words": ["a", "b"], "labels": ["O", "NaN"]}'),
+    ],
+)
+def test_a_missing_label_in_letters_is_refused(write, task, name, content):
+    examples = read(write(name, content), task)
+    line = examples.lines[-1]
+    message = f"{name}, line {line}: the label is '(nan|<NA>|NaN)', .*name all .*class_names="
+    with pytest.raises(ValueError, match=message):
+        examples.class_names()
+    meant = ["<NA>", "NaN", "O", "a", "good", "nan"]
+    assert examples.class_names({"class_names": meant}) == meant
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,10 @@ def test_format_wins_over_suffix(write):
         ("a.csv.gz", b"text\nx\n", "cannot be unpacked"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
         ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a line must be a JSON object"),
-        ("a.xlsx", "x", "name its format with format="),
+        ("a.odd", "x", "name its format with format="),
+        ("a.xlsx", b"PK\x03\x04", r"a.xlsx is a spreadsheet .* save it as CSV"),
+        ("renamed.csv", b"\xd0\xcf\x11\xe0", r"is a spreadsheet .* save it as CSV"),
+        ("a.parquet", b"PAR1", r"is Parquet: save it as JSONL"),
     ],
 )
 def test_damage_is_named_with_its_line(write, name, content, message):
@@ -121,9 +124,13 @@ def test_columns_are_guessed_or_named(write):
         ("a.csv", "text\tlabel\nx\tz\n", r"separated by '\\t': pass format=tsv\.$"),
         ("a.tsv", "text,label\nx,z\n", r"separated by ',': pass format=csv\.$"),
         ("a.csv", "title;label,kind\nx,z\n", r"text=NAME\.$"),  # two columns are no such thing
+        ("a.tsv", "Ada\tB-PER\nwrote\tO\n", r"each line: pass format=conll, with a tab"),
+        ("a.csv", "id,Word,tag\n1,Ada,O\n", "each line: remove the header and pass format=conll"),
+        ("a.csv", "", "a.csv is empty: it has no rows"),
+        ("a.jsonl", "\n\n", "a.jsonl is empty: it has no rows"),
     ],
 )
-def test_another_delimiter_is_named(write, name, content, message):
+def test_another_form_is_named(write, name, content, message):
     with pytest.raises(ValueError, match=message):
         columns_of(write(name, content), ["text"])
 

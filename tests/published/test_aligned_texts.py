@@ -117,7 +117,7 @@ def test_lines_of_articles_and_summaries(write):
         (SOURCE.replace("Cats", "<seg id='3'>"), None, "line 2: \"<seg id='3'>\", but a segment"),
         (SOURCE.replace("dogs</seg>", "dogs"), None, "line 4: '<seg id=\"2\">', but a segment"),
         (BOTH.replace('<src lang="en"><p><seg id="1">Snow', "<ref><p><seg>x"), None, "no source"),
-        ("", None, "source.en has no rows"),
+        ("", None, "source.en is empty: it has no rows"),
     ],
 )
 def test_damage_of_wmt(write, content, targets, message):

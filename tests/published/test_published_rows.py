@@ -450,7 +450,7 @@ def test_folders_and_packed_files(write):
     "name, content, message",
     [
         ("snly", "", "one of cola.*Did you mean snli"),
-        ("sst2", "", "file has no rows"),
+        ("sst2", "", "file is empty: it has no rows"),
         ("sst2", table("sentence|label", "a|2"), "file, line 2: the label '2' is not one of 0, 1"),
         ("sst2", table("sentence|label", "a|1", "b"), "line 3: 1 fields, but the header has 2"),
         ("sst2", table("text|label", "a|1"), "line 1: the header needs 'sentence'"),
