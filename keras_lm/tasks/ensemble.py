@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.argument_types import PathLike, Tensor
+from keras_lm.registry import TASKS
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.strategies import check_alike
@@ -24,8 +25,8 @@ class Ensemble(Task):
     Of classifiers it is the mean of the probabilities, of regressors that of the numbers. Members
     may be any models and have any tokenizers: each reads the same strings by its own. They are
     trained before, each by its own `fit`. An ensemble of classifiers is a `TextClassifier`, one of
-    regressors a `TextRegressor`: it evaluates, answers, teaches a `Distiller`, has a preset,
-    and goes into one artefact with all members.
+    regressors a `TextRegressor`: it evaluates, answers, teaches a `Distiller`, has a preset
+    and a `.keras` file, and goes into one artefact with all members.
 
     Args:
         members: list of two or more trained `TextClassifier` with the same classes, or of
@@ -61,15 +62,28 @@ class Ensemble(Task):
     def __init__(self, members: Sequence[Task], name: str | None = None):
         require_tensorflow("An ensemble")
         _check(members)
-        # It takes what one of the members takes: lists of words only if all of them do.
-        like = min(members, key=lambda member: member.packer.takes_words)
-        arguments = like.get_arguments() | self.OWN
+        arguments = members[0].get_arguments() | self.OWN
         for learned in arguments.keys() & {"class_names", "text_pair"}:  # from data, by some
             known = [getattr(member, learned) for member in members]
             arguments[learned] = next((each for each in known if each is not None), None)
-        super().__init__(like.backbone, tokenizer=like.tokenizer, name=name, **arguments)
+        super().__init__(members[0].backbone, name=name, **arguments)
         self.members = list(members)
         check_alike(self, "members", members)
+
+    @property
+    def tokenizer(self):
+        return self.members[0].tokenizer
+
+    def _set_tokenizer(self, tokenizer):
+        """Members have theirs."""
+
+    @property
+    def packer(self):
+        """That of a member which takes no more than the others: lists of words only if all do."""
+        return min((member.packer for member in self.members), key=lambda each: each.takes_words)
+
+    def _make_packer(self):
+        """Members have theirs."""
 
     def add_head(self, kind, **options):
         """Return None, as members have heads."""
@@ -149,7 +163,38 @@ class Ensemble(Task):
         )
 
     def get_config(self):
-        raise NotImplementedError("An ensemble has no .keras file: call save_to_preset.")
+        weights = [id(weight) for member in self.members for weight in member.weights]
+        if len(weights) > len(set(weights)):
+            raise ValueError(
+                "members share weights, which a .keras file would hold once and load into one of "
+                "them: call save_to_preset."
+            )
+        members = [keras.saving.serialize_keras_object(member) for member in self.members]
+        return {"members": members, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        members = config["members"]
+        names = [each.get("class_name") if isinstance(each, dict) else each for each in members]
+        for name in names:
+            if name not in TASKS:  # Keras would make whatever it is
+                raise ValueError(
+                    f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as a member, "
+                    "which is no task: the file is damaged, or another program's."
+                )
+        members = [keras.saving.deserialize_keras_object(each, custom_objects) for each in members]
+        return cls(members, name=config["name"])
+
+    compile_from_config = Task.compile_by  # no state of the optimizer, which has nothing to train
+
+    @property
+    def _tokenizer_config(self):
+        return self.members[0]._tokenizer_config
+
+    def save_assets(self, folder):
+        """Keras calls each member."""
+
+    load_assets = save_assets
 
     # === Exports ===
 
@@ -248,5 +293,6 @@ def _check(members):
         if any(value != values[0] for value in values):
             raise ValueError(f"members differ in {name}, {known}: pass some that were made alike.")
     for number, member in enumerate(members):
-        if member.tokenizer is None:
+        # Of a .keras file, the vocabularies follow.
+        if member.tokenizer is None and member._tokenizer_config is None:
             raise ValueError(f"members[{number}] has no tokenizer: all read raw strings.")

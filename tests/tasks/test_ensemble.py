@@ -95,6 +95,31 @@ def test_preset(make, texts, tmp_path):
 
 
 @pytest.mark.eager
+def test_keras_file(members, make, texts, tmp_path):
+    """The vocabulary of each member returns, what it was compiled with, and members of members."""
+    members[1].compile(optimizer=keras.optimizers.SGD(0.3))
+    task = Ensemble([shaken(make(TextClassifier, num_classes=2)), Ensemble(members)])
+    task.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert type(loaded) is type(task)
+    bert, lstm = loaded.members[1].members
+    assert [bert.tokenizer.vocabulary, lstm.tokenizer.vocabulary] == [
+        member.tokenizer.vocabulary for member in members
+    ]
+    assert float(lstm.optimizer.learning_rate) == pytest.approx(0.3)
+    expected = task.classify(texts)
+    found = loaded.classify(texts)
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
+    assert found["labels"].tolist() == expected["labels"].tolist()
+
+    with pytest.raises(ValueError, match="share weights"):
+        Ensemble([members[0], members[0]]).save(tmp_path / "task.keras")
+    config = task.get_config() | {"members": [{"class_name": "Lambda"}]}
+    with pytest.raises(ValueError, match="'Lambda' as a member"):
+        type(task).from_config(config)
+
+
+@pytest.mark.eager
 def test_one_artefact(members, texts, tmp_path):
     task = Ensemble(members)
     folder = task.export(tmp_path / "exported")
