@@ -146,7 +146,8 @@ class ConceptStore:
     def relations_between(self, concept: int, other: int) -> list[int]:
         """Return the numbers of the relations from one concept to another, the heaviest first."""
         targets, relations, _ = self.edges_of(concept)
-        start, end = np.searchsorted(targets, [other, other + 1])
+        # Of the same type as the targets, which are copied otherwise: a hub has very many.
+        start, end = np.searchsorted(targets, np.array([other, other + 1], targets.dtype))
         return relations[start:end].tolist()
 
     def relation_name(self, relation: int) -> str:

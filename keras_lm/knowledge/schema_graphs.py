@@ -285,6 +285,9 @@ class _Cache:
         self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False)
         try:
             with self._connection as connection:
+                # Otherwise each pair waits for the disk, which takes longer than to find its paths.
+                connection.execute("pragma journal_mode = wal")
+                connection.execute("pragma synchronous = normal")
                 connection.execute(
                     "create table if not exists paths (settings text, concept integer, "
                     "other integer, found blob, primary key (settings, concept, other)) "

@@ -52,8 +52,8 @@ class GraphChoice(MultipleChoice):
 
     An export takes `text` and `choices`; see `graph_in_export`. With packed graphs, it also takes
     `graphs`: strings, [None, None]. A `.tflite` always takes their numbers, as `preprocess` returns
-    them, since LiteRT has no kernels to decode strings (`DecodeBase64`) or to look concepts up
-    (`LowerBound`, `UpperBound`).
+    them, since LiteRT has no kernels to decode strings (`DecodeBase64`) or to look words
+    (`LookupTableFindV2`) and edges (`LowerBound`, `UpperBound`) up.
 
     Call: `task(inputs)` takes packed inputs (B, C, S) and `graphs` (B, C, L), int32, filled up with
     zeros, and returns logits (B, C), float32. All graphs of a batch become one, without padding.

@@ -81,8 +81,13 @@ class GraphSignatures(TextSignatures):
         return plain_floats(task.decode(logits, packed) | found)
 
     def lite_texts(self):
-        # LiteRT has no kernels to decode strings (DecodeBase64, DecodeRaw), nor to look concepts up
-        # (LowerBound, UpperBound): it takes numbers.
+        # LiteRT has no kernels to decode strings (DecodeBase64, DecodeRaw): it takes numbers.
+        if self.task.graph_in_export:
+            raise ValueError(
+                "graph_in_export=True: a .tflite cannot find graphs, since LiteRT has no kernels "
+                "to look words (LookupTableFindV2) and edges (LowerBound, UpperBound) up. Leave it "
+                "out, and the .tflite takes graphs as numbers, or export as a SavedModel."
+            )
         numbers = tf.TensorSpec([None] * 3, tf.int32, "graphs")
         return self.task.packer.specs(optional=True) | {"graphs": numbers}
 

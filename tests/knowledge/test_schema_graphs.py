@@ -1,6 +1,8 @@
 """Concepts of texts, paths between them, and the graphs that these make."""
 
+import contextlib
 import itertools
+import sqlite3
 import time
 
 import numpy as np
@@ -132,6 +134,8 @@ def test_a_graph_of_a_question_and_an_answer(store, tmp_path):
     again.finder.find = None  # is not asked
     for name, value in again.find("Is snow and cold ice here?", "Fall.").items():
         np.testing.assert_array_equal(value, graph[name])
+    with contextlib.closing(sqlite3.connect(tmp_path / "paths.sqlite")) as kept:
+        assert kept.execute("pragma journal_mode").fetchone() == ("wal",)  # no pair waits for it
     joined = join_graphs([graph, nothing, apart])
     assert joined["path_concepts"].shape == (1, 3)
     (tmp_path / "other").write_text("no cache of paths, but some text of more bytes" * 50)

@@ -1,5 +1,6 @@
 """Multiple choice with a graph: what the text cannot know is learnt, saved, exported, explained."""
 
+import re
 import shutil
 
 import keras
@@ -9,11 +10,13 @@ import tensorflow as tf
 import tiny
 
 import keras_lm
+from keras_lm.export import tflite
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.knowledge import ConceptStore, SchemaGraphs, TransE, pack_graph
 from keras_lm.models import join_graphs
 from keras_lm.packers.graph_rows import joined
 from keras_lm.tasks import GraphChoice
+from keras_lm.tasks.signatures import trace
 
 # film – song – story is a way from "film" to "story"; "cast" – "dull" are apart, "nice" in a cycle.
 EDGES = [
@@ -260,7 +263,7 @@ def test_an_export_takes_packed_graphs(make, graphs, checked_here, tmp_path):
 
 
 @pytest.mark.slow
-def test_lite_takes_the_numbers_of_graphs(task, tmp_path):
+def test_lite_takes_the_numbers_of_graphs(task, tmp_path, monkeypatch):
     path = task.export(tmp_path / "task.tflite", format="litert", texts=DATA)
     serve, _ = load_tflite(str(path))
     packed = task.preprocess(DATA)
@@ -269,6 +272,16 @@ def test_lite_takes_the_numbers_of_graphs(task, tmp_path):
     answer = serve(**columns, graphs=packed["graphs"].numpy())
     expected = task.predict(DATA, verbose=0)
     np.testing.assert_array_equal(answer["labels"], expected.argmax(axis=1))
+
+    # It cannot find them: these are what hinders, and the error names them.
+    hindering = {"LookupTableFindV2", "LowerBound", "UpperBound"}
+    search = trace(task.graph_search(), task.packer.specs())
+    model, _ = tflite._convert({"serving_default": search}, "float32")
+    assert hindering <= {operation for operation, _ in tflite._custom_operations(model)}
+    monkeypatch.setattr(task, "graph_in_export", True)
+    with pytest.raises(ValueError, match=r"graph_in_export=True.* cannot find graphs") as caught:
+        task.export(tmp_path / "task.tflite", format="litert")
+    assert hindering <= set(re.findall(r"\w+", str(caught.value)))
 
 
 @pytest.mark.eager
