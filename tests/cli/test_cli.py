@@ -125,6 +125,9 @@ assert "tensorflow" not in sys.modules, "imported too early"
         "lines.txt",
         "two.txt",
         "film-critic",
+        "rows.xlsx",
+        "empty.csv",
+        "tags.tsv",
         "words.npz",
         "my.tflite",
     }
