@@ -51,16 +51,27 @@ OTHER_FORMATS = {
     ("Tensor2TensorBackbone", "google"): "tensor2tensor (TF1)",
     ("Tensor2TensorEncoderBackbone", "google"): "tensor2tensor (TF1)",
 }
+# A task → the kind of head that it asks a model for.
+HEADS = {
+    "TextClassifier": "classification",
+    "TextRegressor": "classification",
+    "TokenClassifier": "token_classification",
+    "ConstituencyParser": "token_classification",
+    "CoreferenceResolver": "token_classification",
+    "MultipleChoice": "multiple_choice",
+    "QuestionAnswerer": "question_answering",
+    "MaskedLM": "token",
+    "CausalLM": "causal_lm",
+    "Seq2SeqLM": "seq2seq_lm",
+}
 # Parts of other models, which nobody loads.
 LEFT_OUT = ("ElmoForwardBackbone",)
 
 
-def fill(text, names=None):
-    """Return a page with its tables, or only those with some `names`, as they are now."""
+def fill(text):
+    """Return a page with its tables as they are now."""
 
     def make(found):
-        if names is not None and found[2] not in names:
-            return found[0]
         header, rows = TABLES[found[2]]
         return found[1] + _table(header, rows()) + found[3]
 
@@ -95,7 +106,10 @@ def _models():
 
 def _tasks_of_models():
     for name, cls in _backbones().items():
-        tasks = tiny.tasks_of(name)
+        tasks = [task for task, kind in HEADS.items() if kind in cls.HEADS]
+        if "CausalLM" in tasks:  # the published vocabularies of decoders have no mask
+            tasks = [task for task in tasks if task != "MaskedLM"]
+        tasks += ["FeatureExtractor"] * (cls.encoder_class is None)
         tasks += ["Pretrainer"] * bool({*cls.PRETRAINING_HEADS.values()} - {"token"})
         tasks += ["BidirectionalLM"] * (name == "ElmoBackbone")
         tokenizer = cls.tokenizer_class

@@ -304,15 +304,6 @@ def tasks_over(backbone, tokenizer=None):
     return made
 
 
-def tasks_of(name):
-    """Return the names of the tasks that a model has a head for."""
-    if name in MODELS:
-        kind, _ = MODELS[name]
-        tokenizer = TOKENIZERS[kind]()
-        return [*tasks_over(make_backbone(name, tokenizer.vocabulary_size), tokenizer)]
-    return [*tasks_over((PARTS | ENCODER_DECODERS)[name]())]
-
-
 def tasks_in_the_table(name):
     """Return the tasks that docs/models.md gives a model, which `python docs/tables.py` writes."""
     page = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
