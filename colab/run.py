@@ -31,7 +31,7 @@ def share_first_cell(notebook):
     """Write `first_cell.py` into the cell that installs, after what this notebook needs."""
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
     shared = (FOLDER / "first_cell.py").read_text(encoding="utf-8").rstrip()
-    first.source = first.source.partition(MARK)[0] + MARK + shared
+    first.source = first.source.partition(MARK)[0].rstrip() + "\n\n" + MARK + shared
 
 
 def digest(notebook):

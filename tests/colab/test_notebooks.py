@@ -26,6 +26,7 @@ FOLDER = Path(__file__).parents[2] / "colab"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 # The pictures of those that have several.
 FIGURES = dict.fromkeys(("classifier_to_serving", "feature_extraction", "looking_inside"), 3)
+FIGURES["knowledge"] = 2
 
 
 spec = importlib.util.spec_from_file_location("run", FOLDER / "run.py")
@@ -343,3 +344,17 @@ def test_long_memory(names_of):
     for values in names["losses"].values():
         assert values.shape == (len(names["LENGTHS"]),)
         assert 0 < values.min() < 10
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_knowledge(names_of):
+    names = names_of("knowledge.ipynb")
+    explained = names["explained"]["choices"]
+    # Of each answer, the path through the region and two through markets.
+    kinds = [[path["relations"][0] for path in one["pairs"][0]["paths"]] for one in explained]
+    assert [sorted(row) for row in kinds] == [["LiesIn", "SendsTo", "SendsTo"]] * 4
+    assert len(names["weights"]) == 4 * names["TESTED"]
+    assert names["trans_e"].entities.shape[0] == names["PEOPLE"] + 24
+    assert len(names["bars"]) == 5 and all(0 <= value <= 1 for value in names["bars"].values())
+    assert Path("why.png").is_file()
