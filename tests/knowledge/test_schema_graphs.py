@@ -83,10 +83,12 @@ def test_a_hub_does_not_explode(tmp_path):
     def name(number):
         return "".join(chr(97 + (number // 26**place) % 26) for place in range(4))
 
-    edges = [("hub", 1, f"x_{name(i)}", 1.0) for i in range(50_000)]
+    # Two relations to each: 100,000 edges.
+    edges = [("hub", kind, f"x_{name(i)}", 1.0) for i in range(50_000) for kind in (1, 2)]
     edges += [("center", 1, f"x_{name(i)}", 1.0) for i in range(50_000)]
     edges += [("far", 1, "near", 1.0), ("near", 1, f"x_{name(7)}", 5.0)]
     store = ConceptStore.build(edges, tmp_path / "store")
+    assert len(store.edges_of(store.find("hub"))[0]) == 100_000
     finder = PathFinder(store)
     start = time.process_time()
     assert len(paths_by_name(store, finder, "hub", "center")) == 100

@@ -106,6 +106,11 @@ def test_saved_and_exported(task, tmp_path):
     served = tf.saved_model.load(task.export(tmp_path / "served")).signatures
     found = served["serving_default"](text=tf.constant(TEXTS))
     np.testing.assert_allclose(found["scores"], expected, atol=1e-6)
+    # Bytes that are no text, marks, other letters, what looks like special tokens, and no end.
+    nasty = [b"\xff the FI\xccLM \xe2\x82", "the\u2028film\u0301 \U0001f6ac", "[SEP] cast[MASK]"]
+    nasty = tf.constant([*nasty, "great\t story\0 " * 50, " \n"])
+    found = served["serving_default"](text=nasty)
+    np.testing.assert_allclose(found["scores"], task.answer({"text": nasty})["scores"], atol=1e-6)
     # What the texts mention, and where, as a page shows it.
     nasty = [
         "the film was good, the FILM",

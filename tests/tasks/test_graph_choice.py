@@ -31,6 +31,10 @@ DATA = {
     "choices": [["great", "a story"], ["a film", "dull", "great"], ["so", "the song"]],
 }
 LABELS = [1, 2, 0]
+NASTY = {
+    "text": [b"\xff FILM's \xe2\x82", "a\0film [SEP]", "\u2028 ni\u0301ce \U0001f6ac", "film " * 50],
+    "choices": [["a STORY", b"song\xf0", ""], ["so\0ng"], ["great [MASK]", "42"], ["story"] * 3],
+}
 SIZES = dict.fromkeys(("concept_dim", "relation_dim", "pair_dim", "path_dim"), 8)
 SIZES |= {"text_dim": 6, "graph_hidden_dim": 7, "graph_dim": 5}
 
@@ -214,6 +218,9 @@ def test_an_export_finds_graphs_itself(task, checked_here, tmp_path):
     answer = signatures["serving_default"](**tensors(DATA))
     np.testing.assert_array_equal(answer["labels"], expected.argmax(axis=1))
     np.testing.assert_allclose(answer["scores"], tf.nn.softmax(expected), atol=1e-5)
+    nasty = tensors(NASTY)
+    answer_of_nasty = signatures["serving_default"](**nasty)["scores"]
+    np.testing.assert_allclose(answer_of_nasty, task.answer(nasty)["scores"], atol=1e-5)
     pieces = signatures["tokenize"](**tensors(DATA))
     assert set(pieces) == {"tokens", "token_ids"}
 
