@@ -32,7 +32,7 @@ DATA = {
 }
 LABELS = [1, 2, 0]
 NASTY = {
-    "text": [b"\xff FILM's \xe2\x82", "a\0film [SEP]", "\u2028 ni\u0301ce \U0001f6ac", "film " * 50],
+    "text": [b"\xff FILM's \xe2\x82", "a\0film [SEP]", "\u2028 ni\u0301ce 中", "film " * 50],
     "choices": [["a STORY", b"song\xf0", ""], ["so\0ng"], ["great [MASK]", "42"], ["story"] * 3],
 }
 SIZES = dict.fromkeys(("concept_dim", "relation_dim", "pair_dim", "path_dim"), 8)
