@@ -14,6 +14,7 @@ from keras_lm.data.packed_windows import inputs_and_labels
 from keras_lm.elements import check_batch_size, elements
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.distribution import workers_of
 from keras_lm.training.epochs import fit_epochs
 from keras_lm.training.windows import check_kind
 
@@ -39,7 +40,10 @@ def fit_streams(
     back-propagation through time). The windows are held in memory, four bytes per token.
 
     With a `checkpoint`, an interrupted run continues in the middle of its streams, and ends with
-    the same weights as without an interruption; see `fit_windows`. It trains on one device.
+    the same weights as without an interruption; see `fit_windows`.
+
+    Under a `tf.distribute` strategy, each of N replicas reads B / N of the streams, and carries
+    their states. A `checkpoint` is for the replicas of one process.
 
     Args:
         task: compiled `keras_lm.tasks.CausalLM` for windows, or a pretraining task for rows, such
@@ -52,8 +56,9 @@ def fit_streams(
         Other arguments: as `fit_windows`.
 
     Raises:
-        ValueError: if the backbone has no states, `batch_size` is odd for rows in both directions,
-            or as `fit_windows` does.
+        ValueError: if the backbone has no states, `batch_size` is odd for rows in both directions
+            or no multiple of the replicas, there is a `checkpoint` and several workers, or as
+            `fit_windows` does.
 
     Example:
         windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=70)
@@ -107,7 +112,7 @@ def evaluate_streams(
     """
     _require_state(task, windows)
     batches = _batches(_streams(windows, batch_size))
-    carried = CarriedState(task.backbone, batch_size)
+    carried = CarriedState(task, batch_size)
     with task.carrying(carried):
         return task.evaluate(batches, callbacks=[carried], verbose=verbose, return_dict=True)
 
@@ -259,17 +264,31 @@ class CarriedState(keras.callbacks.Callback):
 
     rows = None
 
-    def __init__(self, backbone, batch_size):
+    def __init__(self, task, batch_size):
         super().__init__()
+        strategy, backbone = task.distribute_strategy, task.backbone
+        share, rest = divmod(batch_size, strategy.num_replicas_in_sync)
+        if rest:
+            raise ValueError(
+                f"batch_size={batch_size}, whose streams are divided among "
+                f"{strategy.num_replicas_in_sync} replicas: pass a multiple."
+            )
         self.name = backbone.state_name
-        self.start = backbone.pack_state(backbone.initial_state(batch_size))
-        self.variables, self._measured = (
-            [
-                keras.Variable(part, dtype=part.dtype, trainable=False)
-                for part in tf.nest.flatten(self.start)
-            ]
-            for _ in range(2)
-        )
+        self.start = backbone.pack_state(backbone.initial_state(share))
+        with strategy.scope():
+            self.variables, self._measured = (
+                [
+                    keras.Variable(
+                        part,
+                        dtype=part.dtype,
+                        trainable=False,
+                        synchronization="on_read",  # each replica has its own
+                        aggregation="only_first_replica",
+                    )
+                    for part in tf.nest.flatten(self.start)
+                ]
+                for _ in range(2)
+            )
         self.goes_on = False
 
     def inputs(self, training):
@@ -301,16 +320,36 @@ class CarriedState(keras.callbacks.Callback):
             variable.assign(part)
 
 
+class StateOfAll:
+    """A carried state of all replicas of this process, as a checkpoint reads and assigns it."""
+
+    def __init__(self, strategy, variable):
+        self._parts = strategy.experimental_local_results(variable.value)
+        self.shape = (sum(part.shape[0] for part in self._parts), *variable.shape[1:])
+
+    def __array__(self, dtype=None, copy=None):
+        return np.concatenate([part.numpy() for part in self._parts]).astype(dtype)
+
+    def assign(self, rows):
+        for part, own in zip(self._parts, np.split(rows, len(self._parts)), strict=True):
+            part.assign(own)
+
+
 def _fit(task, batches, settings, validation, checkpoint, minutes, callbacks, verbose):
     """Train on `batches(epoch, first step)`, and evaluate on `validation`."""
-    if task.distribute_strategy.num_replicas_in_sync > 1:
-        raise ValueError("Streams are read on one device: train outside of the strategy's scope.")
     batch_size, epochs, steps = (settings[name] for name in ("batch_size", "epochs", "steps"))
-    carried, done = CarriedState(task.backbone, batch_size), 0
+    carried, done = CarriedState(task, batch_size), 0
     callbacks = [*callbacks, carried]
     if checkpoint is not None:
+        workers = workers_of(task.distribute_strategy).number
+        if workers > 1:
+            raise ValueError(
+                f"checkpoint={str(checkpoint)!r} and {workers} workers, each of which carries the "
+                "states of other streams: leave it out, or train on the replicas of one process."
+            )
         settings = settings | {"optimizer": keras.saving.serialize_keras_object(task.optimizer)}
-        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes, carried.variables)
+        states = [StateOfAll(task.distribute_strategy, state) for state in carried.variables]
+        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes, states)
         done = checkpoint.restore(task)
         carried.goes_on = done % steps > 0
         callbacks.append(checkpoint)

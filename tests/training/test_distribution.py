@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from keras_lm.data.own_part import own
 from keras_lm.feeding import datasets
 from keras_lm.tasks import strategies
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
-from keras_lm.training import AdamW, Lamb, fit_windows
+from keras_lm.training import AdamW, Lamb, evaluate_streams, fit_streams, fit_windows
 from keras_lm.training.distribution import workers_of
 
 WORDS = ["good", "bad", "dull", "fine", "film", "story", "cast", "the", "was", "very", "so", "and"]
@@ -405,6 +406,59 @@ def own_windows(strategy):
     return {"weights": (max(difference(*each) for each in zip(*found)), "")}
 
 
+def streams(strategy):
+    """Replicas carry the memories of their own streams, as one does of all, and go on with them."""
+    rows = np.random.default_rng(1).integers(0, 17, (44, 7)).astype("int32")
+    windows = tf.data.Dataset.from_tensor_slices(rows)
+    found = []
+    for here in (strategy, strategy, tf.distribute.get_strategy()):
+        is_cut = len(found) == 1 and workers_of(strategy).number == 1
+        keras.utils.set_random_seed(0)
+        with here.scope():
+            backbone = models.TransformerXLBackbone(
+                17, **SIZE, memory_length=7, clamp_length=9, attention_dropout=0.0
+            )
+            model = without_chance(tasks.CausalLM(backbone))
+            model.compile(optimizer=keras.optimizers.SGD(1.0))
+        run = functools.partial(
+            fit_streams, model, windows, 4, epochs=2, validation_windows=windows, verbose=0
+        )
+        if is_cut:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "run.safetensors"
+                stop = Stop(16)  # of 22 steps, in the second epoch
+                with pytest.raises(KeyboardInterrupt):
+                    run(checkpoint=path, minutes=0.0, callbacks=[stop])
+                run(checkpoint=path)
+            history = {}
+        else:
+            history = run()
+        found.append([*map(keras.ops.convert_to_numpy, model.trainable_weights)])
+        measured = [*history.values(), evaluate_streams(model, windows, 2, verbose=0)["loss"]]
+        found[-1] += map(np.asarray, [] if is_cut else measured)
+    with strategy.scope():
+        model = tasks.CausalLM(models.TransformerXLBackbone(17, **SIZE, memory_length=7))
+        model.compile()
+    with pytest.raises(ValueError, match="batch_size=3, whose streams are divided among 2"):
+        fit_streams(model, windows, 3)
+    if workers_of(strategy).number > 1:
+        with pytest.raises(ValueError, match="and 2 workers, each of which carries the states"):
+            fit_streams(model, windows, 4, checkpoint="run.safetensors")
+    differences = [difference(*each) for other in found[:2] for each in zip(found[-1], other)]
+    return {"streams": (max(differences), "")}
+
+
+class Stop(keras.callbacks.Callback):
+    def __init__(self, step):
+        super().__init__()
+        self.left = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
 def main(name, *cases):
     if name == "mirrored":
         (cpu,) = tf.config.list_physical_devices("CPU")
@@ -421,6 +475,7 @@ def main(name, *cases):
             "batches": single_batches,
             "keras": keras_without_us,
             "own": own_windows,
+            "streams": streams,
         }.get(case)
         found = check(strategy) if check else compare(strategy, case, **options)
         print(json.dumps([case, options, found]), flush=True)
@@ -436,9 +491,10 @@ LAUNCH = [Path(sys.executable).with_name("keras-lm"), "launch", "--workers", "2"
 PARTS = {"micro_batch_size": 1}
 # A strategy's processes take long to start, so that they do all that is to be done.
 QUICK = {
-    "mirrored": [["tagger", {"optimizer": "lamb", "epochs": 1} | PARTS], "besides", "batches"],
+    "mirrored": [["tagger", {"optimizer": "lamb", "epochs": 1} | PARTS], "besides", "batches"]
+    + ["streams"],
     # If "keras" fails, Keras has mended a failure: remove the override in `TextModel`.
-    "workers": [["classifier", {"epochs": 1}], "own", "keras"],
+    "workers": [["classifier", {"epochs": 1}], "own", "keras", "streams"],
 }
 SLOW = {
     "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"]
