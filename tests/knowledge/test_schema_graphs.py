@@ -80,8 +80,9 @@ def test_all_paths_of_a_random_graph(tmp_path):
 
 
 def test_a_hub_does_not_explode(tmp_path):
-    def name(number):
-        return "".join(chr(97 + (number // 26**place) % 26) for place in range(4))
+    def name(number):  # of few words, whose lemmas are looked up once
+        letters = [chr(97 + (number // 26**place) % 26) for place in range(4)]
+        return "{}{}_{}{}".format(*letters)
 
     # Two relations to each: 100,000 edges.
     edges = [("hub", kind, f"x_{name(i)}", 1.0) for i in range(50_000) for kind in (1, 2)]
