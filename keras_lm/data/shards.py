@@ -23,7 +23,6 @@ import numpy as np
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike
-from keras_lm.data.own_part import own
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.elements import elements
@@ -374,3 +373,18 @@ def fingerprint(tokenizer):
     """Return a fingerprint of a tokenizer's vocabulary."""
     entries = "\0".join(tokenizer.vocabulary)
     return hashlib.sha256(entries.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+OFF = tf.data.experimental.AutoShardPolicy.OFF
+
+
+def own(dataset):
+    """Mark a dataset as this worker's own part, which `tf.distribute` must not shard; return it."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = OFF
+    return dataset.with_options(options)
+
+
+def is_own(dataset):
+    """Whether a dataset, or one that it was made from, is marked as this worker's own part."""
+    return dataset.options().experimental_distribute.auto_shard_policy == OFF

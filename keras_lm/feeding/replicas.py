@@ -2,7 +2,7 @@
 
 import hashlib
 
-from keras_lm.data.own_part import is_own
+from keras_lm.data.shards import is_own
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import check_agreement, workers_of
 

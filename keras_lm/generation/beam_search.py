@@ -53,7 +53,7 @@ def search(
     them. `num_beams` is K; `sequences`, at most K, is the number of texts to return per prompt.
 
     Source: https://arxiv.org/abs/1609.08144, section 7; stopping is that of Hugging Face's
-    `generate` with `early_stopping=False`. For the coverage penalty see `generation.coverage`.
+    `generate` with `early_stopping=False`. For the coverage penalty see `targets.coverage`.
     """
     begin, state, logits = decoding.start(
         model, token_ids, padding_mask, options.max_new_tokens, num_beams

@@ -1,9 +1,10 @@
 """Layers that several models share."""
 
-from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.attention import CrossAttention, SelfAttention
 from keras_lm.layers.basic import (
+    Adapter,
     Dense,
+    Frozen,
     LayerNormalization,
     PositionEmbedding,
     SinusoidalPositionEmbedding,
@@ -23,7 +24,6 @@ from keras_lm.layers.deprecated import (
     CausalPreNormBlock,
     CausalSelfAttention,
 )
-from keras_lm.layers.frozen import Frozen
 from keras_lm.layers.heads import (
     EachTokenClassifier,
     FirstTokenClassifier,

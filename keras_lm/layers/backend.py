@@ -16,9 +16,8 @@ if keras.backend.backend() == "tensorflow":
         split_seed,
         write_slots,
     )
-    from keras_lm.layers.tensorflow.chosen_rows import in_some_rows
     from keras_lm.layers.tensorflow.int8_products import int8_product
-    from keras_lm.layers.tensorflow.loops import scan
+    from keras_lm.layers.tensorflow.loops import in_some_rows, scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
     from keras_lm.layers.tensorflow.tracing import (
         is_in_int8,
@@ -46,7 +45,7 @@ else:
         return keras.random.normal(shape, seed=seed)
 
     def in_some_rows(function, is_chosen, *tensors):
-        """See `keras_lm.layers.tensorflow.chosen_rows`; computes all, as shapes are static."""
+        """See `keras_lm.layers.tensorflow.loops`; computes all, as shapes are static."""
         return ops.where(is_chosen, function(*tensors), 0.0)
 
     def is_in_int8(dense):

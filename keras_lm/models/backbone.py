@@ -14,9 +14,8 @@ from keras_lm.layers.basic import as_tensor
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.backbone_formats import BackboneFormats
 from keras_lm.models.checked_arguments import bind_arguments
+from keras_lm.models.declarations import Head, Input, own
 from keras_lm.models.default_rate import default_rate
-from keras_lm.models.head_table import Head, own
-from keras_lm.models.input_fields import Input
 from keras_lm.models.sizes import kernels
 from keras_lm.models.students import chosen_layers, config_with, copy_layers
 from keras_lm.packers import Packer, Template

@@ -56,7 +56,7 @@ from keras_lm.models.deberta_layers import (
     PairBias,
     ReplacedTokenByContextHead,
 )
-from keras_lm.models.head_table import Head, own
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer

@@ -47,7 +47,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.head_table import Head, own
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Template

@@ -55,7 +55,7 @@ from keras_lm.models.bert import (
     HUGGINGFACE_ENCODER,
     google_names,
 )
-from keras_lm.models.head_table import Head, own
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer

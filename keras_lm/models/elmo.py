@@ -23,6 +23,7 @@ from keras_lm.layers import (
     WordSoftmax,
 )
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.elmo_layers import (
     CHARACTERS,
@@ -33,7 +34,6 @@ from keras_lm.models.elmo_layers import (
     SideBySide,
     TakeRows,
 )
-from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer

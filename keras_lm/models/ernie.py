@@ -32,13 +32,13 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_NAMES, BertBackbone
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.ernie_layers import (
     NO_ENTITY,
     EntityHead,
     EntityTable,
     KnowledgeBlock,
 )
-from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import EntityPacker

@@ -29,7 +29,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
-from keras_lm.models.head_table import Head, own
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer

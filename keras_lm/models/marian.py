@@ -30,8 +30,8 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
-from keras_lm.models.head_table import Head, own
 from keras_lm.tokenizers.marian import MarianTokenizer
 
 

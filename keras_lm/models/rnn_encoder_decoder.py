@@ -16,8 +16,8 @@ from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import WordBackbone
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
-from keras_lm.models.head_table import Head, own
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
 from keras_lm.models.sizes import kernels
 from keras_lm.models.word_vectors import WordVectorBackbone

@@ -51,7 +51,7 @@ from keras_lm.layers import (
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.models.checked_arguments import Whole
-from keras_lm.models.head_table import Head, own
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer

@@ -25,7 +25,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import require
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.head_table import Head, own
+from keras_lm.models.declarations import Head, own
 
 POSITION_DIM = 200  # as in the authors' code
 

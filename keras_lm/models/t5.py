@@ -27,8 +27,8 @@ from keras_lm.converters.names import (
 )
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
 from keras_lm.layers.context import as_tensor
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
-from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.t5_layers import (
     RMSNorm,

@@ -32,8 +32,8 @@ from keras_lm.layers import (
     SelfAttention,
     SinusoidalPositionEmbedding,
 )
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
-from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.subwords import SubwordTokenizer
 

@@ -11,7 +11,7 @@ import keras
 
 from keras_lm.layers import PooledClassifier
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.head_table import Head
+from keras_lm.models.declarations import Head
 from keras_lm.models.sizes import transformer_size
 
 

@@ -19,8 +19,8 @@ from keras_lm.layers import (
     PostNormBlock,
     SinusoidalPositionEmbedding,
 )
+from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
-from keras_lm.models.head_table import Head, own
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 

@@ -17,8 +17,7 @@ from keras_lm.objectives.distillation import (
 from keras_lm.objectives.entity_alignment import EntityAlignment
 from keras_lm.objectives.losses import MarginRanking, MaskedCrossentropy, MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
-from keras_lm.objectives.masked_n_grams import MaskedNGrams
-from keras_lm.objectives.masked_spans import MaskedSpans
+from keras_lm.objectives.masked_runs import MaskedNGrams, MaskedSpans
 from keras_lm.objectives.next_sentence import NextSentence
 from keras_lm.objectives.objective import (
     MaskedAccuracy,

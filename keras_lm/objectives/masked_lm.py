@@ -10,9 +10,14 @@ from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.draws import Draws, DrawsOfText
 from keras_lm.objectives.losses import MaskedCrossentropy
-from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import (
+    Draws,
+    DrawsOfText,
+    MaskedAccuracy,
+    Objective,
+    register_objective,
+)
 from keras_lm.objectives.whole_words import choose_words, word_starts
 
 

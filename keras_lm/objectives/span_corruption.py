@@ -13,9 +13,8 @@ from keras import ops
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.causal_lm import Perplexity
-from keras_lm.objectives.draws import Draws
 from keras_lm.objectives.losses import MaskedCrossentropy
-from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
 
 
 @register_objective

@@ -20,7 +20,7 @@ from keras_lm.published.passages import (
 )
 from keras_lm.published.squad_files import squad_rows
 from keras_lm.published.text_lines import chomp, decoded, whole_text
-from keras_lm.published.treebanks import tree_rows
+from keras_lm.published.trees import tree_rows
 from keras_lm.published.word_columns import WordColumns, role_rows, without_language
 
 CLASSIFIER, CHOICES = "text-classifier", "multiple-choice"

@@ -14,7 +14,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_lm.serving import messages, model_status
+from keras_lm.serving import messages
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.model_names import check_name
 from keras_lm.serving.models import ModelConfig
@@ -204,7 +204,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         _check_spec(request)
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None
-        return model_status.response(self._models, spec.name, version)
+        return messages.model_status(self._models, spec.name, version)
 
     @_answering
     def HandleReloadConfigRequest(self, request):

@@ -1,4 +1,4 @@
-"""TF Serving's request messages, answered by a SavedModel: for gRPC and for warm-up records."""
+"""TF Serving's messages: requests, answered by a SavedModel, and the state of its versions."""
 
 import math
 
@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
+    get_model_status_pb2,
     inference_pb2,
     predict_pb2,
     regression_pb2,
@@ -166,3 +167,15 @@ def write_tensor(array):
         tensor.tensor_shape.dim.add(size=size)
     getattr(tensor, FIELDS[data_type]).extend(array.ravel().tolist())
     return tensor
+
+
+def model_status(models, name, version=None):
+    """Return the `GetModelStatusResponse` about a model, or about one version of it."""
+    message = get_model_status_pb2.GetModelStatusResponse()
+    for number, state, error in models.status(name, version):
+        status = message.model_version_status.add(
+            version=number, state=get_model_status_pb2.ModelVersionStatus.State.Value(state)
+        )
+        status.status.error_code = error.code.value[0] if error else 0
+        status.status.error_message = error.message if error else ""
+    return message

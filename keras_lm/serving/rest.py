@@ -34,13 +34,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
-from keras_lm.serving import (
-    inference,
-    json_answers,
-    json_requests,
-    model_status,
-    openai_api,
-)
+from keras_lm.serving import inference, json_answers, json_requests, messages, openai_api
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 from keras_lm.serving.probes import PROBES
@@ -251,7 +245,7 @@ def _read_spec(match):
 
 def _write_status(models, spec):
     # TF Serving ignores a label here.
-    return _dump_message(model_status.response(models, spec["name"], spec["version"]))
+    return _dump_message(messages.model_status(models, spec["name"], spec["version"]))
 
 
 def _write_metadata(models, spec):

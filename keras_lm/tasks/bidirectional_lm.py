@@ -15,7 +15,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts
 from keras_lm.tasks.causal_lm import CausalLM
-from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import WordTokenizer

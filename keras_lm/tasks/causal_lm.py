@@ -22,7 +22,7 @@ from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.generation_signatures import GenerationSignatures
-from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import tf
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed

@@ -9,7 +9,7 @@ import numpy as np
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
-from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import tf
 
 

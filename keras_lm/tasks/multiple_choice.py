@@ -9,7 +9,7 @@ from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
-from keras_lm.tasks import class_labels
+from keras_lm.tasks import classes
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
@@ -75,16 +75,16 @@ class MultipleChoice(Task):
         return super().get_arguments() | self.recipe.get_arguments()
 
     def default_loss(self):
-        return class_labels.ClassCrossentropy()
+        return classes.ClassCrossentropy()
 
     def check_loss(self, loss):
-        class_labels.warn_of_probabilities(loss)
+        classes.warn_of_probabilities(loss)
 
     def labels_for_loss(self, labels, outputs, sample_weight):
-        return class_labels.for_loss(self.loss, labels, outputs), sample_weight
+        return classes.for_loss(self.loss, labels, outputs), sample_weight
 
     def labels_for_metrics(self, labels, outputs):
-        return class_labels.for_metrics(labels, outputs)
+        return classes.for_metrics(labels, outputs)
 
     def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""
@@ -114,9 +114,9 @@ class MultipleChoice(Task):
         return labels
 
     def prepare_labels(self, labels):
-        labels = class_labels.without_last_axis(labels)
+        labels = classes.without_last_axis(labels)
         if labels.ndim == 2 and labels.dtype.kind not in "US":
-            return class_labels.check_probabilities(labels, self.loss)
+            return classes.check_probabilities(labels, self.loss)
         try:
             whole = labels.astype("int32")
             is_whole = labels.ndim == 1 and np.array_equal(whole, labels)
@@ -131,10 +131,10 @@ class MultipleChoice(Task):
         return whole
 
     def prepare_label_tensor(self, labels):
-        labels = class_labels.without_last_axis(labels)
+        labels = classes.without_last_axis(labels)
         if labels.shape.rank == 1:
-            return class_labels.check_number_tensor(labels)
-        return class_labels.check_probability_tensor(labels, self.loss)
+            return classes.check_number_tensor(labels)
+        return classes.check_probability_tensor(labels, self.loss)
 
     # === Answers ===
 

@@ -222,7 +222,7 @@ class Seq2SeqLM(Task):
             coverage_penalty: float. GNMT's β, with `length_penalty` as its α: the log-likelihood is
                 divided by ((5 + tokens) / 6) ** α, and the texts that the search has found are
                 ranked with β times how much of the source the decoder's attention left unread; see
-                `keras_lm.generation.coverage`. The paper takes 0.2 for both. Default: the task's.
+                `keras_lm.generation.targets`. The paper takes 0.2 for both. Default: the task's.
             return_scores: bool. Return `(texts, scores)` of beam search.
             batch_size: int, sources at a time.
             verbose: see `Task.answer_all`.

@@ -10,7 +10,7 @@ from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.models.backbone import Backbone
-from keras_lm.tasks import class_labels
+from keras_lm.tasks import classes
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
@@ -116,18 +116,18 @@ class TextClassifier(Task):
     def default_loss(self):
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return class_labels.ClassCrossentropy()
+        return classes.ClassCrossentropy()
 
     def check_loss(self, loss):
-        class_labels.warn_of_probabilities(loss)
+        classes.warn_of_probabilities(loss)
 
     def labels_for_loss(self, labels, outputs, sample_weight):
         if not self.multi_label:
-            labels = class_labels.for_loss(self.loss, labels, outputs)
+            labels = classes.for_loss(self.loss, labels, outputs)
         return labels, sample_weight
 
     def labels_for_metrics(self, labels, outputs):
-        return labels if self.multi_label else class_labels.for_metrics(labels, outputs)
+        return labels if self.multi_label else classes.for_metrics(labels, outputs)
 
     def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of texts differ, (B,), for `AdversarialSmoothing`."""
@@ -144,9 +144,9 @@ class TextClassifier(Task):
     def prepare_labels(self, labels):
         if self.multi_label:
             return self._multi_hot(labels)
-        labels = class_labels.without_last_axis(labels, self.num_classes)
+        labels = classes.without_last_axis(labels, self.num_classes)
         if labels.shape[1:] == (self.num_classes,) and labels.dtype.kind not in "US":
-            return class_labels.check_probabilities(labels, self.loss)
+            return classes.check_probabilities(labels, self.loss)
         labels = _without_gaps(labels) if labels.ndim == 1 else labels
         if labels.ndim == 1 and labels.dtype.kind in "OUS":
             return np.array(class_numbers(self, labels, "[{}]".format), "int32")
@@ -191,7 +191,7 @@ class TextClassifier(Task):
     def prepare_label_tensor(self, labels):
         if self.multi_label:
             return self._multi_hot_tensor(labels)
-        labels = class_labels.without_last_axis(labels, self.num_classes)
+        labels = classes.without_last_axis(labels, self.num_classes)
         if labels.dtype == tf.string:
             if self.class_names is None:
                 raise ValueError(
@@ -201,10 +201,10 @@ class TextClassifier(Task):
         if labels.shape.rank is None:
             return labels
         if labels.shape.rank == 1:
-            return class_labels.check_number_tensor(labels, self.num_classes)
+            return classes.check_number_tensor(labels, self.num_classes)
         if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
             raise ValueError(self._wrong_shape(labels))
-        return class_labels.check_probability_tensor(labels, self.loss)
+        return classes.check_probability_tensor(labels, self.loss)
 
     def _multi_hot_tensor(self, labels):
         if labels.dtype == tf.string:

@@ -19,7 +19,7 @@ from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
 from keras_lm.published.tag_schemes import entity_spans
-from keras_lm.tasks import class_labels, word_labels
+from keras_lm.tasks import classes, word_labels
 from keras_lm.tasks.classes import (
     check_classes,
     names_of_classes,
@@ -165,7 +165,7 @@ class TokenClassifier(Task):
         return weights_in_order(self, class_weight, labels)
 
     def check_loss(self, loss):
-        class_labels.warn_of_probabilities(loss)
+        classes.warn_of_probabilities(loss)
 
     def losses_of(self, labels):
         if self.crf is not None and self.loss is None:
@@ -174,13 +174,13 @@ class TokenClassifier(Task):
 
     def labels_for_loss(self, labels: Tensor, outputs: Any, sample_weight: Tensor) -> Any:
         """Return labels and weights with which losses are means of the words not ignored."""
-        takes_numbers = class_labels.takes_numbers(self.loss)
+        takes_numbers = classes.takes_numbers(self.loss)
         if not isinstance(self.loss, MeanLoss) and takes_numbers is not None:
             labels, sample_weight = word_labels.without_ignored(labels, outputs, sample_weight)
-        return class_labels.for_loss(self.loss, labels, outputs), sample_weight
+        return classes.for_loss(self.loss, labels, outputs), sample_weight
 
     def labels_for_metrics(self, labels, outputs):
-        return class_labels.for_metrics(labels, outputs)
+        return classes.for_metrics(labels, outputs)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.crf is not None:

@@ -10,14 +10,14 @@ from keras import ops
 from keras_lm.feeding.user_data import row_of_labels
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import label_weights
-from keras_lm.tasks import class_labels
+from keras_lm.tasks import classes
 from keras_lm.tasks.classes import class_numbers, indices_of
 from keras_lm.tensorflow import tf
 
 
 def prepared(task, labels):
     """Return the labels of rows as a tagger's loss takes them; see `TokenClassifier`."""
-    labels = class_labels.without_last_axis(labels, task.num_classes) if labels.ndim > 2 else labels
+    labels = classes.without_last_axis(labels, task.num_classes) if labels.ndim > 2 else labels
     if labels.ndim == 2 and labels.dtype.kind in "iu":
         _check_numbers(task, labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
         return labels.astype("int32")
@@ -49,7 +49,7 @@ def _prepared_vectors(task, labels):
             )
         rows.append(row)
     splits, place = _places(rows)
-    flat = class_labels.check_probabilities(
+    flat = classes.check_probabilities(
         np.concatenate(rows), _loss(task), lambda i: "[{}][{}]".format(*place(i)), gaps=True
     )
     if labels.ndim == 3:
@@ -68,7 +68,7 @@ def prepared_tensor(task, labels):
         return labels.with_values(indices_of(labels.values, task.class_names))
     if labels.shape.rank != 3:
         return tf.ragged.map_flat_values(
-            lambda flat: class_labels.check_number_tensor(flat, task.num_classes, gaps=True), labels
+            lambda flat: classes.check_number_tensor(flat, task.num_classes, gaps=True), labels
         )
     if isinstance(labels, tf.RaggedTensor) and labels.ragged_rank == 2:
         labels = labels.with_values(labels.values.to_tensor())
@@ -78,7 +78,7 @@ def prepared_tensor(task, labels):
             f"yield numbers, or one-hot or soft labels with a last axis of {task.num_classes}."
         )
     return tf.ragged.map_flat_values(
-        lambda flat: class_labels.check_probability_tensor(flat, _loss(task), gaps=True), labels
+        lambda flat: classes.check_probability_tensor(flat, _loss(task), gaps=True), labels
     )
 
 
@@ -87,7 +87,7 @@ def without_ignored(labels, outputs, sample_weight):
 
     Ignored words, which the loss would count, have a weight of 0.
     """
-    if class_labels.is_number(labels, outputs):
+    if classes.is_number(labels, outputs):
         known = ops.not_equal(labels, IGNORED)
         labels = ops.where(known, labels, 0)
     else:

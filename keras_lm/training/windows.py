@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike
 from keras_lm.data import epoch_batches, window_batches
-from keras_lm.data.own_part import is_own
 from keras_lm.data.packed_windows import label_columns
+from keras_lm.data.shards import is_own
 from keras_lm.elements import check_batch_size
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.tensorflow import tf

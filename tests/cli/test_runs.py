@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import data, training
-from keras_lm.data.own_part import is_own
+from keras_lm.data.shards import is_own
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import MaskedLM, Pretrainer
 from keras_lm.training.distribution import Workers

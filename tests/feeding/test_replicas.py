@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.data.own_part import own
+from keras_lm.data.shards import own
 from keras_lm.feeding import replicas
 from keras_lm.feeding.replicas import parts
 from keras_lm.training.distribution import Workers

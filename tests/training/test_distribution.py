@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from keras_lm import models, objectives, tasks
 from keras_lm.data import epoch_batches, window_batches
-from keras_lm.data.own_part import own
+from keras_lm.data.shards import own
 from keras_lm.feeding import datasets
 from keras_lm.tasks import strategies
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words

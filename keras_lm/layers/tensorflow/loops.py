@@ -1,4 +1,4 @@
-"""A loop over the columns of a batch."""
+"""A loop over the columns of a batch, and computing for some of its rows."""
 
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.tensorflow import tf
@@ -59,3 +59,17 @@ def _scan_for_lite(step, init, xs, reverse):
     _, ys, *carry = tf.while_loop(lambda count, *_: count < length, body, (0, ys, *init))
     ys.set_shape([xs[0].shape[0], *init[0].shape])
     return tuple(carry), ys
+
+
+def in_some_rows(function, is_chosen, *tensors):
+    """Return what a function makes of the chosen rows, (N,) with 0 in the others.
+
+    Args:
+        function: callable of tensors (n, …) that returns (n,) float32. n may be 0.
+        is_chosen: (N,) bool.
+        *tensors: (N, …) each.
+    """
+    places = tf.where(is_chosen)  # (n, 1)
+    found = function(*(tf.gather_nd(tensor, places) for tensor in tensors))
+    number = tf.shape(is_chosen, tf.int64)
+    return tf.ensure_shape(tf.scatter_nd(places, found, number), is_chosen.shape)
