@@ -373,6 +373,17 @@ def test_a_preset_names_no_class_but_those_of_backbones(preset, argument, kind):
             Backbone.from_preset(preset)
 
 
+def test_a_preset_names_a_dtype_policy(preset):
+    policy = {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": "mixed_bfloat16"},
+        "registered_name": None,
+    }
+    edit_backbone(preset, "dtype", policy)
+    assert Backbone.from_preset(preset).compute_dtype == "bfloat16"
+
+
 def test_matrices_that_no_tensor_is_as_large_as(preset):
     """A vector of that length is there, but no matrix."""
     tensors = {"long": np.zeros(10**6, "float16")}

@@ -1,6 +1,7 @@
 """Documents, windows and their order."""
 
 import gzip
+import itertools
 import json
 import pathlib
 import shutil
@@ -56,6 +57,13 @@ def test_rest_is_kept_on_request(tokenizer, tokens):
     windows = lists(data.token_windows(TEXTS, tokenizer, 1000, drop_remainder=False))
     assert windows == [tokens]
     assert not lists(data.token_windows(TEXTS, tokenizer, 1000))
+
+
+@pytest.mark.eager
+def test_windows_of_one_token(tokenizer, tokens):
+    assert lists(data.token_windows(TEXTS, tokenizer, 1)) == [
+        [*pair] for pair in itertools.pairwise(tokens)
+    ]
 
 
 def test_batches_pad_only_what_is_too_short(tokenizer, tokens):

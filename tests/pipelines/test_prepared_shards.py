@@ -143,6 +143,13 @@ def test_windows_for_causal_models(corpus, tmp_path):
     assert len(found - expected) <= 1 and len(found) >= len(expected) - 4
 
 
+def test_as_many_shards_as_the_files_are_large(prepare, corpus, bytes_as_tokens, monkeypatch):
+    size = sum(path.stat().st_size for path in corpus.parent.glob(corpus.name))
+    monkeypatch.setattr(prepared_shards, "SHARD_BYTES", size // 9)  # with a rest
+    index, files = prepare(num_shards=None, form="doc_sentences")
+    assert len(index["shards"]) == len(files) - 1 == 10
+
+
 def test_documents_that_fill_no_window(corpus, tokenizer, bytes_as_tokens, tmp_path):
     with pytest.raises(ValueError, match=r"no window of 9999 tokens .* lower sequence_length"):
         pipelines.prepare_shards(corpus, tokenizer, 9999, tmp_path / "new", num_shards=1)
