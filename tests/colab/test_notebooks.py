@@ -358,3 +358,14 @@ def test_knowledge(names_of):
     assert names["trans_e"].entities.shape[0] == names["PEOPLE"] + 24
     assert len(names["bars"]) == 5 and all(0 <= value <= 1 for value in names["bars"].values())
     assert Path("why.png").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_pretrain(names_of):
+    pytest.importorskip("tokenizers", reason="needs: pip install 'keras-lm[vocab]'")
+    names = names_of("pretrain.ipynb")
+    assert len(names["losses"]) == names["EPOCHS"]  # of both runs
+    assert not set(names["labelled"]) & set(names["others"])
+    assert list(names["right"]) == ["random weights", "pretrained"]
+    assert names["grown"].tokenizer.token_to_id(next(iter(names["bought"]))) > 0
