@@ -8,7 +8,8 @@ BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
 def register(cls, classes):
     """Add a class to a table above; it may replace a user's class, but not one of this library."""
     known = classes.get(cls.__name__)
-    if known is not None and _is_ours(known) and cls.__module__ != known.__module__:
+    place = getattr(known, "__module__", "")
+    if place.startswith("keras_lm.") and cls.__module__ != place:
         raise ValueError(
             f"{cls.__module__} defines {cls.__name__}, but presets use this name for keras_lm's "
             "own class: choose another name."
@@ -26,7 +27,3 @@ def advice(name, known):
     """Return `" Did you mean …?"` if a name is close to a known one, else an empty string."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
     return f" Did you mean {' or '.join(close)}?" if close else ""
-
-
-def _is_ours(cls):
-    return cls.__module__.startswith("keras_lm.")

@@ -37,7 +37,7 @@ class Stream:
         stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
         given = ""
         while True:
-            text, is_done = _text_of(text), bool(state.is_done[0])
+            text, is_done = text.numpy()[0].decode("utf-8", "replace"), bool(state.is_done[0])
             sure = text if is_done else text[: settled(text, stops)]
             # Characters that the next token may change are held back, too.
             if len(sure) > len(given) and sure.startswith(given):
@@ -81,10 +81,6 @@ def _traced(function, *specs):
 
 def _chooser(begin, options, ending):
     return decoding.chooser(begin, options, ending, tf.zeros_like(options.seed))
-
-
-def _text_of(text):
-    return text.numpy()[0].decode("utf-8", "replace")
 
 
 def settled(text, stops):

@@ -397,7 +397,10 @@ class Packer:
             lengths, self.sequence_length - self.number_of_special_tokens(name)
         )
         total = tf.add_n(list(lengths.values())) + self.number_of_special_tokens(name)  # (B,)
-        columns = self.sequence_length if self.padding == "fixed" else self._longest(total)
+        columns = self.sequence_length
+        if self.padding != "fixed":
+            # An empty batch still gets one column, so that every model runs on it.
+            columns = tf.maximum(tf.reduce_max(total), 1)
         is_left = self.template.padding_side == "left"
         first = columns - total if is_left else tf.zeros_like(total)
         runs, start = [], first
@@ -406,10 +409,6 @@ class Packer:
             runs.append((piece, segment, start, length))
             start += length
         return runs, first, total, columns
-
-    def _longest(self, total):
-        # An empty batch still gets one column, so that every model runs on it.
-        return tf.maximum(tf.reduce_max(total), 1)
 
     def _truncate(self, lengths, room):
         """Return how many tokens each text keeps, in closed form."""

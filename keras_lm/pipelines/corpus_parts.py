@@ -79,7 +79,8 @@ class ReadDocuments(beam.DoFn):
             return iter([(0, files.whole(file, part.path, LARGEST_DOCUMENT))])
         lines = _lines(file, part.path, part.start)
         if self.document == "line":
-            return _until(part.end, ((at, line.rstrip(b"\r\n")) for at, line in lines))
+            lines = ((at, line.rstrip(b"\r\n")) for at, line in lines)
+            return itertools.takewhile(lambda one: part.end is None or one[0] < part.end, lines)
         return _blocks(lines, part)
 
 
@@ -98,10 +99,6 @@ def _lines(file, path, start):
     for line in files.lines(file, path):
         yield position, line
         position += len(line)
-
-
-def _until(end, documents):
-    return itertools.takewhile(lambda each: end is None or each[0] < end, documents)
 
 
 def _blocks(lines, part):

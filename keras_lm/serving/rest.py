@@ -245,7 +245,8 @@ def _read_spec(match):
 
 def _write_status(models, spec):
     # TF Serving ignores a label here.
-    return _dump_message(messages.model_status(models, spec["name"], spec["version"]))
+    status = messages.model_status(models, spec["name"], spec["version"])
+    return json.dumps(_message_to_dict(status), indent=1).encode()
 
 
 def _write_metadata(models, spec):
@@ -264,10 +265,6 @@ def _message_to_dict(message):
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-
-
-def _dump_message(message):
-    return json.dumps(_message_to_dict(message), indent=1).encode()
 
 
 def _run(run, models, spec, parse):

@@ -181,7 +181,10 @@ class GenerationSignatures(TextSignatures):
         if self.attends_without_end:
             token_ids = with_few_pairs(token_ids, rows, tf.shape(token_ids)[1])
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
-        state = {name: _for_rows(part, rows) for name, part in state.items()}
+        state = {
+            name: tf.broadcast_to(part, tf.concat([[rows], tf.shape(part)[1:]], axis=0))
+            for name, part in state.items()
+        }
         backbone = self.task.backbone
         state = backbone.make_room(self._nested(state), {backbone.mask_name: padding_mask})
         return self._step(token_ids, padding_mask, state)
@@ -251,10 +254,6 @@ def per_row(name, value, rows):
         tf.size(value),
         rows,
     )
-
-
-def _for_rows(x, rows):
-    return tf.broadcast_to(x, tf.concat([[rows], tf.shape(x)[1:]], axis=0))
 
 
 def _padded(ids):

@@ -71,7 +71,7 @@ def save_lora(task: keras.Model, path: PathLike) -> None:
     Raises:
         ValueError: if the task has no LoRA.
     """
-    layers = _lora_layers(task)
+    layers = [layer for layer in _dense_layers(task) if layer.lora_enabled]
     if not layers:
         raise ValueError("The task has no LoRA: call keras_lm.training.enable_lora before fit.")
     settings = {
@@ -133,7 +133,3 @@ def _is_learnt(path):
 def _dense_layers(task):
     layers = {id(layer): layer for layer in task.backbone._flatten_layers()}
     return [layer for layer in layers.values() if isinstance(layer, keras.layers.Dense)]
-
-
-def _lora_layers(task):
-    return [layer for layer in _dense_layers(task) if layer.lora_enabled]
