@@ -369,3 +369,12 @@ def test_pretrain(names_of):
     assert not set(names["labelled"]) & set(names["others"])
     assert list(names["right"]) == ["random weights", "pretrained"]
     assert names["grown"].tokenizer.token_to_id(next(iter(names["bought"]))) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_distil(names_of, minilm):
+    names = names_of("distil.ipynb")
+    assert len(names["found"]) == 5
+    assert names["megabytes"]["student"] < names["megabytes"]["teacher"] / 10
+    assert set(names["milliseconds"]) == {"teacher", "student"}
