@@ -34,6 +34,10 @@ class Command(click.Command):
             flags = [option.opts[-1] for option in self.params]
             lower = [flag for flag in ("--batch-size", "--sequence-length") if flag in flags]
             return f"the memory is full: lower {' or '.join(lower)}." if lower else None
+        if type(error).__module__.startswith("tensorflow"):
+            # Our own error in a generator is quoted with its traceback, once more by each reader.
+            quoted = re.findall(r"^keras_lm[\w.]+: (.+)", str(error), re.MULTILINE)
+            return self._in_options(quoted[0]) if quoted else None
         is_message = isinstance(error, OSError) or (
             isinstance(error, (ImportError, ValueError)) and _is_raised_by_us(error)
         )

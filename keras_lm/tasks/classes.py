@@ -8,6 +8,7 @@ Shapes: B batch, S sequence, C classes.
 
 import inspect
 import warnings
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -25,7 +26,7 @@ def check_classes(num_classes, class_names):
             "num_classes and class_names are both missing, and the checkpoint states neither: "
             "pass one."
         )
-    class_names = None if class_names is None else [str(name) for name in class_names]
+    class_names = None if class_names is None else _names(class_names)
     num_classes = len(class_names) if num_classes is None else num_classes
     if num_classes < 1:
         raise ValueError(f"num_classes={num_classes}: a classifier needs at least one class.")
@@ -34,6 +35,22 @@ def check_classes(num_classes, class_names):
     if class_names is not None and len(set(class_names)) < num_classes:
         raise ValueError(f"class_names={class_names} names a class twice.")
     return num_classes, class_names
+
+
+def _names(class_names):
+    """Return the names of classes as strings; ValueError if they have no order, or one is none."""
+    if isinstance(class_names, (str, bytes, set, frozenset, Mapping)):
+        raise ValueError(
+            f"class_names={class_names!r}: pass a list, whose order is that of the scores."
+        )
+    class_names = list(class_names)
+    for name in class_names:
+        if not isinstance(name, (str, int, float, np.generic)) or name != name:
+            raise ValueError(
+                f"class_names={class_names}: {name!r} is no name. Leave it out if it stands for a "
+                "missing label, and pass names as strings."
+            )
+    return [str(name) for name in class_names]
 
 
 def class_numbers(task, labels, place):

@@ -1,5 +1,6 @@
 """`keras-lm pretrain`, and `finetune --task causal-lm`: runs on packed windows."""
 
+import gzip
 import json
 import warnings
 
@@ -219,7 +220,7 @@ def test_default_objectives(cls, of_lines, of_blocks):
         assert list(default_objectives(cls, options)) == names
 
 
-def test_what_does_not_go_together(fail, going_on, tiny, tmp_path):
+def test_what_does_not_go_together(fail, going_on, tiny, tmp_path, monkeypatch):
     new = tmp_path / "new"
     for options, message in (
         (["--num-layers", 1], "--num-layers is not for --from"),
@@ -242,6 +243,11 @@ def test_what_does_not_go_together(fail, going_on, tiny, tmp_path):
         (["--teacher", tiny], "has no head that predicts masked tokens"),
     ):
         assert message in fail(*going_on(new, *options)), options
+    long = tmp_path / "long.txt.gz"
+    long.write_bytes(gzip.compress(b"a film\n" + b"x" * 101))
+    monkeypatch.setattr("keras_lm.files.LONGEST_LINE", 100)  # raised while tf.data iterates
+    message = f"Error: {long}, line 2: longer than 100 bytes. Add line breaks, or remove the line."
+    assert fail("pretrain", long, "--from", tiny, "--output", new).endswith(message)
     assert "Say what to train" in fail("pretrain", __file__, "--output", new)
     assert not new.exists()
 
