@@ -14,6 +14,7 @@ import keras
 from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.export.check import ExportCheckError, check
 from keras_lm.export.saved_model import export_saved_model
+from keras_lm.files import export_format
 
 __all__ = ["ExportCheckError", "check", "export"]
 
@@ -24,7 +25,7 @@ WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
 def export(
     task: keras.Model,
     path: PathLike,
-    format: str = "saved_model",
+    format: str | None = None,
     weights: str = "float32",
     freeze: bool = False,
     texts: RawTexts | None = None,
@@ -39,6 +40,7 @@ def export(
         path: for `"saved_model"`, the folder of all versions, in which the next version is created;
             its path is returned. For `"litert"`, the `.tflite` file, which may be replaced.
         format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (a `.tflite` for LiteRT).
+            None is LiteRT if `path` ends in `.tflite`.
         weights: how matrices are stored: `"float32"`, unchanged; `"float16"`, half the size; or
             `"int8"`, about a quarter. Vectors and small matrices are stored unchanged.
         freeze: bool. Fold the weights into constants of the graph, up to 2 GB. Only for a
@@ -78,6 +80,7 @@ def export(
         task.export("small", weights="int8", texts=reviews)
         task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
     """
+    format = export_format(path, format)
     if format not in ("saved_model", "litert"):
         raise ValueError(f"format={format!r}: use 'saved_model' or 'litert'.")
     if tokenizer not in ("graph", "metadata"):

@@ -298,6 +298,11 @@ def require_text(path):
             raise ValueError(f"{path} is {remedy}")
 
 
+def export_format(path, format=None):
+    """Return the format to export in: the given one, otherwise by the suffix."""
+    return format or ("litert" if as_path(path).suffix == ".tflite" else "saved_model")
+
+
 # === Finding ===
 
 

@@ -136,6 +136,8 @@ def test_what_is_given_wins_over_what_is_stored(preset):
     assert task.preprocess({"text": ["a"]})["token_ids"].shape == (1, 5)
     assert task.backbone.config["dropout"] == 0.0
     assert task.class_names == ["no", "yes"]
+    with pytest.raises(ValueError, match=r"scores have the order \['no', 'yes'\]: leave class_na"):
+        TextClassifier.from_preset(preset, class_names=["yes", "no"])
     with pytest.raises(ValueError, match=r"unknown arguments \['num_clases'\]"):
         TextClassifier.from_preset(preset, num_clases=3)
 

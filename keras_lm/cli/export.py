@@ -5,7 +5,8 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, say_rows
-from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source, export_format
+from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source
+from keras_lm.files import export_format
 from keras_lm.published.row_files import batches, choose_columns, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
 

@@ -7,7 +7,8 @@ import click
 
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, say_rows
-from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange, export_format
+from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange
+from keras_lm.files import export_format
 from keras_lm.optional import require
 from keras_lm.published.examples import check_file, read_examples
 from keras_lm.published.row_files import check_targets

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from keras_lm.files import export_format
 from keras_lm.published import PUBLISHED
 from keras_lm.registry import advice
 
@@ -186,11 +187,6 @@ class ExportPath(click.Path):
             self.fail(f"{path} is a file: name a folder, for numbered versions.", param, ctx)
         _require_writable(self, path, param, ctx)
         return path
-
-
-def export_format(path, format=None):
-    """Return the format to export in: the given one, otherwise by the suffix."""
-    return format or ("litert" if path.suffix == ".tflite" else "saved_model")
 
 
 def _require_overwrite(kind, path, what, param, ctx):

@@ -27,11 +27,19 @@ def columns_from_user(x, names, required=None, lists=()):
         columns = _pair(x, names)
     else:
         column = _as_objects(x, "x")
+        if len(column) and all(isinstance(row, dict) for row in column):
+            raise ValueError(
+                "x is a list of dicts: pass pandas.DataFrame(x), or a dict of lists, "
+                f"{{{names[0]!r}: [row[{names[0]!r}] for row in x], …}}."
+            )
         is_pair = names[0] not in lists and all(
             isinstance(row, (tuple, list)) and len(row) == 2 for row in column
         )
         if len(column) and is_pair:
             columns = _pair(tuple(zip(*column, strict=True)), names)
+        elif len(required or ()) > 1:
+            needed = ", ".join(f"{name!r}: […]" for name in required)
+            raise ValueError(f"x is a {type(x).__name__} of single texts: pass {{{needed}}}.")
         else:
             columns = {names[0]: column}
     check_names(columns, names, required)

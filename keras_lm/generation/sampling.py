@@ -1,12 +1,22 @@
 """`Sampling`: the arguments of `generate`, checked before anything runs."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 
 from keras_lm.generation.decoding import no_room
 from keras_lm.generation.options import OPTIONS, check_options
+from keras_lm.registry import advice
+
+# The names that other libraries have for options, and what to pass here.
+INSTEAD = {
+    **dict.fromkeys(
+        ("max_length", "max_tokens"), "Pass max_new_tokens, which counts the new ones."
+    ),
+    "do_sample": "Pass temperature=1.0 to sample; without it, the likeliest token is taken.",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +64,19 @@ class Sampling:
             self.length_penalty,
             self.num_return_sequences,
         )
+
+    @classmethod
+    def of(cls, max_new_tokens: int | None, options: Mapping[str, Any]) -> Self:
+        """Return the arguments of a user's call; a TypeError names what is none of them."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                remedy = INSTEAD.get(name) or advice(name, known).strip()
+                raise TypeError(
+                    f"{name} is no option of generation.{remedy and ' '}{remedy} There are "
+                    f"{', '.join(known)}."
+                )
+        return cls(max_new_tokens, **options)
 
     def per_row(self, limits: Any, rows: Any) -> dict[str, Any]:
         """Return the `OPTIONS` of each row, arrays (rows,); `limits` are `decoding.Limits`."""

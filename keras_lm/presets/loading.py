@@ -133,6 +133,17 @@ def _divide(arguments, cls, backbone_class):
     )
 
 
+def _check_order(given, stated):
+    """Raise an error if the user's class names are the checkpoint's in another order."""
+    given = given if given is None else [*map(str, given)]
+    if given and stated and given != stated and sorted(given) == sorted(stated):
+        raise ValueError(
+            f"class_names={given} are those of the checkpoint, whose scores have the order "
+            f"{stated}: leave class_names out. For a new head, pass "
+            "models.Backbone.from_preset(SOURCE) to the task."
+        )
+
+
 def _with_stated(mine, stated):
     """Return the arguments, completed with stated ones, and whether the stored head is unfit."""
     if stated is None:
@@ -141,6 +152,7 @@ def _with_stated(mine, stated):
     if classes is None and mine.get("class_names") is not None:
         classes = len(mine["class_names"])
     is_fresh = classes is not None and classes != stated.get("num_classes")
+    _check_order(mine.get("class_names"), stated.get("class_names"))
     if is_fresh:
         stated = {k: v for k, v in stated.items() if k not in ("num_classes", "class_names")}
     if mine.keys() & {"layers", "pooling"}:  # for other vectors than those that were normalised

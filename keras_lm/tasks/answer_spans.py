@@ -35,6 +35,7 @@ def _answers_of_row(label, row):
         answers = [{"text": text, "start": start} for text, start in pairs]
     else:
         answers = [label]
+    label = label.item() if isinstance(label, np.generic) else label
     found = []
     for answer in answers:
         is_dict = isinstance(answer, dict) and isinstance(answer.get("text"), (str, bytes))

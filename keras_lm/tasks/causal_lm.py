@@ -126,7 +126,7 @@ class CausalLM(PretrainingTask):
                 `prompt_lookup` is not 0.
         """
         check_batch_size(batch_size)
-        sampling = Sampling(max_new_tokens, **sampling)
+        sampling = Sampling.of(max_new_tokens, sampling)
         check_lookup(prompt_lookup, sampling.num_beams)
         batched, once = self._arrays(prompts, sampling)
         once |= sampling.search()
@@ -166,7 +166,7 @@ class CausalLM(PretrainingTask):
         """
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
-        sampling = Sampling(max_new_tokens, **sampling)
+        sampling = Sampling.of(max_new_tokens, sampling)
         for name in ("num_beams", "num_return_sequences"):
             if (number := getattr(sampling, name)) > 1:
                 raise ValueError(f"{name}={number}: stream writes one text; call generate.")

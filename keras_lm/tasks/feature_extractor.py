@@ -189,9 +189,13 @@ class FeatureExtractor(Task):
         is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
         return strings.lower(text) if is_left else text
 
-    @property
-    def needs_labels(self):
-        return self.loss is not None
+    def prepare_labels(self, labels):
+        if self.loss is None:
+            raise ValueError(
+                "y is given, and a FeatureExtractor has no loss to compare with: train another "
+                "task over it, such as TextClassifier(extractor, …), or compile it with a loss."
+            )
+        return labels
 
     def call(self, inputs, training=None):
         (vectors,) = self.features(self.backbone.taken(inputs), training=training).values()

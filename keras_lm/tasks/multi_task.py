@@ -320,7 +320,7 @@ class MultiTask(KerasFile, TextModel):
         for task in self.tasks.values():
             task.forget_graphs()
 
-    def export(self, path: PathLike, format: str = "saved_model", **options: Any) -> Path:
+    def export(self, path: PathLike, format: str | None = None, **options: Any) -> Path:
         """Write all tasks as one SavedModel; see `keras_lm.export.export`.
 
         `texts` is a dict of a task's name → texts to compare its answers on.

@@ -61,6 +61,14 @@ class PretrainingTask(Task):
     def labels_remedy(self):
         return f"pass y, and say there {' and '.join(self._labels_of_data)}"
 
+    def prepare_labels(self, labels):
+        if labels.dtype.kind in "OSU" and not self.needs_labels:
+            raise ValueError(
+                f"y holds strings, and {type(self).__name__} learns from the texts of x alone: "
+                "leave y out."
+            )
+        return super().prepare_labels(labels)
+
     @property
     def _labels_of_data(self):
         return [one.labels_of_data for one in self.objectives if one.labels_of_data]

@@ -284,9 +284,8 @@ class Seq2SeqLM(Task):
         if num_beams is None:
             num_beams = 1 if sampling.get("temperature") else self.num_beams
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
-        return Sampling(
-            max_new_tokens, num_beams=num_beams, length_penalty=length_penalty, **sampling
-        )
+        given = {"num_beams": num_beams, "length_penalty": length_penalty}
+        return Sampling.of(max_new_tokens, given | sampling)
 
     def write_columns(self, columns: dict[str, Tensor]) -> Any:
         """Call `write` with the texts and the other arguments in one dict."""

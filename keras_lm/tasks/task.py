@@ -280,7 +280,7 @@ class Task(KerasFile, TaskFormats, TextModel):
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 
-    def export(self, path: PathLike, format: str = "saved_model", **options: Any) -> Path:
+    def export(self, path: PathLike, format: str | None = None, **options: Any) -> Path:
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
         require_tensorflow("An export")
         from keras_lm import export  # which needs TensorFlow
@@ -340,7 +340,7 @@ class Task(KerasFile, TaskFormats, TextModel):
     @property
     def has_terms(self):
         is_beside = self.recipe is not None and self.recipe.lm_head is not None
-        return is_beside or getattr(self.head, "has_terms", False)
+        return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
     def _encode(self, inputs, training):
         return self.backbone(self.backbone.taken(inputs), training=training)

@@ -196,6 +196,10 @@ def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
         task.export("gs://bucket/models")
     with pytest.raises(ValueError, match="format='onnx': use 'saved_model' or 'litert'"):
         task.export(tmp_path / "models", format="onnx")
+    (tmp_path / "folder.tflite").mkdir()
+    with pytest.raises(IsADirectoryError):  # LiteRT by its suffix
+        task.export(str(tmp_path / "folder.tflite"))
+    (tmp_path / "folder.tflite").rmdir()
     with pytest.raises(ValueError, match="no tokenizer"):
         export.export(tasks.TextRegressor(make_backbone()), tmp_path / "models")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -112,6 +112,18 @@ def test_ways_of_decoding_that_exclude_each_other(arguments, message):
         check(**arguments)
 
 
+def test_names_of_other_libraries_are_refused():
+    for name, remedy in (
+        ("max_length", r"Pass max_new_tokens"),
+        ("do_sample", r"Pass temperature=1\.0"),
+        ("num_beam", r"Did you mean num_beams"),
+        ("x", r"There are max_new_tokens, temperature"),
+    ):
+        with pytest.raises(TypeError, match=rf"^{name} is no option of generation\. .*{remedy}"):
+            Sampling.of(5, {name: 1})
+    assert Sampling.of(5, {"num_beams": 2}) == Sampling(max_new_tokens=5, num_beams=2)
+
+
 def test_ways_of_decoding_that_go_together():
     check()
     check(temperature=0.7, top_k=3, top_p=1, num_return_sequences=9)

@@ -41,11 +41,17 @@ def dataset(*parts, batch=2):
         (None, "x is a NoneType"),
         ({"a", "b"}, "x is a set"),
         (["x" * 500, None], r"text\[1\]"),
+        ([{"text": "a"}], r"list of dicts: pass pandas.DataFrame\(x\), or .*\['text'\] for row"),
     ],
 )
 def test_texts(x, message):
     with pytest.raises(ValueError, match=message):
         columns_from_user(x, NAMES)
+
+
+def test_two_texts_are_not_one_list():
+    with pytest.raises(ValueError, match=r"x is a list .* pass {'question': \[…\], 'context': "):
+        columns_from_user(["a", "b", "c"], ("question", "context"), ("question", "context"))
 
 
 def test_a_task_for_single_texts_takes_no_pairs():
@@ -267,6 +273,17 @@ def test_masked_lm_needs_a_mask_token(make):
     with pytest.raises(ValueError, match="mask"):
         make(MaskedLM, tokenizer=without)
     assert make(TextClassifier, tokenizer=without, num_classes=2).predict_on_batch(["good"]).shape
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_what_has_no_labels_to_learn_from(make, method):
+    extractor, masked = make(FeatureExtractor), make(MaskedLM)
+    with pytest.raises(ValueError, match="FeatureExtractor has no loss to compare with: train"):
+        getattr(extractor, method)(["good"], [0])
+    with pytest.raises(ValueError, match="labels are missing"):
+        getattr(extractor, method)(["good"])
+    with pytest.raises(ValueError, match="MaskedLM learns from the texts of x alone: leave y out"):
+        getattr(masked, method)(["good"], ["good"])
 
 
 def test_vectors_a_token_have_no_classifier(make):
