@@ -116,6 +116,10 @@ class Client:
             ServerError: if the server refuses, or does not answer.
             ValueError: if `inputs` or `signature` does not fit the model.
         """
+        if not isinstance(inputs, Mapping):
+            raise ValueError(
+                f"inputs is a {type(inputs).__name__}: pass a dict, such as {{'text': ['a text']}}."
+            )
         for name, column in inputs.items():
             if isinstance(column, (str, bytes)):
                 raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")

@@ -327,7 +327,9 @@ def check_folder(folder):
             f"folder={shown} is one version, not the folder of all: pass {str(folder.parent)!r}."
         )
     if not find_versions(folder):
-        raise FileNotFoundError(
-            f"folder={shown} has no versions: pass a folder with numbered folders in it, as "
-            "`task.export` writes them."
+        remedy = (
+            "it is a preset, whose export is served: `task.export` or `keras-lm export` writes it."
+            if (folder / "keras_lm.json").is_file()
+            else "pass a folder with numbered folders in it, as `task.export` writes them."
         )
+        raise FileNotFoundError(f"folder={shown} has no versions: {remedy}")

@@ -6,7 +6,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -312,7 +312,12 @@ def _default_connections():
 
 def _make_configs(folders):
     if not isinstance(folders, dict):
-        paths = [folders] if isinstance(folders, (str, Path)) else list(folders)
+        paths = [folders] if isinstance(folders, (str, Path)) else folders
+        if not isinstance(paths, Iterable):
+            raise ValueError(
+                f"folders is a {type(folders).__name__}: pass the path of a folder of exports, as "
+                "`task.export` writes them."
+            )
         named = [(default_name(Path(path).resolve()), path) for path in paths]
     else:
         named = list(folders.items())

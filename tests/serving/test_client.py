@@ -317,6 +317,8 @@ def test_mistakes_that_need_no_server(rest_stub):
     client = Client(rest_stub.url, "critic")
     with pytest.raises(ValueError, match=r"text='a': pass a list of texts, \['a'\]"):
         client.predict({"text": "a"})
+    with pytest.raises(ValueError, match=r"inputs is a list: pass a dict, such as {'text': \['a"):
+        client.predict(["a"])
     with pytest.raises(ValueError, match=r"inputs has \['txt'\], but .* takes \['text'\]"):
         client.predict({"txt": ["a"]})
     with pytest.raises(

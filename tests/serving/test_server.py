@@ -36,6 +36,11 @@ def test_folders_that_cannot_be_served(saved_models, tmp_path):
         Server(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match="has no versions"):
         Server(tmp_path)
+    with pytest.raises(ValueError, match="folders is a object: pass the path"):
+        Server(object())
+    (tmp_path / "keras_lm.json").touch()
+    with pytest.raises(FileNotFoundError, match="it is a preset, whose export is served"):
+        Server(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match=r"is a file.*or a \.tflite"):
         Server(tmp_path / "file")
