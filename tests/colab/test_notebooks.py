@@ -378,3 +378,12 @@ def test_distil(names_of, minilm):
     assert len(names["found"]) == 5
     assert names["megabytes"]["student"] < names["megabytes"]["teacher"] / 10
     assert set(names["milliseconds"]) == {"teacher", "student"}
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_elmo_and_senses(names_of):
+    names = names_of("elmo_and_senses.ipynb")
+    assert len(names["shares"]) == 3  # the words alone, and two layers
+    assert all(0 <= share <= 1 for share in names["shares"])
+    assert names["points"].shape == (len(names["senses"]), 2)
