@@ -387,3 +387,12 @@ def test_elmo_and_senses(names_of):
     assert len(names["shares"]) == 3  # the words alone, and two layers
     assert all(0 <= share <= 1 for share in names["shares"])
     assert names["points"].shape == (len(names["senses"]), 2)
+
+
+@pytest.mark.thorough  # three processes; tests/training compares replicas and JAX in slow tests
+def test_devices(run):
+    pytest.importorskip("jax", reason="needs: pip install jax")
+    cells = run("devices.ipynb", "import json; print(json.dumps(differences))")
+    found = json.loads(printed(cells["findings"]))
+    assert set(found) == {"two replicas", "JAX, one device", "JAX, two devices"}
+    assert max(found.values()) < 1e-4
