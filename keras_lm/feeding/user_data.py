@@ -38,8 +38,11 @@ def columns_from_user(x, names, required=None, lists=()):
         if len(column) and is_pair:
             columns = _pair(tuple(zip(*column, strict=True)), names)
         elif len(required or ()) > 1:
-            needed = ", ".join(f"{name!r}: […]" for name in required)
-            raise ValueError(f"x is a {type(x).__name__} of single texts: pass {{{needed}}}.")
+            needed = " and ".join(map(repr, required))
+            columns = ", ".join(f"{name!r}: […]" for name in required)
+            raise ValueError(
+                f"x is a {type(x).__name__}, and {needed} are needed: pass {{{columns}}}."
+            )
         else:
             columns = {names[0]: column}
     check_names(columns, names, required)

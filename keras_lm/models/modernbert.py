@@ -297,6 +297,19 @@ def _check(checkpoint):
             f"list of num_hidden_layers={config['num_hidden_layers']} entries, each "
             f"{' or '.join(_KINDS)}."
         )
+    # Version 5 of transformers takes half of the window from here, version 4 does not.
+    half, width = config.get("sliding_window"), config.get("local_attention", 128)
+    if half is not None and half != width // 2:
+        raise CheckpointError(
+            f"{checkpoint.source}: its configuration has sliding_window={half!r}, and "
+            f"local_attention={width!r} asks for {width // 2}: delete the one that is wrong."
+        )
+    for kind in config.get("rope_parameters") or {}:
+        if kind not in _KINDS:
+            raise CheckpointError(
+                f"{checkpoint.source}: its configuration has rope_parameters of {kind!r}, and "
+                f"known are those of {' and '.join(_KINDS)}."
+            )
     for kind in _KINDS:
         rope_type = _rope(config, kind).get("rope_type", "default")
         if rope_type != "default":

@@ -10,6 +10,7 @@ from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
+from keras_lm.tokenizers.splitting import SPACES
 
 EXAMPLE = "{'text': 'an answer', 'start': 0}"
 
@@ -184,6 +185,25 @@ def ranked(scores, nulls, number):
     best, index = tf.math.top_k(everything, tf.shape(everything)[1])
     likely = tf.where(best > LOWEST / 2, tf.nn.softmax(best), 0.0)
     return index[:, :number], likely[:, :number]
+
+
+def without_outer_space(text, start, end):
+    """Return answers (B, n), and where they begin and end, without the white space around them.
+
+    The tokens of byte-pair vocabularies begin with the space before their word.
+    """
+    left = tf.strings.regex_replace(text, f"^{SPACES}+", "")
+    inner = tf.strings.regex_replace(left, f"{SPACES}+$", "")
+    size, size_left, size_inner = (
+        tf.strings.length(part, unit="UTF8_CHAR") for part in (text, left, inner)
+    )
+    begin = start + size - size_left
+    has_words = size_inner > 0
+    return (
+        tf.where(has_words, inner, text),
+        tf.where(has_words, begin, start),
+        tf.where(has_words, begin + size_inner, end),
+    )
 
 
 # === Labels ===

@@ -322,12 +322,10 @@ class QuestionAnswerer(ScoredAnswers):
             return tf.gather(tf.concat([places, none], axis=1), index, batch_dims=1)
 
         start, end = chosen(start), chosen(end)
-        return {
-            "text": strings.substrings(context, start, end),
-            "scores": likely,
-            "start": start,
-            "end": end,
-        }
+        text = strings.substrings(context, start, end)
+        if not is_for_lite():  # there, answers are whole words
+            text, start, end = answer_spans.without_outer_space(text, start, end)
+        return {"text": text, "scores": likely, "start": start, "end": end}
 
     def _candidates(self, packed, rows):
         """Return scores, starts and ends in characters (B, n) of spans, and null scores (B,)."""

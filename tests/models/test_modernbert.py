@@ -85,7 +85,7 @@ def test_blocks_of_a_student_keep_their_windows():
 @pytest.mark.parametrize(
     "config, windows, wavelengths",
     [
-        ({}, [None, 8, 8, None], (160000.0, 10000.0)),
+        ({"sliding_window": 4}, [None, 8, 8, None], (160000.0, 10000.0)),
         # As version 4 of transformers wrote it.
         (
             {"layer_types": ..., "rope_parameters": ..., "global_attn_every_n_layers": 2},
@@ -120,6 +120,8 @@ def test_both_forms(variant, config, windows, wavelengths):
         ({"layer_types": ["full_attention"]}, "layer_types="),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling=.*yarn"),
         ({"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "rope_type='linear'"),
+        ({"rope_parameters": {"rope_theta": 500.0}}, "rope_parameters of 'rope_theta', and known"),
+        ({"sliding_window": 6}, "sliding_window=6, and local_attention=8 asks for 4"),
         ({"classifier_pooling": "max"}, "classifier_pooling='max'"),
         ({"local_attention": 1}, "attention_windows has 1"),
     ],

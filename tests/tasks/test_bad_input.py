@@ -50,7 +50,7 @@ def test_texts(x, message):
 
 
 def test_two_texts_are_not_one_list():
-    with pytest.raises(ValueError, match=r"x is a list .* pass {'question': \[…\], 'context': "):
+    with pytest.raises(ValueError, match=r"'context' are needed: pass {'question': \[…\], 'con"):
         columns_from_user(["a", "b", "c"], ("question", "context"), ("question", "context"))
 
 

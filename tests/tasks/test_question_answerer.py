@@ -506,7 +506,10 @@ def test_no_places_in_litert(goldens, tmp_path):
     backbone = RobertaBackbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=32)
     task = QuestionAnswerer(backbone, tokenizer=tokenizer)
     context = "😀 It was written by Ada."
-    for answer in task.answer((["Who wrote it?"], [context]), top_k=None)[0]:
+    answers = task.answer((["Who wrote it?"], [context]), top_k=None)[0]
+    for answer in answers:
         assert answer["text"] == context[answer["start"] : answer["end"]]
+        assert answer["text"] == answer["text"].strip()  # tokens have the space before a word
+    assert any(answer["start"] for answer in answers)
     with pytest.raises(ValueError, match=r"no places of tokens in LiteRT.* SavedModel instead"):
         task.export(tmp_path / "m.tflite", format="litert")
