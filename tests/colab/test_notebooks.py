@@ -396,3 +396,15 @@ def test_devices(run):
     found = json.loads(printed(cells["findings"]))
     assert set(found) == {"two replicas", "JAX, one device", "JAX, two devices"}
     assert max(found.values()) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_phones(names_of, minilm):
+    names = names_of("phones.ipynb")
+    assert names["runs"] == {"strings": False, "metadata": True, "metadata, int8": True}
+    assert names["differences"]["SavedModel"] < 1e-5
+    assert names["differences"]["strings"] < 1e-4
+    assert names["differences"]["metadata"] < 1e-4
+    sizes = names["megabytes"]
+    assert sizes["metadata, int8"] < 0.35 * sizes["metadata"]
