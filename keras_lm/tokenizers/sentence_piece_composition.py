@@ -20,7 +20,7 @@ COMPOSED = (range(0xD800), range(0xF900, 0x20000), range(0x2F800, 0x2FA20))
 
 
 @functools.cache
-def table_of(composes, joins_spaces):
+def table_of(composes, joins_spaces, is_any_space=False):
     """Return a `precompiled_charsmap`.
 
     Args:
@@ -29,6 +29,7 @@ def table_of(composes, joins_spaces):
         joins_spaces: bool. Make a space of two or more characters of white space, and of a single
             tab or end of a line. Of a run of more than three, characters may be left over that are
             neither space, tab nor end of a line.
+        is_any_space: bool. Make a space of each character of white space.
     """
     tree = {}
     for key, text in _compositions() if composes else ():
@@ -41,6 +42,8 @@ def table_of(composes, joins_spaces):
             WHITE_SPACE, lambda space: after | ({0: " "} if space in LINES_AND_TABS else {})
         )
         _merge(tree, first)
+    if is_any_space:
+        _merge(tree, _every(WHITE_SPACE, lambda _: {0: " "}))
     table = Table(b"")
     table.add(tree)
     return table.to_bytes()

@@ -167,7 +167,7 @@ class _Missing:
     """Makes the tree of all characters beyond ASCII that are unknown and not keys of a table."""
 
     def __init__(self, table, known, byte):
-        self._table = table
+        self._table, self._byte, self._letters = table, byte, known
         known = [c.encode() for c in known]
         self._known = {data[:end] for data in known for end in range(1, len(data) + 1)}
         # All that have the same prefix; these trees are shared.
@@ -177,12 +177,18 @@ class _Missing:
 
     def tree(self):
         first = self._table.children(0)
+        # The fast operation would take these for spaces.
+        lines = {
+            number: {0: self._byte}
+            for number in b"\t\n\r"
+            if number not in first and chr(number) not in self._letters
+        }
         trees = {
             byte: self._after(bytes([byte]), first.get(byte), more)
             for more, first_bytes in FIRST_BYTES.items()
             for byte in first_bytes
         }
-        return {byte: tree for byte, tree in trees.items() if tree}
+        return lines | {byte: tree for byte, tree in trees.items() if tree}
 
     def _after(self, prefix, node, more):
         if node is None and prefix not in self._known and len(prefix) > 1:

@@ -76,7 +76,12 @@ def _normalize(tokenizer, spec):
             _refuse("normalizer", step)
     if "Precompiled" not in kinds:
         patterns = [(step.get("pattern") or {}).get("Regex") for step in steps]
-        own = "NFC" in kinds, RUNS_AND_LINES in patterns
+        parted = published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers")
+        own = (
+            "NFC" in kinds,
+            RUNS_AND_LINES in patterns,
+            "WhitespaceSplit" in [step["type"] for step in parted],
+        )
         spec.precompiled_charsmap = table_of(*own) if any(own) else b""
     return settings
 

@@ -210,6 +210,36 @@ def test_composition_as_transformers_5_has_it(described):
     assert tokenizer.tokenize_lite(UNCOMPOSED).to_list() == expected
 
 
+WHITE_LINES = [
+    "\u3000film",
+    "\x85a film",
+    "a\u2028film",
+    " film\u3000",
+    "\tfilm",
+    "a\nfilm",
+    "\x0bfilm",
+]
+
+
+@pytest.mark.parametrize(
+    "splitter",
+    [
+        sequence("pretokenizers", [{"type": "WhitespaceSplit"}, METASPACE]),
+        METASPACE | {"prepend_scheme": "never"},
+    ],
+)
+def test_white_space_without_a_table_of_characters(described, splitter):
+    """All of it parts words for transformers 5; without that step, only a space is a space."""
+    tokenizers = pytest.importorskip("tokenizers")
+    folder, _ = described("t5", normalizer=None, splitter=splitter)
+    stated = json.loads((folder / "tokenizer.json").read_text()) | {"added_tokens": []}
+    reference = tokenizers.Tokenizer.from_str(json.dumps(stated))
+    expected = [reference.encode(text, add_special_tokens=False).ids for text in WHITE_LINES]
+    tokenizer = SentencePieceTokenizer.from_files(folder)
+    assert tokenizer(WHITE_LINES).to_list() == expected
+    assert tokenizer.tokenize_lite(WHITE_LINES).to_list() == expected
+
+
 def test_every_composition():
     table = Table(table_of(True, True))
     table.read()
