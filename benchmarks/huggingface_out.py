@@ -102,6 +102,12 @@ CASES = {
         {"memory_length": 4},
         ENCODER_TASKS | {"QuestionAnswerer": {"conditional_ends": False}},
     ),
+    "xlnet-ends": (
+        "XLNet",
+        "sentencepiece-xlnet",
+        {},
+        {"QuestionAnswerer": {"num_starts": 3, "num_ends": 2}},
+    ),
     "xlnet-causal": (
         "XLNet",
         "sentencepiece-xlnet",
@@ -139,6 +145,8 @@ OUTPUTS = {
     "sentence_order_logits": "sop_logits",
     "token_logits": "prediction_logits",
     "replaced_logits": "logits",
+    "null_logits": "cls_logits",
+    "starts": "start_top_index",
 }
 
 
@@ -366,6 +374,10 @@ def _renamed(stored, name, model):
     if "DoubleHeads" in type(model).__name__:
         # It takes masks of single texts only, and needs none for padding on the right.
         found["mc_token_ids"] = found.pop("attention_mask").sum(-1) - 1
+    if "p_mask" in parameters:
+        # An answer is in the first text, and `<cls>` is last.
+        barred = stored["out.start_logits"] < -1e20
+        found |= {"p_mask": torch.tensor(barred).float(), "cls_index": torch.tensor([8, 8])}
     return found
 
 
@@ -376,6 +388,13 @@ def _difference(stored, ours, theirs, case):
         name = "mc_logits"
     if name == "prediction_logits" and not hasattr(theirs, name):
         name = "logits"
+    if ours == "end_logits" and hasattr(theirs, "end_top_log_probs"):
+        # The likeliest ends (B, K, E) for K starts, as probabilities; theirs are in the order of E.
+        likely = np.exp(value - value.max(-1, keepdims=True))
+        likely = np.sort(likely / likely.sum(-1, keepdims=True))[..., ::-1]
+        others = theirs.end_top_log_probs.numpy().reshape(len(value), -1, value.shape[1])
+        likely = likely[..., : others.shape[1]].transpose(0, 2, 1)
+        return float(np.abs(likely - others).max())
     if not hasattr(theirs, name) or getattr(theirs, name) is None:
         return None
     other = getattr(theirs, name).numpy()
