@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
-from keras_lm.generation import prompts, samplers, stopping
+from keras_lm.generation import prompts, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
@@ -228,12 +228,12 @@ def chooser(begin, options, ending, which):
     """
     most = tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
     # One column more than there are tokens, for rows that are done.
-    noise = samplers.uniform_noise(options.seed, which, most + 1)
+    noise = processors.uniform_noise(options.seed, which, most + 1)
 
     def choose(logits, state):
         logits = process(logits, state, options)
         drawn = tf.gather(noise, state.end - begin, batch_dims=1)
-        token = samplers.pick(logits, options.temperature, options.top_k, options.top_p, drawn)
+        token = processors.pick(logits, options.temperature, options.top_k, options.top_p, drawn)
         is_end = ending.is_token(token)
         is_new = ~state.is_done & ~is_end
         here = tf.range(tf.shape(state.token_ids)[1]) == state.end[:, tf.newaxis]  # (B, T)

@@ -12,7 +12,14 @@ if keras.backend.backend() == "jax":
 else:
     from keras_lm.tasks import steps
 
-__all__ = ["IS_TENSORFLOW", "answered", "require_tensorflow", "steps", "without_defaults"]
+__all__ = [
+    "IS_TENSORFLOW",
+    "answered",
+    "check_alike",
+    "require_tensorflow",
+    "steps",
+    "without_defaults",
+]
 
 
 def answered(task, inputs):
@@ -28,6 +35,16 @@ def require_tensorflow(what):
         raise RuntimeError(
             f"{what} runs on TensorFlow, and KERAS_BACKEND is {keras.backend.backend()}: call "
             "save_to_preset here, and load the preset where KERAS_BACKEND=tensorflow."
+        )
+
+
+def check_alike(model, argument, tasks):
+    """Raise a ValueError if tasks of which a model is made were not made in its strategy."""
+    # Not `distribute_strategy`, which is that of the moment for what was made outside of all.
+    if any(task._distribute_strategy is not model._distribute_strategy for task in tasks):
+        raise ValueError(
+            f"{argument} were made under another strategy: make them and the "
+            f"{type(model).__name__} in one strategy.scope(), or all outside."
         )
 
 

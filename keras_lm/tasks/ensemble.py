@@ -10,9 +10,8 @@ from keras import ops
 from keras_lm import presets
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.registry import TASKS
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.backend_steps import check_alike, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
-from keras_lm.tasks.strategies import check_alike
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor

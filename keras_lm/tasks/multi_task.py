@@ -15,9 +15,8 @@ from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.user_data import labelled
 from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
-from keras_lm.tasks.backend_steps import require_tensorflow, steps
+from keras_lm.tasks.backend_steps import check_alike, require_tensorflow, steps
 from keras_lm.tasks.keras_file import KerasFile
-from keras_lm.tasks.strategies import check_alike
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf

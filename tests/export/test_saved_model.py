@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import export, files, tasks
-from keras_lm.export.numbered_versions import write_version
+from keras_lm.export.saved_model import write_version
 
 
 def columns_of(task, texts):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_lm.generation import samplers
+from keras_lm.generation import logits as samplers
 from keras_lm.generation.logits import BANNED
 from keras_lm.generation.options import FRESH_SEED
 

@@ -22,7 +22,7 @@ from keras_lm import models, objectives, tasks
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.shards import own
 from keras_lm.feeding import datasets
-from keras_lm.tasks import strategies
+from keras_lm.tasks import steps
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb, evaluate_streams, fit_streams, fit_windows
 from keras_lm.training.distribution import workers_of
@@ -316,7 +316,7 @@ def besides(strategy):
     generator = model.objective.seed_generator
 
     def draw():
-        with strategies.draws_of_replica(model):
+        with steps.draws_of_replica(model):
             return keras.random.uniform([8], seed=generator), generator.state.value * 1
 
     (one, other), _ = map(strategy.experimental_local_results, strategy.run(tf.function(draw)))
@@ -361,7 +361,7 @@ def keras_without_us(strategy):
 
     class WithBuild(Plain):
         def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-            super()._maybe_symbolic_build(None, strategies.first_of_a_replica(strategy, iterator))
+            super()._maybe_symbolic_build(None, steps.first_batch(self, iterator))
 
     class WithBoth(WithLogs, WithBuild):
         pass
@@ -585,8 +585,8 @@ def test_steps_compile_under_xla(case):
     def without_training(batch):
         return model.predict_step(batch), model.test_step(batch)
 
-    for steps in (without_training, model.train_step):
-        results = tf.function(steps, jit_compile=True, autograph=False)(batch)
+    for step in (without_training, model.train_step):
+        results = tf.function(step, jit_compile=True, autograph=False)(batch)
         assert all(np.isfinite(value).all() for value in tf.nest.flatten(results))
 
 
@@ -595,4 +595,4 @@ def test_strategies_that_are_refused(monkeypatch):
     strategy = object.__new__(tf.distribute.ParameterServerStrategy)
     monkeypatch.setattr(model, "_distribute_strategy", strategy)
     with pytest.raises(ValueError, match="ParameterServerStrategyV2 is not supported"):
-        strategies.check(model, [])
+        steps.check_compiled(model, [])
