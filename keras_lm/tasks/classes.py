@@ -7,6 +7,7 @@ Shapes: B batch, S sequence, C classes.
 """
 
 import inspect
+import numbers
 import warnings
 from collections.abc import Mapping
 
@@ -28,6 +29,8 @@ def check_classes(num_classes, class_names):
         )
     class_names = None if class_names is None else _names(class_names)
     num_classes = len(class_names) if num_classes is None else num_classes
+    if not isinstance(num_classes, numbers.Integral):
+        raise ValueError(f"num_classes={num_classes!r}: pass an int.")
     if num_classes < 1:
         raise ValueError(f"num_classes={num_classes}: a classifier needs at least one class.")
     if class_names is not None and len(class_names) != num_classes:

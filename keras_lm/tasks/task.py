@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -105,6 +106,11 @@ class Task(KerasFile, TaskFormats, TextModel):
         parse_special: bool | Sequence[str] | None = None,
         name: str | None = None,
     ):
+        if isinstance(backbone, (str, os.PathLike)):
+            raise ValueError(
+                f"backbone={str(backbone)!r} is a path: call {type(self).__name__}.from_preset, or "
+                "pass models.Backbone.from_preset(…)."
+            )
         backbone = getattr(backbone, "features", backbone)  # of a `FeatureExtractor`
         super().__init__(name=name, dtype=backbone.dtype_policy)
         limit = backbone.max_sequence_length

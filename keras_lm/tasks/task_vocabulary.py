@@ -1,5 +1,7 @@
 """A task's vocabulary: whether it fits, its special tokens, and words that become tokens."""
 
+import os
+
 import keras
 import numpy as np
 
@@ -8,6 +10,10 @@ from keras_lm.tokenizers.vocabulary import strings_of
 
 def check(backbone, tokenizer):
     """Raise a ValueError if a tokenizer, or None, belongs to another backbone."""
+    if isinstance(tokenizer, (str, os.PathLike)):
+        raise ValueError(
+            f"tokenizer={str(tokenizer)!r} is a path: pass tokenizers.Tokenizer.from_preset(…)."
+        )
     if tokenizer is None:
         return
     rows = backbone.vocabulary_size

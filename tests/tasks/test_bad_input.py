@@ -217,6 +217,8 @@ def test_validation_split(classifier, share):
     [
         (TextClassifier, {}, "num_classes and class_names are both missing"),
         (TextClassifier, {"num_classes": 0}, "num_classes=0"),
+        (TextClassifier, {"num_classes": "2"}, "num_classes='2': pass an int"),
+        (TextRegressor, {"tokenizer": "bert"}, "'bert' is a path: pass tokenizers.Tokenizer.from"),
         (
             TextClassifier,
             {"num_classes": 3, "class_names": ["a"]},
@@ -265,6 +267,11 @@ def test_a_tokenizer_of_another_checkpoint(make, tokenizer):
     small = BertBackbone(20, num_layers=1, num_heads=1, hidden_dim=4, intermediate_dim=4)
     with pytest.raises(ValueError, match="but the backbone's embedding has 20 rows"):
         make(TextClassifier, small, num_classes=2)
+
+
+def test_a_path_is_no_backbone():
+    with pytest.raises(ValueError, match=r"'bert' is a path: call TextRegressor\.from_preset, or"):
+        TextRegressor("bert")
 
 
 def test_masked_lm_needs_a_mask_token(make):
