@@ -408,3 +408,13 @@ def test_phones(names_of, minilm):
     assert names["differences"]["metadata"] < 1e-4
     sizes = names["megabytes"]
     assert sizes["metadata, int8"] < 0.35 * sizes["metadata"]
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_glue_board(names_of, minilm):
+    names = names_of("glue_board.ipynb")
+    tasks = ["sentiment", "order", "topic", "same"]
+    assert list(names["board"]) == ["most frequent", "bag of words", "one for each", "one for all"]
+    assert all(list(row) == tasks for row in names["board"].values())
+    assert names["millions"]["one for all"] < names["millions"]["one for each"] / 3
