@@ -168,7 +168,11 @@ class Attention(ContextLayer):
         if context.head_mask is not None:
             head_mask = ops.cast(context.head_mask, self.compute_dtype)
             attended = attended * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)
-        return self.output_dense(self.join_heads(attended)), (key, value)
+        return self.output_dense(self.output_rows(self.join_heads(attended), context)), (key, value)
+
+    def output_rows(self, x: Tensor, context: Any) -> Tensor:
+        """Return the rows of `x` (B, S, N·H) that the output has: all, unless a variant says so."""
+        return x
 
     def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
         """Return the scores (B, N, S, T) before the softmax, with the bias, float32."""
@@ -231,18 +235,32 @@ class SelfAttention(Attention):
         self.build_output(input_shape[-1])
 
     def project(self, x, context):
-        memory = context.memory
-        if memory is not None:
-            x = ops.concatenate([memory, x], axis=1)  # (B, M + S, D)
-        query, key, value = self.split_heads(self.query_key_value(x), 3)
-        if memory is not None:
-            query = query[:, :, ops.shape(memory)[1] :]
+        both = x if context.memory is None else self.after_memory(x, context)  # (B, M + S, D)
+        if context.memory is None or context.memory.shape[1] == 0:
+            query, key, value = self.split_heads(self.query_key_value(both), 3)
+        else:
+            x = ops.slice(both, (0, ops.shape(context.memory)[1], 0), ops.shape(x))
+            (query,) = self.split_heads(self.queries_alone(x), 1)
+            key, value = self.keys_and_values(both)
         if context.past is not None:
             key, value = (
                 self.write(old, new, context.write_at)
                 for old, new in zip(context.past, (key, value), strict=True)
             )
         return query, key, value
+
+    def after_memory(self, x: Tensor, context: Any) -> Tensor:
+        """Return the columns of a memory (B, M, D) and then `x` (B, S, D), as (B, M + S, D)."""
+        return ops.concatenate([context.memory, x], axis=1)
+
+    def queries_alone(self, x: Tensor) -> Tensor:
+        """Return the queries (B, S, N·H) of `x` (B, S, D), before they are split into heads."""
+        return self.query_key_value.columns(x, 0, self.num_heads * self.head_dim)
+
+    def keys_and_values(self, x: Tensor) -> list[Tensor]:
+        """Return the keys and the values of `x` (B, T, D), (B, N, T, H) each."""
+        width = self.num_heads * self.head_dim
+        return self.split_heads(self.query_key_value.columns(x, width, 3 * width), 2)
 
     def write(self, old: Any, new: Any, write_at: Tensor) -> Any:
         """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots."""

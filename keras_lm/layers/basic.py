@@ -128,6 +128,26 @@ class Dense(keras.layers.Dense):
         matrix = ops.reshape(x, (-1, x.shape[-1]))
         return ops.reshape(self.call(matrix, training=training), (*leading, self.units))
 
+    def columns(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Return some of the columns of a layer's output, without computing the others.
+
+        Args:
+            x: (…, D).
+            start, stop: int. From which of the units on, and before which.
+
+        Returns a tensor (…, stop − start).
+        """
+        if is_in_int8(self) or self.adapter is not None:
+            return self(x)[..., start:stop]
+        width = x.shape[-1]
+        kernel = ops.cast(self.kernel, self.compute_dtype)  # LoRA's is float32
+        kernel = ops.slice(kernel, (0, start), (width, stop - start))
+        columns = ops.matmul(ops.reshape(x, (-1, width)), kernel)
+        if self.bias is not None:
+            columns = ops.add(columns, ops.cast(self.bias[start:stop], columns.dtype))
+        columns = columns if self.activation is None else self.activation(columns)
+        return ops.reshape(columns, (*ops.shape(x)[:-1], stop - start))
+
     def _product(self, x):
         if is_in_int8(self):
             return ops.cast(int8_product(x, self), self.compute_dtype)

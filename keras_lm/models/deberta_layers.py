@@ -233,8 +233,10 @@ def shift(scores):
     """
     batch, heads, rows = ops.shape(scores)[:3]
     scores = ops.reshape(scores, (batch, heads, rows * 2 * rows))
-    scores = scores[:, :, rows - 1 : rows - 1 + rows * (2 * rows - 1)]
-    return ops.reshape(scores, (batch, heads, rows, 2 * rows - 1))[..., :rows]
+    # (The gradient of `ops.slice` is much quicker on TensorFlow than that of indexing.)
+    scores = ops.slice(scores, (0, 0, rows - 1), (batch, heads, rows * (2 * rows - 1)))
+    scores = ops.reshape(scores, (batch, heads, rows, 2 * rows - 1))
+    return ops.slice(scores, (0, 0, 0, 0), (batch, heads, rows, rows))
 
 
 class DisentangledBlock(PostNormBlock):

@@ -337,11 +337,11 @@ class HashedAttention(ChunkedAttention):
             half = size // 2
             width = max(half, 1) if isinstance(half, int) else ops.maximum(half, 1)
             part = rotated[..., start : start + width]
-            # The first of the largest of both sides.
-            is_above = ops.greater_equal(ops.max(part, axis=-1), -ops.min(part, axis=-1))
-            above = ops.cast(ops.argmax(part, axis=-1), "int32")
-            below = ops.cast(ops.argmin(part, axis=-1), "int32") + half
-            bucket = bucket + stride * ops.where(is_above, above, below)
+            # The first of the largest of both sides. (Keras's `argmax` has bits that LiteRT lacks.)
+            highest, above = ops.top_k(part, 1)
+            lowest, below = ops.top_k(-part, 1)
+            side = ops.where(ops.greater_equal(highest, lowest), above, below + half)[..., 0]
+            bucket = bucket + stride * ops.cast(side, "int32")
             stride, start = stride * size, start + half
         mask = ops.expand_dims(ops.expand_dims(padding_mask, 1), 1)  # (B, 1, 1, S)
         return ops.where(ops.greater(mask, 0), bucket, stride)

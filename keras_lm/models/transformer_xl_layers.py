@@ -133,27 +133,21 @@ class RelativeAttention(SelfAttention):
             self.biases.build()
 
     def project(self, x, context):
-        positions = context.positions
-        if context.past is not None:
-            query, key, value = super().project(x, context)
-            key = (key, positions["distances"], positions["columns"])
-            return self.queries(query, context), key, value
-        before = ops.shape(context.memory)[1]
-        x = in_order(context.memory, x, positions["order"])
-        context = context._replace(memory=x[:, :before])
-        query, key, value = super().project(x[:, before:], context)
-        distances = self.project_distances(positions["distances"])
-        return self.queries(query, context), (key, distances), value
+        query, key, value = super().project(x, context)
+        distances = context.positions["distances"]
+        if context.past is None:
+            key = key, self.project_distances(distances)
+        else:
+            key = key, distances, context.positions["columns"]
+        return self.queries(query, context), key, value
+
+    def after_memory(self, x, context):
+        return in_order(context.memory, x, context.positions["order"])
 
     def project_distances(self, distances):
         """Return (1, T, D) as (1, N, T, H)."""
         (distances,) = self.split_heads(self.position(distances), 1)
         return distances
-
-    def keys_and_values(self, memory):
-        """Return those of a memory (B, M, D), each (B, N, M, H)."""
-        _, *both = self.split_heads(self.query_key_value(memory), 3)
-        return both
 
     def queries(self, query, context):
         """Return what `raw_scores` takes of queries (B, N, S, H): for content, and for distance.
@@ -184,7 +178,9 @@ class RelativeAttention(SelfAttention):
         scores = self.products(position, distances)  # (B, N, S, 1 + T)
         # Each row goes one more to the left than the next: rows run on.
         batch, heads = ops.shape(scores)[:2]
-        scores = ops.reshape(scores, (batch, heads, columns + 1, rows))[:, :, 1:]
+        scores = ops.reshape(scores, (batch, heads, columns + 1, rows))
+        # (The gradient of `ops.slice` is much quicker on TensorFlow than that of indexing.)
+        scores = ops.slice(scores, (0, 0, 1, 0), (batch, heads, columns, rows))
         scores = ops.reshape(scores, (batch, heads, rows, columns))
         return self.products(content, key) + scores
 

@@ -134,8 +134,14 @@ class XLNetAttention(RelativeAttention):
             if "is_reversed" in context.positions:  # a text's own, (B, N, P, H)
                 distances = ops.take(distances, context.positions["is_reversed"], axis=0)
             return query, (key, distances), value
-        query, _, _ = self.split_heads(self.query_key_value(x), 3)
+        query = self.queries_alone(x)
+        if context.source is not None:  # to the targets' places
+            query = ops.matmul(ops.transpose(context.source, (0, 2, 1)), query)  # (B, S, N·H)
+        (query,) = self.split_heads(query, 1)
         return self.queries(query, context), *context.past
+
+    def output_rows(self, x, context):
+        return x if context.source is None else ops.matmul(context.source, x)
 
     def queries(self, query, context):
         content, position, after = super().queries(query, context)
@@ -152,22 +158,16 @@ class XLNetAttention(RelativeAttention):
         places = after[0, 0, 0, 0] - rows + 2 + ops.arange(width, dtype="int32")
         scores = self.products(position, ops.take(distances, places, axis=2))  # (B, N, S, width)
         # Each row goes one place less to the left than the row before: rows of one more run on.
+        # (The gradient of `ops.slice` is much quicker on TensorFlow than that of indexing.)
         scores = ops.pad(scores, [(0, 0), (0, 0), (0, 0), (0, 1)])
         scores = ops.reshape(scores, (batch, heads, rows * (width + 1)))
-        scores = scores[:, :, rows - 1 : rows - 1 + rows * width]
-        scores = ops.reshape(scores, (batch, heads, rows, width))[..., :columns]
-        same, other = of_segments[..., :1], of_segments[..., 1:]
+        scores = ops.slice(scores, (0, 0, rows - 1), (batch, heads, rows * width))
+        scores = ops.reshape(scores, (batch, heads, rows, width))
+        scores = ops.slice(scores, (0, 0, 0, 0), (batch, heads, rows, columns))
+        same, other = ops.split(of_segments, 2, axis=-1)
         other_segment = ops.cast(other_segment, same.dtype)
         segments = same + other_segment * (other - same)  # (B, N, S, T)
         return self.products(content, key) + scores + segments * self.scale
-
-    def forward(self, x, context, training=None):
-        if context.source is None:
-            return super().forward(x, context, training)
-        # Targets go to their places, and what is attended there back: both maps are linear.
-        x = ops.matmul(ops.transpose(context.source, (0, 2, 1)), x)  # (B, S, D)
-        x, kept = super().forward(x, context, training)
-        return ops.matmul(context.source, x), kept
 
     def kept_spec(self, x, context):
         key, value = super().kept_spec(x, context)
