@@ -282,7 +282,7 @@ def truncate(path):
         (lambda p: edit_backbone(p, "num_heads", 0), "its configuration: num_heads=0: pass"),
         (lambda p: edit_backbone(p, "num_heads", ...), "its configuration is wrong.*num_heads"),
         (lambda p: edit_part(p, "task", "bogus", 2), "TextClassifier is wrong.*bogus"),
-        (lambda p: edit_part(p, "task", "num_classes", "x"), "TextClassifier is wrong, TypeError"),
+        (lambda p: edit_part(p, "task", "num_classes", "x"), "TextClassifier: num_classes='x'"),
         (lambda p: edit_part(p, "tokenizer", "bogus", 2), "WordPieceTokenizer wrongly.*bogus"),
         (lambda p: edit(p, "tokenizer", {"class": [], "arguments": {}}), "'tokenizer' must have"),
         (lambda p: nest(p, "task", 1), "'task' has a 'backbone' of its own"),

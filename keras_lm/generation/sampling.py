@@ -73,7 +73,7 @@ class Sampling:
             if name not in known:
                 remedy = INSTEAD.get(name) or advice(name, known).strip()
                 raise TypeError(
-                    f"{name} is no option of generation.{remedy and ' '}{remedy} There are "
+                    f"{name} is not an option of generation.{remedy and ' '}{remedy} There are "
                     f"{', '.join(known)}."
                 )
         return cls(max_new_tokens, **options)

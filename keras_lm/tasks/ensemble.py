@@ -179,7 +179,7 @@ class Ensemble(Task):
             if name not in TASKS:  # Keras would make whatever it is
                 raise ValueError(
                     f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as a member, "
-                    "which is no task: the file is damaged, or another program's."
+                    "which is not a task: the file is damaged, or another program's."
                 )
         members = [keras.saving.deserialize_keras_object(each, custom_objects) for each in members]
         return cls(members, name=config["name"])

@@ -119,7 +119,8 @@ def test_names_of_other_libraries_are_refused():
         ("num_beam", r"Did you mean num_beams"),
         ("x", r"There are max_new_tokens, temperature"),
     ):
-        with pytest.raises(TypeError, match=rf"^{name} is no option of generation\. .*{remedy}"):
+        message = rf"^{name} is not an option of generation\. .*{remedy}"
+        with pytest.raises(TypeError, match=message):
             Sampling.of(5, {name: 1})
     assert Sampling.of(5, {"num_beams": 2}) == Sampling(max_new_tokens=5, num_beams=2)
 
