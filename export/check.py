@@ -93,6 +93,8 @@ def check(
     length = len(next(iter(columns.values())))
     if not length:
         raise ValueError("texts is empty: pass at least one text.")
+    if len(columns) == len(task.answer_names) == 1:  # a CausalLM's text is its prompt
+        columns = dict(zip(task.answer_names, columns.values(), strict=True))
     if missing := set(task.answer_names) - set(columns):
         raise ValueError(
             f"texts lacks {sorted(missing)}, and the model takes {list(task.answer_names)}: pass "

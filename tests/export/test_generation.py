@@ -222,8 +222,7 @@ def test_more_tokens_than_positions(model):
 # === The files ===
 
 
-@pytest.mark.thorough  # as that of a classifier, in test_check.py
-def test_fresh_process(folder, task):
+def test_is_compared_with_the_task(folder, task, checked_here):
     report = export.check(folder, task, PROMPTS)
     assert set(report.differences) == {"text", "num_tokens", "num_prompt_tokens"}
 
