@@ -63,7 +63,8 @@ class Attention(ContextLayer):
     Causal masks, padding and relative-position biases are all part of one additive bias. A variant
     sets `has_biases` or `has_output_bias` to False, or overrides a small method: `make_scale`,
     `make_projection` and `make_output` for other weights, `raw_scores` for scores other than the
-    product of query and key, and `project` for further inputs of the scores.
+    product of query and key, `project` for further inputs of the scores, and `output_rows` for an
+    output of other rows than those that attend.
 
     Call: see `ContextLayer`. `layer.scores` and `layer.probabilities` have the same call, and
     return (B, N, S, T) float32, before and after the softmax.
@@ -171,7 +172,7 @@ class Attention(ContextLayer):
         return self.output_dense(self.output_rows(self.join_heads(attended), context)), (key, value)
 
     def output_rows(self, x: Tensor, context: Any) -> Tensor:
-        """Return the rows of `x` (B, S, N·H) that the output has: all, unless a variant says so."""
+        """Return the rows of `x` (B, S, N·H) of which the output is made; a variant mixes them."""
         return x
 
     def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Any:

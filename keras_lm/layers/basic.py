@@ -131,20 +131,21 @@ class Dense(keras.layers.Dense):
     def columns(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Return some of the columns of a layer's output, without computing the others.
 
+        Call it within the call of another layer of the same dtype, to which it casts the weights.
+
         Args:
             x: (…, D).
             start, stop: int. From which of the units on, and before which.
 
         Returns a tensor (…, stop − start).
         """
-        if is_in_int8(self) or self.adapter is not None:
+        # Where the product is not that of the kernel alone, parts of it would save little.
+        if is_in_int8(self) or self.lora_enabled or self.adapter is not None:
             return self(x)[..., start:stop]
         width = x.shape[-1]
-        kernel = ops.cast(self.kernel, self.compute_dtype)  # LoRA's is float32
-        kernel = ops.slice(kernel, (0, start), (width, stop - start))
+        kernel = ops.slice(self.kernel, (0, start), (width, stop - start))
         columns = ops.matmul(ops.reshape(x, (-1, width)), kernel)
-        if self.bias is not None:
-            columns = ops.add(columns, ops.cast(self.bias[start:stop], columns.dtype))
+        columns = columns if self.bias is None else ops.add(columns, self.bias[start:stop])
         columns = columns if self.activation is None else self.activation(columns)
         return ops.reshape(columns, (*ops.shape(x)[:-1], stop - start))
 

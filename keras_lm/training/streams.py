@@ -101,7 +101,8 @@ def evaluate_streams(
         verbose: see `keras.Model.evaluate`.
 
     Raises:
-        ValueError: if the backbone has no states, or there are too few windows.
+        ValueError: if the backbone has no states, there are too few windows, or `batch_size` is no
+            multiple of the replicas.
 
     Example:
         task.backbone.set_lengths(memory_length=640, clamp_length=400, same_length=True)
@@ -145,7 +146,7 @@ def fit_sentences(
         Other arguments: as `fit_windows`.
 
     Raises:
-        ValueError: if there are fewer sentences than streams, or as `fit_windows` does.
+        ValueError: if there are fewer sentences than streams, or as `fit_streams` does.
 
     Example:
         sentences = keras_lm.data.read_documents("corpus/*.txt")  # with a sentence per line
