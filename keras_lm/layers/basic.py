@@ -131,10 +131,8 @@ class Dense(keras.layers.Dense):
     def columns(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Return some of the columns of a layer's output, without computing the others.
 
-        Call it within the call of another layer of the same dtype, to which it casts the weights.
-
         Args:
-            x: (…, D).
+            x: (…, D), of the layer's compute dtype.
             start, stop: int. From which of the units on, and before which.
 
         Returns a tensor (…, stop − start).
@@ -143,9 +141,12 @@ class Dense(keras.layers.Dense):
         if is_in_int8(self) or self.lora_enabled or self.adapter is not None:
             return self(x)[..., start:stop]
         width = x.shape[-1]
+        # Keras casts weights within `__call__` alone.
         kernel = ops.slice(self.kernel, (0, start), (width, stop - start))
+        kernel = ops.cast(kernel, self.compute_dtype)
         columns = ops.matmul(ops.reshape(x, (-1, width)), kernel)
-        columns = columns if self.bias is None else ops.add(columns, self.bias[start:stop])
+        if self.bias is not None:
+            columns = ops.add(columns, ops.cast(self.bias[start:stop], self.compute_dtype))
         columns = columns if self.activation is None else self.activation(columns)
         return ops.reshape(columns, (*ops.shape(x)[:-1], stop - start))
 

@@ -129,15 +129,6 @@ def test_dense_equals_that_of_keras(shape, activation, jit):
     np.testing.assert_allclose(y, theirs(x), atol=1e-6)
 
 
-class Columns(keras.layers.Layer):
-    def __init__(self, dense):
-        super().__init__(dtype=dense.dtype_policy)
-        self.dense = dense
-
-    def call(self, x):
-        return self.dense.columns(x, 2, 6)
-
-
 @pytest.mark.parametrize("kind", ["plain", "lora", "adapter", "bias alone", "bfloat16"])
 def test_columns_are_those_of_a_whole_call(kind):
     activation = None if kind == "bias alone" else "gelu"
@@ -149,7 +140,7 @@ def test_columns_are_those_of_a_whole_call(kind):
         layer.add_adapter(3)
     randomised(layer)
     x = keras.ops.cast(random(2, 5, 6), layer.compute_dtype)
-    columns = Columns(layer)(x)
+    columns = layer.columns(x, 2, 6)
     assert columns.dtype == layer.compute_dtype
     atol = 0.02 if kind == "bfloat16" else 1e-6
     np.testing.assert_allclose(
