@@ -110,7 +110,8 @@ def _tasks_of_models():
         if "CausalLM" in tasks:  # the published vocabularies of decoders have no mask
             tasks = [task for task in tasks if task != "MaskedLM"]
         tasks += ["FeatureExtractor"] * (cls.encoder_class is None)
-        tasks += ["Pretrainer"] * bool({*cls.PRETRAINING_HEADS.values()} - {"token"})
+        own_objective = {*cls.PRETRAINING_HEADS.values()} - {"token"} or cls.PRETRAINING_OBJECTIVES
+        tasks += ["Pretrainer"] * bool(own_objective)
         tasks += ["BidirectionalLM"] * (name == "ElmoBackbone")
         tokenizer = cls.tokenizer_class
         of_parts = isinstance(tokenizer, property)

@@ -323,7 +323,7 @@ REFUSED = {
     "TextClassifier over TinyBertBackbone has the head 'classification'": lambda: (
         tasks.TextClassifier(models.TinyBertBackbone(**SMALL), num_classes=2)
     ),
-    "ConstituencyParser is no task": lambda: tasks.ConstituencyParser(
+    "ConstituencyParser is not a task": lambda: tasks.ConstituencyParser(
         _bert(), class_names=["NP"], hidden_dim=8
     ),
     "activation='sigmoid'": lambda: tasks.TextRegressor(_bert(), activation="sigmoid"),

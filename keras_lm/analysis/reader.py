@@ -68,7 +68,7 @@ def packed_rows(task, columns):
 
 
 def batches(columns, batch_size):
-    """Yield the named tensors in parts of so many rows."""
+    """Yield the named tensors `batch_size` rows at a time."""
     rows = next(iter(columns.values())).shape[0]
     for start in range(0, rows, batch_size):
         yield {name: value[start : start + batch_size] for name, value in columns.items()}

@@ -42,7 +42,7 @@ def knowledge_command(dump, output, epochs, dim, overwrite):
         if not overwrite:
             require_free(folder, reason)
         elif folder.is_dir() and any(folder.iterdir()) and folder != vectors:
-            require_free(folder, "is no graph of concepts", marker=DESCRIPTION)
+            require_free(folder, "is not a graph of concepts", marker=DESCRIPTION)
     store = ConceptStore.build(read_conceptnet(dump), output)
     rows = [
         ("graph", f"{output} ({megabytes(output)})"),

@@ -61,8 +61,8 @@ class ConceptStore:
         description = self.folder / DESCRIPTION
         if not description.is_file():
             raise FileNotFoundError(
-                f"{self.folder} is no graph of concepts: it has no {DESCRIPTION}. Build one with "
-                "keras-lm knowledge."
+                f"{self.folder} is not a graph of concepts: it has no {DESCRIPTION}. Build one "
+                "with keras-lm knowledge."
             )
         stated = json.loads(description.read_text(encoding="utf-8"))
         if stated.get("format_version") != FORMAT_VERSION:

@@ -294,7 +294,7 @@ class _Cache:
                     "without rowid"
                 )
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"cache={str(path)!r} is no cache of paths: {error}.") from error
+            raise ValueError(f"cache={str(path)!r} is not a cache of paths: {error}.") from error
 
     def get(self, concept, other):
         """Return the kept paths, or None."""

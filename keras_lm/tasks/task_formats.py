@@ -16,7 +16,7 @@ class TaskFormats:
             ValueError: if the task is not one of transformers'.
         """
         raise ValueError(
-            f"{type(self).__name__} is no task of transformers', so it cannot be saved for it; "
+            f"{type(self).__name__} is not a task of transformers', so it cannot be saved for it; "
             "its backbone can."
         )
 

@@ -216,7 +216,7 @@ def test_choices_are_trained_and_measured_with_a_graph(run, fail, answers, knowi
     assert "--hops is for paths in a graph" in fail(*wrong, "multiple-choice", "--hops", 1)
     assert "--graph is not for" in fail(*wrong, "text-classifier", "--graph", tmp_path)
     message = fail(*wrong, "multiple-choice", "--graph", tmp_path)
-    assert "is no graph of concepts: it has no store.json. Build one with" in message
+    assert "is not a graph of concepts: it has no store.json. Build one with" in message
     assert not (tmp_path / "x").exists()
 
 

@@ -142,5 +142,5 @@ def test_a_graph_of_a_question_and_an_answer(store, tmp_path):
     joined = join_graphs([graph, nothing, apart])
     assert joined["path_concepts"].shape == (1, 3)
     (tmp_path / "other").write_text("no cache of paths, but some text of more bytes" * 50)
-    with pytest.raises(ValueError, match="is no cache of paths"):
+    with pytest.raises(ValueError, match="is not a cache of paths"):
         SchemaGraphs(store, cache=tmp_path / "other")
