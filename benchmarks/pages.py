@@ -21,7 +21,8 @@ OWN = {
     for contender in row.contenders
     if contender.peer == OURS
 }
-OTHER_FORMATS = (", bfloat16", ", int8")
+# The row in which several of our exports meet several runtimes; it is compared by number format.
+RUNTIMES = next(row.title for row in make_rows(1.0) if row.kind == "runtimes")
 # What the second picture shows.
 SHOWN = "Strings to labels, BERT-base, batch of 1"
 
@@ -53,30 +54,48 @@ def fill(text, results):
         lines += [f"### {result['processor']}", "", result["remark"], ""]
         lines += ["| | unit | keras_lm | fastest peer | | its time ÷ keras_lm's |"]
         lines += ["| --- | --- | ---: | --- | ---: | ---: |"]
-        for title, record in compared(result).items():
-            lines.append(f"| {' | '.join(short_row(title, record))} |")
+        lines += [f"| {' | '.join(cells)} |" for cells in comparisons(result)]
         lines.append("")
     return PLACE.sub(lambda found: found[1] + "\n".join(["", *lines]) + found[2], text)
 
 
-def short_row(title, record):
-    """Return the cells of a short table: what, unit, ours, the fastest peer, its figure, ratio."""
-    peer = fastest_peer(record)
-    ours, theirs = _first(record, OURS), _first(record, peer)
-    return title, record["measures"][0], ours, peer, theirs, record["contenders"][peer]["ratio"]
-
-
-def compared(result):
-    """Return the records of a processor that say how we compare: a dict of the rows' titles.
+def comparisons(result):
+    """Yield how we compare on a processor: what, unit, our figure, the fastest peer, its, ratio.
 
     Rows of bfloat16 say nothing of a processor that has no instruction for it.
     """
     lacks = result["remark"].startswith("With neither")
-    return {
-        title: record
-        for title, record in result["rows"].items()
-        if fastest_peer(record) and not (lacks and "bfloat16" in title)
-    }
+    for title, record in result["rows"].items():
+        if title == RUNTIMES:
+            yield from by_number_format(record)
+        elif (peer := fastest_peer(record)) and not (lacks and "bfloat16" in title):
+            ours, theirs = _first(record, OURS), _first(record, peer)
+            ratio = record["contenders"][peer]["ratio"]
+            yield title, record["measures"][0], ours, peer, theirs, ratio
+
+
+def by_number_format(record):
+    """Yield the same for each shape of texts and number format: our fastest export, the runtime."""
+    for column, shape in enumerate(record["measures"]):
+        for wanted in ("float32", "int8") if "×" in shape[:3] else ():
+            times = {
+                name: float(figures["values"][column])
+                for name, figures in record["contenders"].items()
+                if number_format(name) == wanted
+            }
+            ours, peer = (
+                min(names, key=times.get, default=None)
+                for names in (times.keys() & OWN, times.keys() - OWN)
+            )
+            if ours and peer:
+                title = f"Strings to labels, MiniLM, {shape} words, {wanted}: {ours}"
+                ratio = f"{times[peer] / times[ours]:.2f}"
+                yield title, "ms", f"{times[ours]}", peer, f"{times[peer]}", ratio
+
+
+def number_format(name):
+    """Return the number format that the name of a contender states; float32 without one."""
+    return next((each for each in ("bfloat16", "int8") if each in name), "float32")
 
 
 def fastest_peer(record):
@@ -84,7 +103,7 @@ def fastest_peer(record):
     peers = {
         name: float(figures["ratio"])
         for name, figures in record["contenders"].items()
-        if name not in OWN and "ratio" in figures and not name.endswith(OTHER_FORMATS)
+        if name not in OWN and "ratio" in figures and number_format(name) == "float32"
     }
     return min(peers, key=peers.get, default=None)
 
@@ -95,17 +114,15 @@ def _first(record, name):
 
 def draw_ratios(results, path):
     """Draw the fastest peer's time ÷ ours: a line for a row, a mark for a processor."""
-    rows = list(dict.fromkeys(title for result in results for title in compared(result)))[::-1]
+    compared = {result["processor"]: [*comparisons(result)] for result in results}
+    rows = list(dict.fromkeys(cells[0] for rows in compared.values() for cells in rows))[::-1]
     # Names on two lines leave the width to what is drawn.
     names = [textwrap.fill(title, 50) for title in rows]
     figure = Figure(figsize=(8, 0.36 * len(rows) + 1), layout="constrained")
     axes = figure.subplots()
-    for marker, result in zip("osD^vP", results, strict=False):
-        pairs = [
-            (float(record["contenders"][fastest_peer(record)]["ratio"]), rows.index(title))
-            for title, record in compared(result).items()
-        ]
-        axes.scatter(*zip(*pairs, strict=True), marker=marker, label=result["processor"], s=30)
+    for marker, (processor, each) in zip("osD^vP", compared.items(), strict=False):
+        pairs = [(float(ratio), rows.index(title)) for title, *_, ratio in each]
+        axes.scatter(*zip(*pairs, strict=True), marker=marker, label=processor, s=30)
     axes.axvline(1, color="gray", linewidth=1)
     axes.margins(y=0.01)
     axes.set_xscale("log")

@@ -119,3 +119,26 @@ def test_a_peer_is_compared_in_the_same_number_format():
     assert pages.fastest_peer(record) == "Third"
     record["contenders"]["Third, bfloat16"] = record["contenders"].pop("Third")
     assert pages.fastest_peer(record) == "Other"
+
+
+def test_the_fastest_exports_and_runtimes_of_a_number_format_meet():
+    milliseconds = {
+        "keras_lm": ["20", "100", "1"],
+        "keras_lm, float32.tflite": ["10", "120", "1"],
+        "keras_lm, int8.tflite": ["4", "50", "1"],
+        "Runtime, float32": ["12", "90", "1"],
+        "Runtime, int8": ["3", "60", "1"],
+        "Runtime, bfloat16": ["1", "1", "1"],
+    }
+    contenders = {name: {"values": values} for name, values in milliseconds.items()}
+    record = {"measures": ["1×24", "8×120", "least, 1×24"], "contenders": contenders}
+    found = [
+        (title.rpartition(": ")[2], ours, peer, ratio)
+        for title, _, ours, peer, _, ratio in pages.by_number_format(record)
+    ]
+    assert found == [
+        ("keras_lm, float32.tflite", "10.0", "Runtime, float32", "1.20"),
+        ("keras_lm, int8.tflite", "4.0", "Runtime, int8", "0.75"),
+        ("keras_lm", "100.0", "Runtime, float32", "0.90"),
+        ("keras_lm, int8.tflite", "50.0", "Runtime, int8", "1.20"),
+    ]
