@@ -48,6 +48,13 @@ def inverse(order):
     return ops.reshape(flat, shape)
 
 
+def chunks_from(x, first, number):
+    """Return some chunks of `x` (B, N, K, …)."""
+    start, shape = [0] * len(x.shape), list(ops.shape(x))
+    start[2], shape[2] = first, number
+    return ops.slice(x, start, shape)
+
+
 class ChunkedAttention(keras.layers.Layer):
     """Attention of each chunk of a text to itself and to chunks beside it, which form a ring.
 
@@ -132,9 +139,10 @@ class ChunkedAttention(keras.layers.Layer):
         number = ops.shape(x)[2]  # there may be fewer chunks than a side has
         parts = []
         for i in range(-self.chunks_before, self.chunks_after + 1):
-            # (Not `roll`, for which LiteRT has no kernel.)
-            rest, first = x[:, :, i % number :], x[:, :, : i % number]
-            parts.append(x if i == 0 else ops.concatenate([rest, first], axis=2))
+            # Not `roll`, for which LiteRT has no kernel, nor indexing, whose gradient takes long.
+            first = i % number
+            rest = chunks_from(x, first, number - first)
+            parts.append(x if i == 0 else ops.concatenate([rest, chunks_from(x, 0, first)], axis=2))
         return ops.concatenate(parts, axis=3)
 
     def visible(self, queries, keys, key_mask):
@@ -259,7 +267,7 @@ class HashedAttention(ChunkedAttention):
                 return self.read(softmax(scores), near(value), seeds), scores[..., 0]
             divisor = ops.logsumexp(scores, axis=-1, keepdims=True)
             probabilities = ops.exp(scores - divisor)
-            return self.read(probabilities, near(value), seeds), divisor[..., 0]
+            return self.read(probabilities, near(value), seeds), ops.squeeze(divisor, axis=-1)
 
         def whole():
             return read(query, value, lambda x: x, places, places, mask)[0]
@@ -278,7 +286,7 @@ class HashedAttention(ChunkedAttention):
             back = inverse(order)  # (B, N, R, S)
             context = rows_at(ops.reshape(context, (*ops.shape(back), self.head_dim)), back)
             if self.num_hashes == 1:
-                return context[:, :, 0]
+                return ops.squeeze(context, axis=2)
             divisor = rows_at(ops.reshape(divisor, ops.shape(back)), back)
             share = ops.cast(ops.softmax(divisor, axis=2), context.dtype)
             return ops.sum(context * ops.expand_dims(share, -1), axis=2)
