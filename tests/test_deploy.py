@@ -1,5 +1,6 @@
 """The files that start servers: whether they name what is there."""
 
+import ast
 import re
 import subprocess
 
@@ -22,7 +23,16 @@ def test_the_image_is_made_of_files_that_reach_the_builder(repository, deploy):
     ]
     assert all((repository / name).exists() for name in kept)
     # What the wheel is made of, and what is copied beside it.
-    needed = ["setup.py", "pyproject.toml", "README.md", "LICENSE", "keras_lm", "export"]
+    needed = [
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "keras_lm_command.py",
+        "keras_lm",
+    ]
+    mapped = re.search(r"^MAPPED = (\{.*\})$", (repository / "setup.py").read_text(), re.M)[1]
+    needed += ast.literal_eval(mapped).values()
     needed += re.findall(r"^COPY (deploy/\S+)", text, re.M)
     assert set(needed) <= set(kept)
     (probe,) = re.findall(r"127\.0\.0\.1:8501(/\w+)", text)
