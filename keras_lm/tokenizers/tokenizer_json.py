@@ -45,6 +45,7 @@ def read(tokenizer):
     spec = model.normalizer_spec
     settings = _normalize(tokenizer, spec)
     settings["prefix_once"] = _split(tokenizer, spec)
+    _check_spaces(tokenizer, spec)
     _add_pieces(tokenizer, model)
     return model, settings
 
@@ -100,6 +101,41 @@ def _split(tokenizer, spec):
         else:
             _refuse("pre_tokenizer", step)
     return is_once
+
+
+def _check_spaces(tokenizer, spec):
+    """Refuse steps that leave other spaces than SentencePiece does with these settings.
+
+    It joins spaces, drops those at the ends of a text and puts one before it, or leaves all and
+    puts one more there. With a table of characters, the steps were made of its own settings.
+    """
+    steps = published_files.steps(tokenizer, "normalizer", "normalizers")
+    parted = published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers")
+    kinds = [step["type"] for step in (*steps, *parted)]
+    patterns = [step.get("pattern") for step in steps]
+    strips = [step for step in steps if step["type"] == "Strip"]
+    left, right = (any(step[f"strip_{side}"] for step in strips) for side in ("left", "right"))
+    if "WhitespaceSplit" in kinds:
+        is_each = parted[-1].get("prepend_scheme", "always") == "always" and "Prepend" not in kinds
+        # (A run of spaces that becomes a piece's would stay at the end of a text.)
+        is_left = not right and SPACE in [step.get("content") for step in steps]
+        is_each = is_each and (not is_left or "Precompiled" in kinds)
+        is_known = kinds[-1] == "Metaspace" and spec.add_dummy_prefix and is_each
+    elif "Metaspace" not in kinds and {"String": " "} not in patterns:
+        is_known = False
+    elif {"Regex": RUNS_AND_LINES} in patterns:
+        is_known = right and not left
+    elif "Precompiled" in kinds:
+        is_known = spec.remove_extra_whitespaces or not (left or right)
+    else:
+        is_kept = not (left or right or spec.remove_extra_whitespaces)
+        is_known = is_kept and ("Prepend" in kinds or not spec.add_dummy_prefix)
+    if not is_known:
+        raise ValueError(
+            f"tokenizer.json's steps for spaces, {', '.join(kinds) or 'none'}, are not those of "
+            f"SentencePiece, so {WHO} would return other ids. WhitespaceSplit and a Metaspace that "
+            "always prepends, as pre_tokenizer, are known; or tokenize outside of the graph."
+        )
 
 
 def _refuse(name, step):

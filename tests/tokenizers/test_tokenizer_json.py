@@ -175,6 +175,16 @@ def test_merges_of_words_with_spaces(tmp_path, as_pairs):
         ({"model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", 0.0]]}}, "IndexError"),
         ({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a"]]}}, "not have the form"),
         ({"post_processor": {"type": "Weird"}}, "post_processor sets `type` to 'Weird'"),
+        ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, "for spaces, .*WhitespaceSplit, are not"),
+        ({"pre_tokenizer": None}, "are not those of SentencePiece"),
+        *(
+            ({"normalizer": steps}, "are not those of SentencePiece")
+            for steps in (
+                None,  # a space before a text only if it begins with none
+                {"type": "Strip", "strip_left": True, "strip_right": True},
+                sequence("normalizers", [SPACES]),  # a space at the end of a text stays
+            )
+        ),
     ],
 )
 def test_what_is_not_understood_is_named(described, changed, says):
