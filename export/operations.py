@@ -1,4 +1,4 @@
-"""The operations that a SavedModel may have: those of TF Serving's stock binary for inference."""
+"""The operations that a SavedModel may have: those of TF Serving's stock binaries from 2.18 on."""
 
 import re
 
@@ -13,7 +13,8 @@ FORBIDDEN = {
 }
 COMPILED = "_XlaMustCompile"  # the attribute that jit_compile=True leaves
 
-# TF Text 2.20, as linked into TF Serving 2.20.
+# TF Text 2.12, as linked into TF Serving 2.18 and 2.19. That of 2.20 has three more, which no export
+# needs: RoundRobinTrim, RoundRobinGenerateMasks and Utf8Binarize.
 TEXT_OPERATIONS = frozenset(
     [
         "CaseFoldUTF8",
@@ -46,9 +47,6 @@ TEXT_OPERATIONS = frozenset(
         "TFText>NgramsStringJoin",
         "TFText>OffsetsToBoiseTags",
         "TFText>PhraseDetokenize",
-        "TFText>RoundRobinGenerateMasks",
-        "TFText>RoundRobinTrim",
-        "TFText>Utf8Binarize",
         "TFText>WhitespaceTokenizeWithOffsetsV2",
         "TokenizerFromLogits",
         "UnicodeScriptTokenizeWithOffsets",
@@ -85,7 +83,7 @@ def _reason(node, graph):
         if re.search(pattern, node.op):
             return f"operation {node.op}", why
     if not hasattr(tf.raw_ops, node.op):
-        why = "TF Serving only has the operations of TensorFlow and TensorFlow Text"
+        why = "TF Serving 2.18 only has the operations of TensorFlow and TensorFlow Text 2.12"
         return f"operation {node.op}", why
     return None
 

@@ -77,6 +77,7 @@ def meta_graph(exported_as):
     ("operation", "words"),
     [
         ("Foreign>Gelu", "only has the operations of TensorFlow and TensorFlow Text"),
+        ("TFText>RoundRobinTrim", "only has the operations of TensorFlow and TensorFlow Text 2.12"),
         ("ResourceApplyAdam", "part of training"),
         ("XlaCallModule", "XLA, which is off"),
         ("TPUExecute", "TPUs only"),
