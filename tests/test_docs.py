@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import run_page
 
 from keras_lm.optional import EXTRAS
 
@@ -46,7 +47,7 @@ for page, blocks in json.load(open(sys.argv[1], encoding="utf-8")).items():
 
 def python_blocks(text):
     """Pairs of a block of Python, and what the page says that it prints, or an empty string."""
-    return re.findall(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.M | re.S)
+    return run_page.PYTHON.findall(text)
 
 
 def without(text):
