@@ -140,7 +140,12 @@ def _with_adapters():
 
 
 REFUSED = {
-    "google-research's code": lambda: models.XLNetBackbone(20, 1, **tiny.SIZE),
+    "is read from the files of google-research's code, which are not": lambda: models.XLNetBackbone(
+        20, 1, **tiny.SIZE
+    ),
+    "has no counterpart in google-research's code": lambda: models.MPNetBackbone(
+        20, **tiny.TRANSFORMER
+    ),
     "activation='gelu'": lambda: _bert(activation="gelu"),
     "layer_norm_epsilon=0.1": lambda: _bert(layer_norm_epsilon=0.1),
     "adapters of 2 units": _with_adapters,
@@ -151,7 +156,8 @@ REFUSED = {
     "the head 'token_classification'": lambda: tasks.TokenClassifier(_bert(), num_classes=2),
 }
 REFUSED_BY_HUB = {
-    "KerasHub": lambda: models.AlbertBackbone(20, **tiny.TRANSFORMER),
+    "has no counterpart in KerasHub": lambda: models.AlbertBackbone(20, **tiny.TRANSFORMER),
+    "is read from the files of KerasHub": lambda: models.T5Backbone(20, 1, **tiny.SIZE),
     "use_pooler=False": lambda: _bert(use_pooler=False),
     "num_segments=1": lambda: models.RobertaBackbone(20, **tiny.TRANSFORMER),
 }

@@ -113,7 +113,7 @@ def test_of_two_networks_one_is_asked_for(tmp_path):
         Backbone.from_preset(tmp_path)
     assert recognise(checkpoint, one)[0] is one
     assert recognise(checkpoint, other)[0] is other
-    with pytest.raises(CheckpointError, match="is not a checkpoint that BertBackbone can load"):
+    with pytest.raises(CheckpointError, match="BertBackbone can load: it is one of One or Ot"):
         recognise(checkpoint, BertBackbone)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from keras_lm.converters.converter import ACTIVATIONS, dropouts, own_activation, require_only
 
 REQUIRED = object()
+# Versions of transformers before 5 leave heads that were pruned out of the weights.
+WHOLE = {"pruned_heads": {}}
 # Activations of Keras's that Hugging Face's code has under the same name.
 SHARED_ACTIVATIONS = ("gelu", "relu", "silu", "sigmoid", "tanh", "mish", "leaky_relu", "linear")
 
@@ -163,7 +165,7 @@ class ConfigTable:
     inside: str | None = None
 
     def __call__(self, checkpoint):
-        require_only(checkpoint, self.model, self.only)
+        require_only(checkpoint, self.model, WHOLE | self.only)
         self.check(checkpoint)
         config = checkpoint.config
         config = config if self.inside is None else config[self.inside]

@@ -46,10 +46,10 @@ def counterpart(format, backbone, task):
     # (A class that inherits them, such as an encoder alone, may be another network.)
     converter = vars(type(backbone)).get("CONVERTERS", {}).get(format)
     if converter is None or not isinstance(converter.config, ConfigTable):
-        raise ValueError(
-            f"{name} has no counterpart in {library}, so it cannot be saved for it: "
-            "save_to_preset writes it for keras_lm."
-        )
+        what = f"has no counterpart in {library}, so it cannot be saved for it"
+        if converter is not None:
+            what = f"is read from the files of {library}, which are not written"
+        raise ValueError(f"{name} {what}: save_to_preset writes it for keras_lm.")
     labels = None if task is None else task.published_labels()
     kinds = [] if task is None else sorted(set(task.head_kinds))
     # Beside another head, that of the language model only has a part in the loss.

@@ -1,4 +1,7 @@
-"""Models that are not here: what a checkpoint of theirs is, for an error."""
+"""Models that are not here: what a checkpoint of theirs is, for an error.
+
+Of models that are here, the error names the class: see `Source.recognise`.
+"""
 
 # Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
 # tensors begin, too → what they are.
@@ -15,8 +18,6 @@ RELATED = {
     "mbart": "mBART, an encoder-decoder that normalises before each part of a block",
     "megatron-bert": "Megatron's BERT, which normalises before each part of a block",
     "mobilebert": "MobileBERT, a BERT with bottlenecks and several feed-forward networks a block",
-    "modernbert": "ModernBERT, with rotary positions and gated feed-forward networks",
-    "mpnet": "MPNet, a BERT with relative positions",
     "pegasus": "PEGASUS, an encoder-decoder that normalises before each part of a block",
     "roformer": "RoFormer, a BERT with rotary positions",
     "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",

@@ -91,17 +91,21 @@ class Source:
         ]
         if len(found) == 1:
             return found[0]
-        names = [backbone.__name__ for backbone, _ in found]
         model_type = checkpoint.config.get("model_type")
         raise CheckpointError(
             f"{checkpoint.source} ({checkpoint.format}, model_type={model_type!r}) "
             + (
-                f"holds several models: call from_preset of one of {names}."
-                if names
+                f"holds several models: call from_preset of one of {_names(found)}."
+                if found
                 else "is not a checkpoint that "
-                f"{'keras_lm' if cls is object else cls.__name__} can load{what_it_is(checkpoint)}."
+                f"{'keras_lm' if cls is object else cls.__name__} can load{self._what_it_is()}."
             )
         )
+
+    def _what_it_is(self):
+        """Return what a checkpoint is that a class cannot load, after a colon; "" if unknown."""
+        ours = _names([_stored(self.checkpoint)] if self._is_preset else self._best(object, None))
+        return f": it is one of {' or '.join(ours)}" if ours else what_it_is(self.checkpoint)
 
     def _best(self, cls, kind):
         """Return the models, subclasses of `cls`, that match best; see `recognise`."""
@@ -336,6 +340,10 @@ def reading(checkpoint, what):
             f"{checkpoint.source}: {what} is wrong, {type(error).__name__}: {error}. Copy or "
             "download it again."
         ) from error
+
+
+def _names(found):
+    return [backbone.__name__ for backbone, _ in found]
 
 
 def _stored(checkpoint):

@@ -133,8 +133,14 @@ def test_a_preset_is_without_a_pruned_head(classifier, tmp_path):
     expected = np.asarray(classifier(packed))
     assert np.abs(before - expected).max() > 1e-3
     classifier.save_to_preset(tmp_path / "preset")
-    again = tasks.TextClassifier.from_preset(tmp_path / "preset")
-    np.testing.assert_allclose(again(packed), expected, atol=1e-5)
+    classifier.save_to_huggingface(tmp_path / "folder")
+    classifier.save(tmp_path / "file.keras")
+    for again in (
+        tasks.TextClassifier.from_preset(tmp_path / "preset"),
+        tasks.TextClassifier.from_preset(tmp_path / "folder"),
+        keras.saving.load_model(tmp_path / "file.keras"),
+    ):
+        np.testing.assert_allclose(again(packed), expected, atol=1e-5)
 
 
 @pytest.mark.eager
