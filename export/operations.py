@@ -13,8 +13,8 @@ FORBIDDEN = {
 }
 COMPILED = "_XlaMustCompile"  # the attribute that jit_compile=True leaves
 
-# TF Text 2.12, as linked into TF Serving 2.18 and 2.19. That of 2.20 has three more, which no export
-# needs: RoundRobinTrim, RoundRobinGenerateMasks and Utf8Binarize.
+# TF Text 2.12, as linked into TF Serving 2.18 and 2.19. That of 2.20 has three more, which no
+# export needs: RoundRobinTrim, RoundRobinGenerateMasks and Utf8Binarize.
 TEXT_OPERATIONS = frozenset(
     [
         "CaseFoldUTF8",
