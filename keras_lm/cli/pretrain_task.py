@@ -163,10 +163,8 @@ def _from_scratch(options):
             options["sequence_length"] or size.get("memory_length") or 512
         )
         given |= _stream_lengths(backbone_class, arguments["sequence_length"])
-    if options["hidden_dim"] and "intermediate_dim" in size:
-        given["intermediate_dim"] = (
-            options["hidden_dim"] * size["intermediate_dim"] // size["hidden_dim"]
-        )
+    if options["hidden_dim"]:
+        given |= backbone_class.of_width(size, options["hidden_dim"])
     if backbone_class.is_causal and options["dropout"] is None:
         given["dropout"] = 0.0
     given = {name: value for name, value in given.items() if value is not None}
@@ -184,7 +182,8 @@ def _stream_lengths(backbone_class, sequence_length):
 
 def choose_objectives(backbone_class, options):
     """Return the names of the objectives for a class of backbone; sets them in the options."""
-    reads_windows = issubclass(backbone_class, models.CausalBackbone)
+    # A cache, unlike a state that is carried along, is empty at the beginning of each window.
+    reads_windows = backbone_class.is_causal and hasattr(backbone_class, "make_cache")
     reads_streams = options.get("streams") and backbone_class.is_causal
     if not (reads_windows or reads_streams or backbone_class.PRETRAINING_HEADS):
         raise click.UsageError(

@@ -459,6 +459,14 @@ class Backbone(BackboneFormats, keras.Model):
         """Return how many layers with kernels of their own a model of these arguments has."""
         return arguments.get("num_layers", 0)
 
+    @classmethod
+    def of_width(cls, size, hidden_dim):
+        """Return what a size, a dict of arguments, changes where it is `hidden_dim` wide."""
+        if "intermediate_dim" not in size:
+            return {"hidden_dim": hidden_dim}
+        inner = hidden_dim * size["intermediate_dim"] // size["hidden_dim"]
+        return {"hidden_dim": hidden_dim, "intermediate_dim": inner}
+
     def forward_flops(self):
         """Return the FLOPs of a forward for the last token of a full sequence.
 

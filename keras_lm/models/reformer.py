@@ -336,6 +336,11 @@ class ReformerBackbone(CachedBackbone):
             )
         return super().make_head(kind, **options)
 
+    @classmethod
+    def of_width(cls, size, hidden_dim):
+        rest = [hidden_dim * dim // size["hidden_dim"] for dim in size["axial_dims"][1:]]
+        return super().of_width(size, hidden_dim) | {"axial_dims": [hidden_dim - sum(rest), *rest]}
+
     def forward_flops(self) -> float:
         """Return the FLOPs for a token of a full sequence: of kernels, attention, and hashing."""
         flops = 2 * kernels(self.blocks)

@@ -89,7 +89,7 @@ def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tm
 
 def test_what_it_trains_is_a_task(run, pretrain, corpus, tmp_path, answers):
     preset = tmp_path / "preset"
-    run(*pretrain(preset, "--dropout", 0, "--batch-size", 4))
+    run(*pretrain(preset, "--dropout", 0, "--batch-size", 4, "--steps", 1))
     task = tasks.Task.from_preset(preset)
     assert type(task) is tasks.CausalLM
     assert task.backbone.config["intermediate_dim"] == 32
@@ -358,6 +358,20 @@ def test_what_has_no_streams(fail, pretrain, going_on, tmp_path):
     size = ["--size", "awd_lstm_base_en", "--streams"]
     assert "--num-heads is not for --size awd_lstm_base_en" in fail(*pretrain(new, *size))
     assert not new.exists()
+
+
+def test_reformer_from_raw_text_to_answers(run, pretrain, answers, write, tmp_path):
+    preset, critic = tmp_path / "preset", tmp_path / "critic"
+    run(*pretrain(preset, "--config", "reformer-enwik8", "--steps", 1))
+    config = tasks.Task.from_preset(preset).backbone.config
+    assert config["axial_dims"] == [2, 6] and config["intermediate_dim"] == 32
+    (row,) = answers(run("predict", preset, "a film"))
+    assert row["answer"]["num_prompt_tokens"] == len("a film") + 1
+    rows = write("rows.csv", "text,label\na film,good\na song,bad\n")
+    options = ["--task", "text-classifier", "--epochs", 1, "--batch-size", 2]
+    run("finetune", preset, rows, "--output", critic, *options)
+    (row,) = answers(run("predict", critic, "a film"))
+    assert row["answer"]["labels"] in ("good", "bad")
 
 
 @pytest.fixture(scope="module")
