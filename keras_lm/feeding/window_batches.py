@@ -8,7 +8,8 @@ def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=
     """Return a dataset with `batch_size` windows in each batch, however many an example has.
 
     Args:
-        batches: dataset of `(packed, labels[, weights])`, all windows of some examples each.
+        batches: dataset of `(packed, labels[, weights])`, all windows of some examples each. Labels
+            are a dict of places (R,) in the rows.
         batch_size: int.
         packer: the `Packer` of these windows.
         shuffle: bool. Whether windows of an example come apart.
@@ -16,9 +17,17 @@ def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=
         seed: int, of the order; None for any.
     """
 
-    def as_wide(packed, *rest):
+    width = packer.sequence_length
+    is_left = packer.template.padding_side == "left"
+
+    def moved(labels, columns):
+        """Places move with the tokens, in front of which there is more padding, or less."""
+        return {name: x + columns for name, x in labels.items()} if is_left else labels
+
+    def as_wide(packed, labels, *rest):
         packed = {name: packed[name] for name in packer.inputs}
-        return packer.pad_to(packed, dict.fromkeys(packed, packer.sequence_length)), *rest
+        labels = moved(labels, width - tf.shape(packed["padding_mask"])[1])
+        return packer.pad_to(packed, dict.fromkeys(packed, width)), labels, *rest
 
     windows = batches.map(as_wide, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     if shuffle:
@@ -32,11 +41,11 @@ def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=
     if packer.padding == "fixed":
         return windows.prefetch(tf.data.AUTOTUNE)
 
-    def narrow(packed, *rest):
+    def narrow(packed, labels, *rest):
         longest = tf.maximum(tf.reduce_max(tf.reduce_sum(packed["padding_mask"], axis=1)), 1)
-        is_left = packer.template.padding_side == "left"
         columns = slice(-longest, None) if is_left else slice(longest)
-        return {name: value[:, columns] for name, value in packed.items()}, *rest
+        packed = {name: value[:, columns] for name, value in packed.items()}
+        return packed, moved(labels, longest - width), *rest
 
     return windows.map(narrow, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 

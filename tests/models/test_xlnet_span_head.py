@@ -225,7 +225,8 @@ def test_it_learns_which_questions_have_an_answer(tokenizer_of, tmp_path):
     )
     assert places["start_logits"][1] == places["end_logits"][1] == packed["token_ids"].shape[1] - 1
     task.compile(optimizer=keras.optimizers.Adam(2e-2))
-    task.fit(DATA, labels, epochs=25, verbose=0)
+    many = {name: 5 * column for name, column in DATA.items()}
+    task.fit(many, 5 * labels, batch_size=2, epochs=5, shuffle=False, verbose=0)
     assert [answers[0]["text"] for answers in task.answer(DATA)] == ["nice cast", ""]
     assert task.score(DATA, labels, verbose=0)["exact_match"] == 1
     task.null_threshold = None  # then all have one
@@ -239,6 +240,26 @@ def test_it_learns_which_questions_have_an_answer(tokenizer_of, tmp_path):
         **{name: tf.constant(value) for name, value in DATA.items()}
     )
     assert [text.decode() for text in served["text"][:, 0].numpy()] == ["nice cast", ""]
+
+
+def test_labels_are_places_of_batches_of_any_width(tokenizer_of):
+    """Padding is on the left: a token's place depends on the longest window beside it."""
+    tokenizer = tokenizer_of("sentencepiece-xlnet")
+    backbone = tiny.make_backbone("XLNetBackbone", tokenizer.vocabulary_size)
+    task = QuestionAnswerer(backbone, tokenizer=tokenizer, sequence_length=40, stride=8)
+    data = {name: [*column, "what film?", "so?"] for name, column in DATA.items()}
+    labels = [{"text": "cast", "start": 34}, None, {"text": "what", "start": 0}, None]
+    found, widths = [], set()
+    for packed, places in task.training_batches(data, labels, None, 1, True, True):
+        (ids,), (mask,) = packed["token_ids"].numpy(), packed["padding_mask"].numpy()
+        start, end = (int(places[name][0]) for name in ("start_logits", "end_logits"))
+        widths.add(mask.sum())
+        assert mask.all()
+        if start == len(ids) - 1:  # <cls>
+            assert end == start
+        else:
+            found.append(tokenizer.detokenize(ids[start : end + 1]).numpy().decode())
+    assert {*found} == {"cast", "what"} and len(widths) > 2
 
 
 def test_the_simple_head(goldens, tmp_path, assert_equal):
