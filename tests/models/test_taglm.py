@@ -48,7 +48,9 @@ def test_it_learns_and_the_language_model_stays(task):
     model = task.backbone.language_model
     before = model.get_weights()
     task.compile(optimizer=keras.optimizers.Adam(0.03), run_eagerly=True)
-    history = task.fit(TEXTS, LABELS, batch_size=8, epochs=25, verbose=0).history
+    history = task.fit(
+        TEXTS * 5, LABELS * 5, batch_size=8, epochs=5, shuffle=False, verbose=0
+    ).history
     assert history["loss"][-1] < 0.3 * history["loss"][0]
     assert task.tag(TEXTS)["labels"] == LABELS
     for old, new in zip(before, model.get_weights(), strict=True):

@@ -449,7 +449,7 @@ def test_it_learns_texts_and_says_them(tokenizer):
     backbone = GPT2Backbone(tokenizer.vocabulary_size, **size, dropout=0.0, max_sequence_length=20)
     task = CausalLM(backbone, tokenizer=tokenizer)
     task.compile(optimizer=keras.optimizers.Adam(0.01))
-    history = task.fit(["The cat sat on the mat"] * 32, epochs=10, batch_size=8, verbose=0)
+    history = task.fit(["The cat sat on the mat"] * 64, epochs=5, batch_size=8, verbose=0)
     perplexity = history.history["perplexity"]
     assert perplexity[-1] < 2 < perplexity[0]
     assert task.generate("") == ["The cat sat on the mat"]  # and ends by itself
@@ -461,7 +461,7 @@ def test_a_small_network_of_ones_own_continues_a_prompt():
     backbone = make_backbone(len(tokenizer.vocabulary))
     task = CausalLM(backbone, tokenizer=tokenizer)
     task.compile(optimizer=keras.optimizers.Adam(0.02))
-    task.fit(["a film film a a film"] * 8, epochs=30, verbose=0)
+    task.fit(["a film film a a film"] * 80, batch_size=8, epochs=3, verbose=0)
     prompts = ["", "a", "a film", "a film film a"]
     assert task.generate(prompts) == ["a film film a a film"[len(p) :].strip() for p in prompts]
 

@@ -130,9 +130,8 @@ def test_it_learns(make):
     texts = ["the film", "the story", "it", "a cast"] * 3
     choices = [["good", "bad"], ["awful", "great"], ["dull", "fine"], ["nice", "poor"]] * 3
     labels = [0, 1, 1, 0] * 3
-    history = task.fit(
-        {"text": texts, "choices": choices}, labels, validation_split=0.34, epochs=10, verbose=0
-    ).history
+    options = {"validation_split": 0.34, "validation_freq": 10, "epochs": 10}
+    history = task.fit({"text": texts, "choices": choices}, labels, **options, verbose=0).history
     assert history["loss"][-1] < 0.8 * history["loss"][0]
     assert history["val_accuracy"][-1] == 1.0
     assert task.choose((["the film"], [["bad", "good"]]))["labels"].tolist() == [1]

@@ -50,7 +50,7 @@ def test_words(make):
 @pytest.mark.eager
 def test_questions_and_contexts(make):
     task = make(QuestionAnswerer, stride=16)
-    contexts = ["good", " ".join([*LONG, "dull"]), "the film was bad", ""]
+    contexts = ["good", " ".join([*LONG[:4_000], "dull"]), "the film was bad", ""]
     labels = [
         {"text": "good", "start": 0},
         {"text": "dull", "start": len(contexts[1]) - 4},

@@ -130,7 +130,8 @@ def test_it_learns_names_and_labels(make):
     words = [["the", "film", "was", "good"], ["a", "story", "films"], ["i", "saw", "it"]] * 4
     labels = [["O", "B-T", "O", "O"], ["O", "B-T", "B-T"], ["O", "O", "O"]] * 4
     words, labels = [*words, ["é"], ["[UNK]"]] * 2, [*labels, ["O"], ["O"]] * 2
-    history = task.fit(words, labels, validation_split=0.25, epochs=15, verbose=0).history
+    options = {"validation_split": 0.25, "validation_freq": 15, "epochs": 15}
+    history = task.fit(words, labels, **options, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
     assert history["val_accuracy"][-1] == 1.0
     assert task.class_names == ["B-T", "O"]
