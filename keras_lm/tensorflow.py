@@ -54,6 +54,12 @@ class Missing:
         return False
 
 
+def require_installed(what):
+    """Raise an ImportError where TensorFlow is not installed."""
+    if not IS_INSTALLED:
+        raise ImportError(f"{what} {INSTALL}.")
+
+
 try:
     import tensorflow as tf
     import tensorflow_text as tf_text
@@ -72,6 +78,7 @@ __all__ = [
     "IS_INSTALLED",
     "gen_byte_splitter",
     "gen_sentencepiece_tokenizer",
+    "require_installed",
     "tf",
     "tf_text",
     "trackable_object_graph_pb2",

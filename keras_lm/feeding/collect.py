@@ -38,7 +38,7 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
                 yield lengths.take(columns, rows)
 
     def compute(batch):
-        return {key: value.numpy() for key, value in answer(batch).items()}
+        return {key: np.asarray(value) for key, value in answer(batch).items()}
 
     found = list(with_progress(_side_by_side(compute, batches()), number, verbose))
     if not found:

@@ -5,10 +5,11 @@ Shapes: N rows, B rows of a batch.
 
 from concurrent.futures import ThreadPoolExecutor
 
+import keras
 import numpy as np
 
 from keras_lm.elements import check_batch_size
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 
 # How many batches are sorted together, in training and for a dataset. More batches have less
 # padding, but are less random, and need more memory.
@@ -18,6 +19,7 @@ COUNTED_TOGETHER = 1024  # texts
 # The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values
 # do not fit into all processors' caches; see benchmarks/README.md.
 MOST_TOKENS = 1024
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
 def count_tokens(task, columns, tokenize=None):
@@ -31,6 +33,9 @@ def count_tokens(task, columns, tokenize=None):
     size = next(iter(columns.values())).shape[0]
     if task.is_packed(columns) or task.packer.padding == "fixed":
         return np.zeros(size, "int64")
+    if not IS_INSTALLED:
+        ids = [tokenize(column) for column in columns.values()]
+        return np.array([sum(map(_number, row)) for row in zip(*ids, strict=True)], "int64")
 
     def count(start):
         total = np.int64(0)
@@ -46,6 +51,11 @@ def count_tokens(task, columns, tokenize=None):
     # it pads 20 % where tokens pad 2 %.
     with ThreadPoolExecutor() as threads:
         return np.concatenate(list(threads.map(count, range(0, size, COUNTED_TOGETHER))))
+
+
+def _number(ids):
+    """Return how many ids there are in nested lists."""
+    return sum(_number(each) if isinstance(each, list) else 1 for each in ids)
 
 
 def _sizes(tokenize, text):
@@ -69,7 +79,8 @@ def batches_by_length(task, columns, batch_size):
     """
     check_batch_size(batch_size)
     size = next(iter(columns.values())).shape[0]
-    if size <= 1 or tf.config.list_logical_devices("GPU"):
+    # XLA, which compiles for each shape, gets as many rows each time.
+    if size <= 1 or not IS_TENSORFLOW or tf.config.list_logical_devices("GPU"):
         order = longest_first(task, columns, batch_size)
         return [order[start : start + batch_size] for start in range(0, size, batch_size)]
     counts = count_tokens(task, columns)
@@ -85,6 +96,8 @@ def batches_by_length(task, columns, batch_size):
 
 def take(data, rows):
     """Return rows of nested tensors, dense or ragged, or arrays."""
+    if not IS_INSTALLED:
+        return keras.tree.map_structure(lambda column: column[rows], data)
     return tf.nest.map_structure(lambda column: tf.gather(column, rows), data)
 
 

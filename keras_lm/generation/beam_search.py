@@ -5,9 +5,12 @@ Shapes: B prompts, K beams each, C candidates, T columns of prompts and new toke
 
 from typing import NamedTuple
 
+from keras import ops
+
 from keras_lm.generation import decoding
 from keras_lm.generation.decoding import State
 from keras_lm.generation.options import repeat_rows
+from keras_lm.layers.backend import at_columns, at_rows
 from keras_lm.layers.state import map_state
 from keras_lm.tensorflow import tf
 
@@ -58,15 +61,8 @@ def search(
     begin, state, logits = decoding.start(
         model, token_ids, padding_mask, options.max_new_tokens, num_beams
     )
-    prompts, columns = tf.shape(token_ids)[0], tf.shape(state.token_ids)[1]
-    first = tf.range(num_beams) == 0
-    beams = Beams(
-        scores=tf.tile(tf.where(first, 0.0, IMPOSSIBLE)[tf.newaxis], [prompts, 1]),
-        done_scores=tf.fill([prompts, num_beams], IMPOSSIBLE),
-        done_ids=tf.zeros([prompts, num_beams, columns], tf.int32),
-        done_numbers=tf.zeros([prompts, num_beams], tf.int32),
-    )
-    step = _search_step(begin, options, ending, num_beams, length_penalty, length_offset)
+    beams = first_beams(state, num_beams)
+    step = searcher(begin, options, ending, num_beams, length_penalty, length_offset)
     state, beams = tf.cond(
         tf.reduce_all(state.is_done), lambda: (state, beams), lambda: step(logits, state, beams)
     )
@@ -82,6 +78,17 @@ def search(
     return tf.reshape(new_ids, [tf.size(number), longest]), number, scores
 
 
+def first_beams(state, num_beams):
+    """Return the `Beams` of a `State` (B · K) before any token: all but the first are the same."""
+    first = ops.arange(num_beams, dtype="int32") == 0
+    columns = ops.shape(state.token_ids)[1]
+    ids = ops.zeros_like(ops.reshape(state.token_ids, (-1, num_beams, columns)))
+    numbers = ops.zeros_like(ids[:, :, 0])
+    impossible = ops.cast(numbers, "float32") + IMPOSSIBLE
+    scores = ops.where(first, 0.0, impossible)
+    return Beams(scores, impossible, ids, numbers)
+
+
 def penalty_divisor(length, length_penalty, length_offset=0):
     """Return the divisor, float32, of the log-likelihoods of texts with `length` tokens.
 
@@ -90,68 +97,69 @@ def penalty_divisor(length, length_penalty, length_offset=0):
     GNMT's, ((5 + length) / 6) to this power, https://arxiv.org/abs/1609.08144, equation 14; with 0
     it is that of Hugging Face's `generate`.
     """
-    length = tf.cast(length + length_offset, tf.float32) / (1 + length_offset)
+    length = ops.cast(length + length_offset, "float32") / (1 + length_offset)
     return length**length_penalty
 
 
-def _search_step(begin, options, ending, num_beams, length_penalty, length_offset):
+def searcher(begin, options, ending, num_beams, length_penalty, length_offset):
+    """Return a function of logits (B · K, V), a `State` and `Beams` that returns the next two."""
     options = repeat_rows(options, num_beams)
-    most = tf.reshape(options.max_new_tokens, [-1, num_beams])[:, :1]  # (B, 1)
+    most = ops.reshape(options.max_new_tokens, (-1, num_beams))[:, :1]  # (B, 1)
 
     def step(logits, state, beams):
-        was_done = tf.reshape(state.is_done, [-1, num_beams])[:, 0]  # (B,)
+        was_done = ops.reshape(state.is_done, (-1, num_beams))[:, 0]  # (B,)
         # The number of new tokens including the next one, which is the same for all beams.
-        length = tf.reshape(state.end, [-1, num_beams])[:, :1] + 1 - begin  # (B, 1)
+        length = ops.reshape(state.end, (-1, num_beams))[:, :1] + 1 - begin  # (B, 1)
         divisor = penalty_divisor(length, length_penalty, length_offset)
 
         # The likeliest continuations of all beams of a prompt.
-        scores = decoding.process(tf.nn.log_softmax(logits), state, options)
-        vocabulary_size = tf.shape(logits)[1]
-        scores = tf.reshape(scores, [-1, num_beams, vocabulary_size]) + beams.scores[:, :, None]
-        scores = tf.reshape(scores, [-1, num_beams * vocabulary_size])
+        scores = decoding.process(ops.log_softmax(logits), state, options)
+        vocabulary_size = ops.shape(logits)[1]
+        scores = ops.reshape(scores, (-1, num_beams, vocabulary_size)) + beams.scores[:, :, None]
+        scores = ops.reshape(scores, (-1, num_beams * vocabulary_size))
         number = 2 * num_beams
-        scores, places = tf.math.top_k(scores, number)  # (B, C)
+        scores, places = ops.top_k(scores, number)  # (B, C)
         token, of_beam = places % vocabulary_size, places // vocabulary_size
-        of_row = of_beam + num_beams * tf.range(tf.shape(places)[0])[:, tf.newaxis]  # (B, C)
+        first_row = num_beams * ops.arange(ops.shape(places)[0], dtype="int32")
+        of_row = of_beam + first_row[:, None]  # (B, C)
 
         # Their tokens, and whether they end the text.
         is_end = ending.is_token(token)
-        end = begin + length[:, tf.newaxis] - 1  # (B, 1, 1)
-        written = ~is_end[:, :, tf.newaxis] & (tf.range(tf.shape(state.token_ids)[1]) == end)
-        ids = tf.gather(state.token_ids, of_row)  # (B, C, T)
-        ids = tf.where(written, token[:, :, tf.newaxis], ids)
-        mask = tf.where(written, 1, tf.gather(state.padding_mask, of_row))
-        columns = tf.shape(ids)[2]
-        numbers = length - tf.cast(is_end, tf.int32)  # (B, C)
+        end = begin + length[:, None] - 1  # (B, 1, 1)
+        columns = ops.shape(state.token_ids)[1]
+        written = ~is_end[:, :, None] & (ops.arange(columns, dtype="int32") == end)
+        ids = at_rows(state.token_ids, of_row)  # (B, C, T)
+        ids = ops.where(written, token[:, :, None], ids)
+        mask = ops.where(written, 1, at_rows(state.padding_mask, of_row))
+        numbers = length - ops.cast(is_end, "int32")  # (B, C)
         is_text = ending.is_text(
-            tf.reshape(ids, [-1, columns]), begin, begin + tf.reshape(numbers, [-1])
+            ops.reshape(ids, (-1, columns)), begin, begin + ops.reshape(numbers, (-1,))
         )
-        is_end |= tf.reshape(is_text, tf.shape(is_end)) | (length >= most)
+        is_end |= ops.reshape(is_text, ops.shape(is_end)) | (length >= most)
 
         # The best finished texts, old and new. Those of a prompt that is done do not change.
-        counts = is_end & (tf.range(number) < num_beams) & ~was_done[:, tf.newaxis]
-        finished = tf.where(counts, scores / divisor, IMPOSSIBLE)
-        done_scores, best = tf.math.top_k(
-            tf.concat([beams.done_scores, finished], axis=1), num_beams
+        is_first = ops.arange(number, dtype="int32") < num_beams
+        counts = is_end & is_first & ~was_done[:, None]
+        finished = ops.where(counts, scores / divisor, IMPOSSIBLE)
+        done_scores, best = ops.top_k(
+            ops.concatenate([beams.done_scores, finished], axis=1), num_beams
         )
-        done_ids = tf.gather(tf.concat([beams.done_ids, ids], axis=1), best, batch_dims=1)
-        done_numbers = tf.gather(
-            tf.concat([beams.done_numbers, numbers], axis=1), best, batch_dims=1
-        )
+        done_ids = at_columns(ops.concatenate([beams.done_ids, ids], axis=1), best)
+        done_numbers = at_columns(ops.concatenate([beams.done_numbers, numbers], axis=1), best)
 
         # The next beams, and whether any could still win.
-        scores, best = tf.math.top_k(tf.where(is_end, IMPOSSIBLE, scores), num_beams)
+        scores, best = ops.top_k(ops.where(is_end, IMPOSSIBLE, scores), num_beams)
         hope = scores[:, 0] / divisor[:, 0]
-        is_full = tf.reduce_all(done_scores > IMPOSSIBLE, axis=1)
-        is_done = was_done | (is_full & (tf.reduce_min(done_scores, axis=1) >= hope))
+        is_full = ops.all(done_scores > IMPOSSIBLE, axis=1)
+        is_done = was_done | (is_full & (ops.min(done_scores, axis=1) >= hope))
         is_done |= (length >= most)[:, 0]
-        rows = tf.reshape(tf.gather(of_row, best, batch_dims=1), [-1])
+        rows = ops.reshape(at_columns(of_row, best), (-1,))
         state = State(
             end=state.end + 1,
-            token_ids=tf.reshape(tf.gather(ids, best, batch_dims=1), [-1, columns]),
-            padding_mask=tf.reshape(tf.gather(mask, best, batch_dims=1), [-1, columns]),
-            is_done=tf.repeat(is_done, num_beams),
-            model_state=map_state(lambda x: tf.gather(x, rows), state.model_state),
+            token_ids=ops.reshape(at_columns(ids, best), (-1, columns)),
+            padding_mask=ops.reshape(at_columns(mask, best), (-1, columns)),
+            is_done=ops.repeat(is_done, num_beams, axis=0),
+            model_state=map_state(lambda x: at_rows(x, rows), state.model_state),
         )
         return state, Beams(scores, done_scores, done_ids, done_numbers)
 

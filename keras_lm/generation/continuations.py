@@ -13,6 +13,7 @@ import numpy as np
 from keras_lm.feeding.collect import with_progress
 from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.host import as_lists
 
 
 def score_all(task, contexts, choices, compute, batch_size, verbose):
@@ -36,7 +37,7 @@ def score_all(task, contexts, choices, compute, batch_size, verbose):
     wholes = [wholes[end - len(row) : end] for end, (_, row) in zip(ends, rows, strict=True)]
     borders = [border(*pair) for pair in zip(heads, wholes, strict=True)]
     numbers = [[len(ids) - n for ids in whole] for whole, n in zip(wholes, borders, strict=True)]
-    window = task.backbone.max_sequence_length or tf.int32.max
+    window = task.backbone.max_sequence_length or np.iinfo("int32").max
     for i, number in enumerate(numbers):
         if not borders[i]:
             raise ValueError(
@@ -56,7 +57,7 @@ def score_all(task, contexts, choices, compute, batch_size, verbose):
     for start in with_progress(starts, len(starts), verbose):
         here = slice(start, start + batch_size)
         packed = pack(wholes[here], borders[here])
-        found += compute(packed).numpy().tolist()
+        found += np.asarray(compute(packed)).tolist()
     mask = np.arange(max(map(len, numbers))) < np.array([[len(row)] for row in numbers])
     answer = {
         "scores": np.full(mask.shape, -np.inf, "float32"),
@@ -68,9 +69,8 @@ def score_all(task, contexts, choices, compute, batch_size, verbose):
 
 
 def _ids_after_bos(task, texts):
-    ids = task.tokenize(texts)
-    rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
-    return [np.concatenate([task.end_ids("bos"), row]).astype("int32") for row in rows]
+    rows = as_lists(task.tokenize(texts))
+    return [np.array([*task.end_ids("bos"), *row], "int32") for row in rows]
 
 
 def border(context, wholes):

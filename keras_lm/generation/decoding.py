@@ -1,5 +1,7 @@
 """Greedy decoding and sampling: continues prompts token by token, in one loop in the graph.
 
+The loop is TensorFlow's; its steps (`chooser`, `read_newest`) are those of `jax_decoding`, too.
+
 A model is any object with three functions:
 
 - `initial_state(rows, length)` returns the state before any token, with room for `length` tokens:
@@ -17,10 +19,13 @@ Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabu
 from collections.abc import Callable
 from typing import NamedTuple
 
+from keras import ops
+
 from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import prompts, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
+from keras_lm.layers.backend import at_columns
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
 
@@ -65,11 +70,11 @@ class Ending(NamedTuple):
 
     def is_token(self, token):
         """Return whether tokens of any shape are among `token_ids`."""
-        return tf.reduce_any(token[..., tf.newaxis] == self.token_ids, axis=-1)
+        return ops.any(token[..., None] == self.token_ids, axis=-1)
 
     def is_text(self, token_ids, begin, end):
         """Return whether rows (B, T) have one of `strings` between `begin` and `end` (B,), (B,)."""
-        nothing = tf.zeros(tf.shape(token_ids)[:1], tf.bool)
+        nothing = ops.zeros_like(token_ids[:, 0], "bool")
         if self.detokenize is None:
             return nothing
 
@@ -104,7 +109,7 @@ class State(NamedTuple):
 
     def newest(self):
         """Return the newest token of each row, (B,)."""
-        return tf.gather(self.token_ids, self.end - 1, batch_dims=1)
+        return at_columns(self.token_ids, self.end - 1)
 
 
 def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), **options):
@@ -148,7 +153,7 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
     rows = tf.shape(token_ids)[0]
     which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
     options = repeat_rows(options, sequences)
-    choose = chooser(begin, options, ending, which)
+    choose = chooser(begin, options, ending, noise_of(options, which))
     state = tf.cond(tf.reduce_all(state.is_done), lambda: state, lambda: choose(logits, state))
     advance = stepper(model, choose, begin + options.max_new_tokens, proposals)
     state = tf.while_loop(
@@ -216,31 +221,37 @@ def stepper(model, choose, limit, proposals=None):
 
 def read_newest(model, state):
     """Let the model read the newest token of each row; return its logits and the new `State`."""
-    newest = state.newest()[:, tf.newaxis]
-    logits, model_state = model.next_logits(newest, tf.ones_like(newest), state.model_state)
+    newest = state.newest()[:, None]
+    logits, model_state = model.next_logits(newest, ops.ones_like(newest), state.model_state)
     return logits, state._replace(model_state=model_state)
 
 
-def chooser(begin, options, ending, which):
-    """Return a function of logits (B, V) and a `State` that adds the next token to each row.
+def noise_of(options, which):
+    """Return the random numbers of rows, one for each token and one more, for rows that are done.
 
     `which` (B,) int64 is the index of each row among the continuations of its prompt.
     """
     most = tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
-    # One column more than there are tokens, for rows that are done.
-    noise = processors.uniform_noise(options.seed, which, most + 1)
+    return processors.uniform_noise(options.seed, which, most + 1)
+
+
+def chooser(begin, options, ending, noise):
+    """Return a function of logits (B, V) and a `State` that adds the next token to each row.
+
+    `noise` is that of `noise_of`.
+    """
 
     def choose(logits, state):
         logits = process(logits, state, options)
-        drawn = tf.gather(noise, state.end - begin, batch_dims=1)
+        drawn = at_columns(noise, state.end - begin)
         token = processors.pick(logits, options.temperature, options.top_k, options.top_p, drawn)
         is_end = ending.is_token(token)
         is_new = ~state.is_done & ~is_end
-        here = tf.range(tf.shape(state.token_ids)[1]) == state.end[:, tf.newaxis]  # (B, T)
-        written = is_new[:, tf.newaxis] & here
-        token_ids = tf.where(written, token[:, tf.newaxis], state.token_ids)
-        padding_mask = tf.where(written, 1, state.padding_mask)
-        end = state.end + tf.cast(is_new, tf.int32)
+        columns = ops.arange(ops.shape(state.token_ids)[1], dtype="int32")
+        written = is_new[:, None] & (columns == state.end[:, None])  # (B, T)
+        token_ids = ops.where(written, token[:, None], state.token_ids)
+        padding_mask = ops.where(written, 1, state.padding_mask)
+        end = state.end + ops.cast(is_new, "int32")
         is_done = state.is_done | is_end | (end - begin >= options.max_new_tokens)
         is_done |= ending.is_text(token_ids, begin, end)
         return State(end, token_ids, padding_mask, is_done, state.model_state)

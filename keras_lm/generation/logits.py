@@ -1,16 +1,20 @@
 """From logits to the next token: what is penalized or banned, and how one is picked.
 
 What penalizes or bans tokens takes its strength per row, so that rows of a batch may differ, and
-does nothing if no row needs it.
+does nothing if no row needs it. All of it runs on TensorFlow and on JAX, except `uniform_noise`.
 
 Shapes: B batch, T slots for tokens, V vocabulary, K candidates.
 """
 
+import numpy as np
+from keras import ops
+
 from keras_lm.generation.options import FRESH_SEED
+from keras_lm.layers.backend import argmax, at_columns, size_within
 from keras_lm.tensorflow import tf
 
 # Below any logit, but finite, so that the softmax of such values alone is still a distribution.
-BANNED = tf.float32.min
+BANNED = float(np.finfo("float32").min)
 
 
 def penalize_repetition(logits, token_ids, padding_mask, penalty):
@@ -23,11 +27,11 @@ def penalize_repetition(logits, token_ids, padding_mask, penalty):
     """
 
     def penalized():
-        seen = _marked(token_ids, padding_mask > 0, tf.shape(logits)[1])
-        strength = penalty[:, tf.newaxis]
-        return tf.where(seen, tf.where(logits < 0, logits * strength, logits / strength), logits)
+        seen = _marked(token_ids, padding_mask > 0, ops.shape(logits)[1])
+        strength = penalty[:, None]
+        return ops.where(seen, ops.where(logits < 0, logits * strength, logits / strength), logits)
 
-    return tf.cond(tf.reduce_any(penalty != 1.0), penalized, lambda: logits)
+    return ops.cond(ops.any(penalty != 1.0), penalized, lambda: logits)
 
 
 def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
@@ -41,12 +45,12 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
 
     def banned():
         # Ban tokens that follow the same n - 1 tokens as the next token does.
-        most = tf.reduce_max(size) - 1
-        same = matches(token_ids, padding_mask, end, most) >= size[:, tf.newaxis] - 1  # (B, T)
-        repeats = same & (padding_mask > 0) & (size > 0)[:, tf.newaxis]
-        return tf.where(_marked(token_ids, repeats, tf.shape(logits)[1]), BANNED, logits)
+        most = ops.max(size) - 1
+        same = matches(token_ids, padding_mask, end, most) >= size[:, None] - 1  # (B, T)
+        repeats = same & (padding_mask > 0) & (size > 0)[:, None]
+        return ops.where(_marked(token_ids, repeats, ops.shape(logits)[1]), BANNED, logits)
 
-    return tf.cond(tf.reduce_any(size > 0), banned, lambda: logits)
+    return ops.cond(ops.any(size > 0), banned, lambda: logits)
 
 
 def ban_sequences(logits, token_ids, padding_mask, end, sequences):
@@ -55,15 +59,14 @@ def ban_sequences(logits, token_ids, padding_mask, end, sequences):
     Sequences with fewer than L tokens are padded with -1 on the left. `end` (B,) is the next
     column.
     """
-
-    back = tf.range(tf.shape(sequences)[2] - 1, 0, -1)
-    columns = end[:, tf.newaxis] - back  # (B, L - 1)
-    ids = tf.where(padding_mask > 0, token_ids, -2)
-    before = tf.gather(ids, tf.maximum(columns, 0), batch_dims=1)
-    before = tf.where(columns >= 0, before, -2)[:, tf.newaxis]
+    back = ops.arange(ops.shape(sequences)[2] - 1, 0, -1, dtype="int32")
+    columns = end[:, None] - back  # (B, L - 1)
+    ids = ops.where(padding_mask > 0, token_ids, -2)
+    before = at_columns(ids, ops.maximum(columns, 0))
+    before = ops.where(columns >= 0, before, -2)[:, None]
     begin, last = sequences[..., :-1], sequences[..., -1]  # (B, F, L - 1), (B, F)
-    is_next = tf.reduce_all((begin == before) | (begin < 0), axis=-1)
-    return tf.where(_marked(last, is_next, tf.shape(logits)[1]), BANNED, logits)
+    is_next = ops.all((begin == before) | (begin < 0), axis=-1)
+    return ops.where(_marked(last, is_next, ops.shape(logits)[1]), BANNED, logits)
 
 
 def matches(token_ids, padding_mask, end, most):
@@ -72,30 +75,30 @@ def matches(token_ids, padding_mask, end, most):
     They are compared backwards, `most` at most, until one differs or is padding. Columns from `end`
     on are 0.
     """
-    columns = tf.range(tf.shape(token_ids)[1])
-    ids = tf.where(padding_mask > 0, token_ids, -1)
+    columns = ops.arange(ops.shape(token_ids)[1], dtype="int32")
+    ids = ops.where(padding_mask > 0, token_ids, -1)
 
     def compare(back, number, same):
-        before = tf.gather(ids, tf.maximum(columns - back, 0), axis=1)
-        last = tf.gather(ids, tf.maximum(end - back, 0), batch_dims=1)
-        last = tf.where(end >= back, last, -1)[:, tf.newaxis]
+        before = ops.take(ids, ops.maximum(columns - back, 0), axis=1)
+        last = at_columns(ids, ops.maximum(end - back, 0))
+        last = ops.where(end >= back, last, -1)[:, None]
         same &= (columns >= back) & (before == last) & (last >= 0)
-        return back + 1, number + tf.cast(same, tf.int32), same
+        return back + 1, number + ops.cast(same, "int32"), same
 
     # In a loop, because comparing all at once would take `most` times the memory.
-    start = [1, tf.zeros_like(ids), columns < end[:, tf.newaxis]]
-    return tf.while_loop(
-        lambda back, _, same: (back <= most) & tf.reduce_any(same), compare, start
-    )[1]
+    start = (1, ops.zeros_like(ids), columns < end[:, None])
+    return ops.while_loop(lambda back, _, same: (back <= most) & ops.any(same), compare, start)[1]
 
 
 def _marked(token_ids, chosen, vocabulary_size):
     """Return whether each token of the vocabulary is among the `chosen` (B, T) ones, (B, V)."""
-    places = tf.where(chosen)  # (number, 2): row, column
-    tokens = tf.cast(tf.gather_nd(token_ids, places), tf.int64)
-    cells = tf.stack([places[:, 0], tokens], axis=1)
-    shape = tf.cast([tf.shape(token_ids)[0], vocabulary_size], tf.int64)
-    return tf.scatter_nd(cells, tf.ones_like(tokens), shape) > 0
+    rows = ops.shape(chosen)[0]
+    # Those not chosen share a column of their own, because shapes must not depend on values.
+    tokens = ops.where(chosen, token_ids, vocabulary_size)
+    row = ops.arange(rows, dtype="int32")[:, None] + ops.zeros_like(tokens)
+    cells = ops.reshape(ops.stack([row, tokens], axis=-1), (-1, 2))
+    found = ops.scatter(cells, ops.ones_like(cells[:, 0]), (rows, vocabulary_size + 1))
+    return found[:, :-1] > 0
 
 
 # Sorting the whole vocabulary is much slower than finding the likeliest tokens, which nearly always
@@ -108,7 +111,8 @@ def uniform_noise(seed, sequence, number):
     """Return random numbers (B, number) in [0, 1) that only depend on a row's seed and sequence.
 
     `seed` is (B,) int64, where `FRESH_SEED` means a new one; `sequence` (B,) int64 is the index
-    among the continuations of a prompt. A larger `number` starts with the same values.
+    among the continuations of a prompt. A larger `number` starts with the same values. Other
+    backends have the same numbers from `philox.uniform_noise`.
     """
     fresh = tf.random.uniform(tf.shape(seed), maxval=tf.int64.max, dtype=tf.int64)
     seeds = tf.stack([tf.where(seed == FRESH_SEED, fresh, seed), sequence], axis=1)
@@ -129,45 +133,50 @@ def pick(logits, temperature, top_k, top_p, noise):
     Source: https://arxiv.org/abs/1805.04833, section 5.4 (top-k); https://arxiv.org/abs/1904.09751,
     section 3.1 (top-p).
     """
-    return tf.cond(
-        tf.reduce_any(temperature > 0),
+    return ops.cond(
+        ops.any(temperature > 0),
         lambda: _sample(logits, temperature, top_k, top_p, noise),
-        lambda: tf.argmax(logits, axis=-1, output_type=tf.int32),
+        lambda: argmax(logits),
     )
 
 
 def _sample(logits, temperature, top_k, top_p, noise):
-    vocabulary_size = tf.shape(logits)[1]
+    vocabulary_size = ops.shape(logits)[1]
     greedy = temperature <= 0
-    temperature = tf.where(greedy, 1.0, tf.maximum(temperature, LEAST_TEMPERATURE))
+    temperature = ops.where(greedy, 1.0, ops.maximum(temperature, LEAST_TEMPERATURE))
     # The largest logit becomes 0, so that no temperature makes one infinite.
-    logits = logits - tf.reduce_max(logits, axis=-1, keepdims=True)
-    probabilities = tf.nn.softmax(logits / temperature[:, tf.newaxis])
-    number = tf.where(top_k > 0, tf.minimum(top_k, vocabulary_size), vocabulary_size)
-    number = tf.where(greedy, 1, number)
+    logits = logits - ops.max(logits, axis=-1, keepdims=True)
+    probabilities = ops.softmax(logits / temperature[:, None])
+    number = ops.where(top_k > 0, ops.minimum(top_k, vocabulary_size), vocabulary_size)
+    number = ops.where(greedy, 1, number)
     keeps_all = number == vocabulary_size
 
     def candidates(size):
         """The likeliest tokens, their probabilities and the sums of those before, (B, K) each."""
-        values, ids = tf.math.top_k(probabilities, size)
-        values = tf.where(tf.range(size) < number[:, tf.newaxis], values, 0.0)
-        return ids, values, tf.cumsum(values, axis=1, exclusive=True)
+        values, ids = ops.top_k(probabilities, size)
+        values = ops.where(ops.arange(size, dtype="int32") < number[:, None], values, 0.0)
+        return ids, values, ops.pad(ops.cumsum(values, axis=1)[:, :-1], [[0, 0], [1, 0]])
 
-    most = tf.maximum(tf.reduce_max(number), 1)  # 1 for an empty batch
-    few = candidates(tf.minimum(most, FIRST_CANDIDATES))
+    def draw(ids, values, before):
+        total = ops.where(keeps_all, 1.0, before[:, -1] + values[:, -1])[:, None]  # (B, 1)
+        kept = (before < top_p[:, None] * total) & (values > 0)
+        until = ops.where(kept, before + values, 0.0)
+        mass = ops.where(top_p[:, None] < 1.0, ops.max(until, axis=1, keepdims=True), total)
+        passed = kept & (until <= noise[:, None] * mass)
+        drawn = ops.sum(ops.cast(passed, "int32"), axis=1)
+        # By rounding, the sum of all may be below 1, and the draw above it.
+        drawn = ops.minimum(drawn, ops.sum(ops.cast(kept, "int32"), axis=1) - 1)
+        return at_columns(ids, ops.maximum(drawn, 0))  # below 0 if logits are NaN
+
+    most = ops.maximum(ops.max(number), 1)  # 1 for an empty batch
+    few = candidates(size_within(most, FIRST_CANDIDATES, vocabulary_size))
     # The candidates suffice if they include a row's top_k, its top_p or, without these, its draw.
     held = few[2][:, -1] + few[1][:, -1]
     enough = (number <= FIRST_CANDIDATES) | (
-        keeps_all & (held > tf.where(top_p < 1.0, top_p, noise))
+        keeps_all & (held > ops.where(top_p < 1.0, top_p, noise))
     )
-    ids, values, before = tf.cond(tf.reduce_all(enough), lambda: few, lambda: candidates(most))
-
-    total = tf.where(keeps_all, 1.0, before[:, -1] + values[:, -1])[:, tf.newaxis]  # (B, 1)
-    kept = (before < top_p[:, tf.newaxis] * total) & (values > 0)
-    until = tf.where(kept, before + values, 0.0)
-    mass = tf.where(top_p[:, tf.newaxis] < 1.0, tf.reduce_max(until, axis=1, keepdims=True), total)
-    passed = kept & (until <= noise[:, tf.newaxis] * mass)
-    drawn = tf.reduce_sum(tf.cast(passed, tf.int32), axis=1)
-    # By rounding, the sum of all may be below 1, and the draw above it.
-    drawn = tf.minimum(drawn, tf.reduce_sum(tf.cast(kept, tf.int32), axis=1) - 1)
-    return tf.gather(ids, tf.maximum(drawn, 0), batch_dims=1)  # below 0 if logits are NaN
+    return ops.cond(
+        ops.all(enough),
+        lambda: draw(*few),
+        lambda: draw(*candidates(size_within(most, vocabulary_size, vocabulary_size))),
+    )

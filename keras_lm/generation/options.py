@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
@@ -92,6 +94,6 @@ def batch_options(rows, forbidden=None, **values):
 
 def repeat_rows(structure, times):
     """Repeat each row of every tensor in a structure: rows 0, 0, 1, 1, … for 2."""
-    return tf.nest.map_structure(
-        lambda x: None if x is None else tf.repeat(x, times, axis=0), structure
+    return keras.tree.map_structure(
+        lambda x: None if x is None else ops.repeat(x, times, axis=0), structure
     )

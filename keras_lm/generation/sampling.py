@@ -9,6 +9,7 @@ import numpy as np
 from keras_lm.generation.decoding import no_room
 from keras_lm.generation.options import OPTIONS, check_options
 from keras_lm.registry import advice
+from keras_lm.tokenizers.host import as_lists
 
 # The names that other libraries have for options, and what to pass here.
 INSTEAD = {
@@ -204,7 +205,7 @@ def forbidden_ids(forbidden, tokenizer):
     texts = [text for each in forbidden for text in (each, f" {each}")]
     if not texts:
         return None
-    rows = tokenizer(texts).to_list()
+    rows = as_lists(tokenizer(texts))
     for text, row in zip(texts, rows, strict=True):
         if not row:
             raise ValueError(f"forbidden has {text.strip()!r}, which has no tokens: remove it.")

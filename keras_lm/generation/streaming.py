@@ -34,19 +34,16 @@ class Stream:
         ending = tf.constant(stop_strings, tf.string), tf.constant(stop_ids, tf.int32)
         options = {name: tf.constant(value) for name, value in options.items()}
         begin, state, text, read = self._start(tf.constant(prompt, tf.string), *ending, options)
-        stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
-        given = ""
-        while True:
-            text, is_done = text.numpy()[0].decode("utf-8", "replace"), bool(state.is_done[0])
-            sure = text if is_done else text[: settled(text, stops)]
-            # Characters that the next token may change are held back, too.
-            if len(sure) > len(given) and sure.startswith(given):
-                yield sure[len(given) :]
-                given = sure
-            if is_done:
-                number = int(state.end[0] - begin)
-                return {"num_tokens": number, "num_prompt_tokens": int(read[0])}
-            state, text = self._step(begin, state, *ending, options)
+
+        def grown():
+            nonlocal state, text
+            while True:
+                yield text.numpy()[0].decode("utf-8", "replace"), bool(state.is_done[0])
+                state, text = self._step(begin, state, *ending, options)
+
+        yield from growth(grown(), stop_strings)
+        number = int(state.end[0] - begin)
+        return {"num_tokens": number, "num_prompt_tokens": int(read[0])}
 
     def _start(self, prompt, stop_strings, stop_ids, options):
         ids = self.model.prompt_ids(prompt)
@@ -80,7 +77,25 @@ def _traced(function, *specs):
 
 
 def _chooser(begin, options, ending):
-    return decoding.chooser(begin, options, ending, tf.zeros_like(options.seed))
+    noise = decoding.noise_of(options, tf.zeros_like(options.seed))
+    return decoding.chooser(begin, options, ending, noise)
+
+
+def growth(texts, stop_strings):
+    """Yield what is added to a text that grows; `texts` yields it so far, and whether it is done.
+
+    `stop_strings` are bytes.
+    """
+    stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
+    given = ""
+    for text, is_done in texts:
+        sure = text if is_done else text[: settled(text, stops)]
+        # Characters that the next token may change are held back, too.
+        if len(sure) > len(given) and sure.startswith(given):
+            yield sure[len(given) :]
+            given = sure
+        if is_done:
+            return
 
 
 def settled(text, stops):

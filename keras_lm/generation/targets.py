@@ -35,7 +35,7 @@ def write(
     if not task.backbone.generates_start:
         options["forbidden"] = _with_token(options.get("forbidden"), task.packer.start_id)
     problem = decoding.problem(
-        Decoder(task, packed),
+        task.decoder(packed),
         task.limits,
         tokenizer.detokenize,
         begin,

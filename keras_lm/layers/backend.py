@@ -25,13 +25,34 @@ if keras.backend.backend() == "tensorflow":
         require,
         sum_over_replicas,
     )
+    from keras_lm.tensorflow import tf
 
     takes_rules = is_long
+
+    def argmax(logits):
+        """Return the place of the largest number in each row (B, V), (B,) int32."""
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+    def at_columns(x, columns):
+        """Return what each row of `x` (B, T, …) has in its own columns, (B,) or (B, K)."""
+        return tf.gather(x, columns, batch_dims=1)
+
+    def at_rows(x, rows):
+        """Return rows of `x` (B, …), by their indices of any shape."""
+        return tf.gather(x, rows)
+
+    def size_within(size, limit, most):
+        """Return the size to compute where `size` is asked for: it, and at most `limit`.
+
+        Where shapes are static, it is `limit`, and at most `most`, which no size exceeds.
+        """
+        return tf.minimum(size, limit)
 
     def fused_attention(query, key, value, bias, scale):
         """Return None, since TensorFlow has no fused kernel."""
         return None
 else:
+    import jax
     from keras.ops import matmul, scan
 
     from keras_lm.layers.jax_attention import dropout, fused_attention, has_fused_kernel
@@ -39,6 +60,22 @@ else:
 
     in_blocks = int8_product = None  # never called
     computed_again = keras.remat
+
+    def argmax(logits):
+        """See TensorFlow's."""
+        return ops.argmax(logits, axis=-1)
+
+    def at_columns(x, columns):
+        """See TensorFlow's."""
+        return jax.vmap(lambda row, places: row[places])(x, columns)
+
+    def at_rows(x, rows):
+        """See TensorFlow's."""
+        return x[rows]
+
+    def size_within(size, limit, most):
+        """See TensorFlow's."""
+        return min(limit, most)
 
     def normal(shape, seed):
         """See `keras_lm.layers.tensorflow.attention_ops.normal`."""
@@ -85,6 +122,9 @@ else:
 
 
 __all__ = [
+    "argmax",
+    "at_columns",
+    "at_rows",
     "computed_again",
     "draw_seed",
     "dropout",
@@ -102,6 +142,7 @@ __all__ = [
     "require",
     "reversible",
     "scan",
+    "size_within",
     "softmax",
     "split_seed",
     "sum_over_replicas",

@@ -9,7 +9,7 @@ from typing import Any
 from keras_lm.argument_types import Tensor
 from keras_lm.packers.overlapping_windows import parts_of_rows
 from keras_lm.packers.packer import Packer, Texts
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import require_installed, tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
@@ -46,6 +46,7 @@ class Words(Texts):
         Places are `start` and `end`, ragged (B, W) int64, in characters of the string; words have
         none. In words (B, W) that are not ragged, empty strings are padding and have no pieces.
         """
+        require_installed("A label for each word")
         if isinstance(text, tf.RaggedTensor):
             return text, {}
         if text.shape.rank == 2:

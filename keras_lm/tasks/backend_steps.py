@@ -3,19 +3,25 @@
 import keras
 import numpy as np
 
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if keras.backend.backend() == "jax":
+    from keras_lm.generation import jax_decoding, jax_scoring
     from keras_lm.tasks import jax_steps as steps
 else:
     from keras_lm.tasks import steps
 
+    jax_decoding = jax_scoring = None
+
 __all__ = [
     "IS_TENSORFLOW",
     "answered",
+    "at_numbers",
     "check_alike",
+    "jax_decoding",
+    "jax_scoring",
     "require_tensorflow",
     "steps",
     "without_defaults",
@@ -23,10 +29,22 @@ __all__ = [
 
 
 def answered(task, inputs):
-    """Return what a task's network on another backend makes of TensorFlow's tensors, as such."""
+    """Return what a task's network on another backend makes of TensorFlow's tensors, as such.
+
+    Where TensorFlow is not installed, both are numpy arrays.
+    """
     inputs = {name: np.asarray(value) for name, value in inputs.items()}
     outputs = task.predict_on_batch(inputs)
-    return keras.tree.map_structure(tf.convert_to_tensor, outputs)
+    return keras.tree.map_structure(tf.convert_to_tensor, outputs) if IS_INSTALLED else outputs
+
+
+def at_numbers(names, *numbers):
+    """Return the names that tensors of numbers stand for: strings in the graph, or numpy bytes."""
+    if IS_TENSORFLOW:
+        names = tf.constant(names)
+        return [tf.gather(names, each) for each in numbers]
+    names = np.array([name.encode() for name in names], object)
+    return [names[np.asarray(each)] for each in numbers]
 
 
 def require_tensorflow(what):

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
@@ -20,11 +21,13 @@ from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.backend_steps import jax_decoding, jax_scoring, require_tensorflow
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.host import as_lists
 
+UNLIMITED = 2**31 - 1  # the window of a model without one
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 
 
@@ -131,6 +134,7 @@ class CausalLM(PretrainingTask):
         batched, once = self._arrays(prompts, sampling)
         once |= sampling.search()
         if prompt_lookup:
+            require_tensorflow(f"prompt_lookup={prompt_lookup}")
             once["prompt_lookup"] = np.int32(prompt_lookup)
 
         def write(places):
@@ -172,6 +176,10 @@ class CausalLM(PretrainingTask):
                 raise ValueError(f"{name}={number}: stream writes one text; call generate.")
         check_lookup(prompt_lookup)
         row, stops = self._arrays(prompt, sampling)
+        if jax_decoding:
+            if prompt_lookup:
+                require_tensorflow(f"prompt_lookup={prompt_lookup}")
+            return jax_decoding.pieces(self, row.pop("prompt"), **stops, options=row)
         key = ("stream", prompt_lookup)
         if key not in self._graphs:
             self._graphs[key] = Stream(self, prompt_lookup or None)
@@ -185,6 +193,8 @@ class CausalLM(PretrainingTask):
         return prompts | options, sampling.stops(self.backbone.vocabulary_size)
 
     def _continued(self, **inputs):
+        if jax_decoding:
+            return jax_decoding.continued(self, **inputs)
         if "prompt" in inputs:
             text = self._run(self.continue_prompts, inputs)["text"]
             return [value.decode("utf-8", "replace") for value in text.numpy()]
@@ -237,18 +247,19 @@ class CausalLM(PretrainingTask):
         Raises:
             ValueError: if `stride` is out of range or there is no text.
         """
-        window = self.backbone.max_sequence_length or tf.int32.max
+        window = self.backbone.max_sequence_length or UNLIMITED
         stride = max(window // 2, 1) if stride is None else stride
         if not isinstance(stride, (int, np.integer)) or not 1 <= stride <= window:
             raise ValueError(f"stride={stride!r} is not an int from 1 to {window}.")
         texts = [texts] if isinstance(texts, (str, bytes)) else texts
         stride = np.int32(stride)
-        return self.answer_all(
-            texts,
-            batch_size,
-            lambda batch: self._run(self.score_texts, batch | {"stride": stride}),
-            verbose,
-        )
+
+        def score(batch):
+            if jax_scoring:
+                return jax_scoring.score_texts(self, batch["text"], window, stride)
+            return self._run(self.score_texts, batch | {"stride": stride})
+
+        return self.answer_all(texts, batch_size, score, verbose)
 
     def score_continuations(self, contexts, choices, batch_size=8, verbose="auto"):
         """Return how likely each of several continuations of a text is.
@@ -275,6 +286,8 @@ class CausalLM(PretrainingTask):
         """
 
         def compute(packed):
+            if jax_scoring:
+                return jax_scoring.score_continuations(self, packed)
             return self._run(self._continuation_scores, packed)
 
         return continuations.score_all(self, contexts, choices, compute, batch_size, verbose)
@@ -304,7 +317,7 @@ class CausalLM(PretrainingTask):
         """Read tokens, padded on the left: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        return tf.cast(self.head(last)[:, 0], tf.float32), state
+        return ops.cast(self.head(last)[:, 0], "float32"), state
 
     def stepping_state(self, state):
         """Return a state in the form from which one token after the other is read."""
@@ -314,6 +327,10 @@ class CausalLM(PretrainingTask):
         """Read tokens (B, S): the logits (B, S, V) float32 after each of them, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         return tf.cast(self.head(outputs), tf.float32), state
+
+    def decoder(self, packed):
+        """Return what writes, as `generation.decoding` takes it; see `Seq2SeqLM.decoder`."""
+        return self
 
     def rewind(self, state, number):
         """Return the state before the last `number` (B,) columns that it has read."""
@@ -374,6 +391,14 @@ class CausalLM(PretrainingTask):
         begin = tf.repeat(bos, tf.reduce_sum(number))
         return tf.concat([tf.RaggedTensor.from_row_lengths(begin, number), ids], axis=1)
 
+    def prompt_rows(self, prompt):
+        """Return `prompt_ids` on the host, lists of int."""
+        bos, rows = self.end_ids("bos"), as_lists(self.tokenize(prompt))
+        is_begun = [self.begins_prompts or not len(row) for row in rows]
+        if any(is_begun) and not bos:
+            raise ValueError(NO_BOS)
+        return [bos + row if begun else row for row, begun in zip(rows, is_begun, strict=True)]
+
     def continue_prompts(self, prompt, stop_strings=(), tokenize=None, **arguments):
         """Continue prompts (B,) of text; for the other arguments see `continue_ids`.
 
@@ -396,8 +421,7 @@ class CausalLM(PretrainingTask):
         rows = ids.nrows()
         bos = tf.RaggedTensor.from_tensor(tf.tile(self._ids_of("bos")[tf.newaxis], [rows, 1]))
         ids = tf.concat([bos, ids], axis=1)
-        window = self.backbone.max_sequence_length
-        window = tf.int32.max if window is None else window
+        window = self.backbone.max_sequence_length or UNLIMITED
         stride = max(window // 2, 1) if stride is None else stride
         require(
             (stride > 0) & (stride <= window), f"stride must be from 1 to {window}, but is", stride
@@ -424,8 +448,8 @@ class CausalLM(PretrainingTask):
         outputs = {"sequence_output": states}
         if getattr(self.head, "computes_losses", False):
             return self.head(outputs, {"labels": targets})
-        logits = tf.cast(self.head(outputs), tf.float32)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+        logits = ops.cast(self.head(outputs), "float32")
+        return ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
 
     def read_head(self, head, outputs, rows, training, terms):
         labels = rows.get("labels")

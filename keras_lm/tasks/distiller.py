@@ -15,7 +15,6 @@ from keras_lm.feeding.replicas import distributed
 from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
-from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
@@ -87,13 +86,14 @@ class Distiller(TextModel):
         label_weight: float = 0.5,
         name: str | None = None,
     ):
-        require_tensorflow("Distillation")
         check_temperature(temperature)
         if label_weight < 0:
             raise ValueError(f"label_weight={label_weight} is negative: use 0 for none.")
         _check_pair(student, teacher)
         super().__init__(name=name, dtype=student.dtype_policy)
-        if student._distribute_strategy is not self._distribute_strategy:
+        # Which other backends than TensorFlow lack.
+        strategies = [getattr(each, "_distribute_strategy", None) for each in (student, self)]
+        if strategies[0] is not strategies[1]:
             raise ValueError(
                 "student was made in another scope of tf.distribute than this Distiller: make both "
                 "inside of strategy.scope()."
@@ -151,10 +151,13 @@ class Distiller(TextModel):
         self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None
     ) -> dict[str, Any]:
         """Return the metrics of a step's labels, or its loss alone where there are none."""
-        y = y.get("labels") if isinstance(y, dict) else y
+        y = self.measured_labels(y)
         if y is None:
             return {"loss": self._loss_tracker.result()}
         return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def measured_labels(self, labels):
+        return labels.get("labels") if isinstance(labels, dict) else labels
 
     def labels_for_metrics(self, labels, outputs):
         return self.student.labels_for_metrics(labels, outputs)

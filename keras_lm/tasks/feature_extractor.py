@@ -14,7 +14,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
 from keras_lm.tasks.task import Task
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import strings
 
 
@@ -184,9 +184,12 @@ class FeatureExtractor(Task):
         return super().preprocess(columns, lambda text: tokenize(self._prepared(text)))
 
     def _prepared(self, text):
-        text = tf.strings.join([self.prompt, text]) if self.prompt else text
         # LiteRT cannot lower-case, except in the tokenizer.
         is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
+        if not IS_INSTALLED:
+            text = [(self.prompt or "") + row.decode("utf-8", "replace") for row in text]
+            return [row.lower() for row in text] if is_left else text
+        text = tf.strings.join([self.prompt, text]) if self.prompt else text
         return strings.lower(text) if is_left else text
 
     def prepare_labels(self, labels):

@@ -7,6 +7,7 @@ process, and one replica. Text stays on the host, in `tf.data`.
 
 import jax
 import keras
+from jax import numpy as jnp
 from keras import ops
 
 from keras_lm.training.schedules import schedule_and_steps
@@ -15,14 +16,11 @@ IS_COMPILED = True  # Keras would run a step operation by operation
 
 
 def check(model, jit_compile, micro_batch_size, smoothing):
-    """Raise a ValueError for the options that are for TensorFlow."""
+    """Raise a ValueError if what `compile` was given does not go together, or not on JAX."""
     if smoothing is not None:
         raise ValueError("smoothing needs Keras's TensorFlow backend: leave it out.")
-    if micro_batch_size is not None:
-        raise ValueError(
-            f"micro_batch_size={micro_batch_size} needs Keras's TensorFlow backend: leave it "
-            "out, and divide a batch over more devices by keras.distribution."
-        )
+    if micro_batch_size is not None and micro_batch_size < 1:
+        raise ValueError(f"micro_batch_size={micro_batch_size}: pass 1 row or more.")
 
 
 def check_compiled(model, metrics):
@@ -36,60 +34,155 @@ def check_compiled(model, metrics):
 def train_step(model, state, data):
     """Take a step of the model's optimizer; return the logs and the new state."""
     trained, others, optimizer, metrics = state
-    gradient = jax.value_and_grad(_forward, argnums=1, has_aux=True)
-    (_, (logs, others, metrics)), gradients = gradient(
-        model, trained, others, metrics, data, optimizer
-    )
+    train = _train_in_parts if model.micro_batch_size else _train
+    gradients, logs, others, metrics = train(model, trained, others, metrics, data, optimizer)
     trained, optimizer = model.optimizer.stateless_apply(optimizer, gradients, trained)
     return logs, (trained, others, optimizer, metrics)
 
 
 def test_step(model, state, data):
     """Return the logs of a step of evaluation, and the new state."""
-    _, (logs, others, metrics) = _forward(model, *state, data)
-    return logs, (state[0], others, metrics)
+    with _Scope(model, *state) as scope:
+        batch = model.prepare_batch(data, training=False)
+        _, logs = _compute(model, batch, training=False)
+    return logs, (state[0], *scope.state())
 
 
-def _forward(model, trained, others, metrics, data, optimizer=None):
-    """Return the loss to derive, and logs and values of variables after a step; no effects.
+class _Scope(keras.StatelessScope):
+    """A context in which a model's variables have these values, and keep what they are assigned.
 
-    Without values of the optimizer's variables, this is a step of evaluation.
+    Without values of the optimizer's variables, this is for evaluation.
     """
-    training = optimizer is not None
-    refs = [*model.trainable_variables, *model.non_trainable_variables, *model.metrics_variables]
-    values = [*trained, *others, *metrics]
-    if training:
-        refs, values = refs + model.optimizer.variables, values + [*optimizer]
-    mapping = zip(refs, values, strict=True)
-    with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-        batch = model.prepare_batch(data, training)
-        computed = model.compute_batch(batch, training)
-        rows = keras.tree.flatten(batch.inputs)[0].shape[0]
-        loss = 0.0
-        for term in model.loss_terms(batch, computed, training):
-            mean = ops.divide_no_nan(term.total, term.count)
-            model.compiled_losses.note(term.name, mean, rows)
-            loss += term.weight * mean
+
+    def __init__(self, model, trained, others, metrics, optimizer=None):
+        self.model = model
+        refs = [*model.trainable_variables, *model.non_trainable_variables]
+        refs, values = [*refs, *model.metrics_variables], [*trained, *others, *metrics]
+        if optimizer is not None:
+            refs, values = refs + model.optimizer.variables, values + [*optimizer]
+        super().__init__(list(zip(refs, values, strict=True)), collect_losses=True)
+
+    def state(self):
+        """Return the values of the variables that are not trained, and of the metrics'."""
+        model = self.model
+        both = model.non_trainable_variables, model.metrics_variables
+        return tuple([self.get_current_value(variable) for variable in each] for each in both)
+
+
+def _train(model, trained, others, metrics, data, optimizer):
+    """Return the gradients of a batch, the logs, and the new values of other variables."""
+
+    def loss_of(trained):
+        with _Scope(model, trained, others, metrics, optimizer) as scope:
+            batch = model.prepare_batch(data, training=True)
+            loss, logs = _compute(model, batch, training=True)
+            loss = model.optimizer.scale_loss(loss)
+        return loss, (logs, *scope.state())
+
+    gradients, (logs, others, metrics) = jax.grad(loss_of, has_aux=True)(trained)
+    return gradients, logs, others, metrics
+
+
+def _compute(model, batch, training):
+    """Return the loss of a batch and the logs, in a `_Scope`."""
+    computed = model.compute_batch(batch, training)
+    rows = _rows(batch)
+    terms = model.loss_terms(batch, computed, training)
+    loss = _sum(model, terms, lambda term: term.count, rows, rows)
+    model._loss_tracker.update_state(loss, sample_weight=rows)
+    labels, outputs, weights, _ = computed
+    return loss, model.compute_metrics(batch.inputs, labels, outputs, weights)
+
+
+def _train_in_parts(model, trained, others, metrics, data, optimizer):
+    """As `_train`, `model.micro_batch_size` rows at a time; see TensorFlow's `steps`."""
+    if model._carried is not None:
+        raise ValueError(
+            f"micro_batch_size={model.micro_batch_size} with state that streams carry needs "
+            "Keras's TensorFlow backend: leave it out."
+        )
+    with _Scope(model, trained, others, metrics, optimizer) as scope:
+        whole = model.prepare_batch(data, training=True)
+        counts = model.label_counts(whole)
+    others, metrics = scope.state()
+    rows, size = _rows(whole), model.micro_batch_size
+
+    def loss_of(trained, others, metrics, part):
+        of_part = _rows(part)
+
+        def divisor(term):
+            return counts[term.name] if term.name in counts else term.count * (rows / of_part)
+
+        with _Scope(model, trained, others, metrics, optimizer) as scope:
+            computed = model.compute_batch(part, training=True)
+            terms = model.loss_terms(part, computed, training=True)
+            loss = _sum(model, terms, divisor, of_part, rows)
+            scaled = model.optimizer.scale_loss(loss)
+            labels, outputs, weights, _ = computed
+            model.compute_metrics(part.inputs, labels, outputs, weights)
+        return scaled, (loss, *scope.state())
+
+    def add_part(sums, part):
+        gradients, loss, others, metrics = sums
+        found, (own, others, metrics) = jax.grad(loss_of, has_aux=True)(
+            trained, others, metrics, part
+        )
+        return (jax.tree.map(jnp.add, gradients, found), loss + own, others, metrics), None
+
+    # A loop, for XLA might compute parts that stand beside each other at once.
+    number = rows // size
+    sums = jax.tree.map(jnp.zeros_like, list(trained)), jnp.zeros(()), others, metrics
+    if number:
+        parts = jax.tree.map(
+            lambda x: jnp.reshape(x[: number * size], (number, size, *x.shape[1:])), whole
+        )
+        sums, _ = jax.lax.scan(add_part, sums, parts)
+    if rows % size:
+        sums, _ = add_part(sums, jax.tree.map(lambda x: x[number * size :], whole))
+    gradients, loss, others, metrics = sums
+    with _Scope(model, trained, others, metrics, optimizer) as scope:
         model._loss_tracker.update_state(loss, sample_weight=rows)
-        labels, outputs, weights, _ = computed
-        logs = model.compute_metrics(batch.inputs, labels, outputs, weights)
-        derived = model.optimizer.scale_loss(loss) if training else loss
-    others, metrics = (
-        [scope.get_current_value(variable) for variable in variables]
-        for variables in (model.non_trainable_variables, model.metrics_variables)
-    )
-    return derived, (logs, others, metrics)
+        logs = model.get_metrics_result()
+    return gradients, logs, *scope.state()
+
+
+def _sum(model, terms, divisor, rows, all_rows):
+    """Return the weighted sum of terms, each divided by `divisor(term)`, and note them in the logs.
+
+    `rows` is the number of rows in this part, `all_rows` that in the whole batch.
+    """
+    loss = 0.0
+    for term in terms:
+        mean = ops.divide_no_nan(term.total, divisor(term))
+        model.compiled_losses.note(term.name, mean * (all_rows / rows), rows)
+        loss += term.weight * mean
+    return loss
+
+
+def _rows(batch):
+    return keras.tree.flatten(batch.inputs)[0].shape[0]
 
 
 def build(model, iterator, data_batch):
     """Build metrics and optimizer from labels that a step makes, by Keras only from the data's."""
     if data_batch is None:
         data_batch = next(next(batches) for _, _, batches in iterator)
-    batch = model.prepare_batch(data_batch, training=False)
-    computed = model.compute_batch(batch, training=False)
     part = model._compile_metrics
     if part is not None and not part.built:
-        part.build(computed.labels, computed.outputs)
+        labels, outputs = jax.tree.map(
+            lambda x: keras.KerasTensor(x.shape, str(x.dtype)),
+            jax.eval_shape(lambda data: _compared(model, data), data_batch),
+        )
+        if labels is not None:
+            part.build(labels, outputs)
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     return True
+
+
+def _compared(model, data):
+    """Return the labels and outputs that metrics compare; only for their shapes."""
+    with keras.StatelessScope():
+        batch = model.prepare_batch(data, training=False)
+        computed = model.compute_batch(batch, training=False)
+    return model.measured_labels(computed.labels), computed.outputs

@@ -10,7 +10,7 @@ from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks.pretrainer import PretrainingTask
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import require_installed, tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -85,6 +85,7 @@ class MaskedLM(PretrainingTask):
         }
 
     def answer(self, columns, tokenize=None):
+        require_installed("Filling in masks")
         packed = self.preprocess(columns, tokenize)
         return self.decode(None, packed)
 

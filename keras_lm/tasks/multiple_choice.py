@@ -12,7 +12,7 @@ from keras_lm.packers import Choices
 from keras_lm.tasks import classes
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import require_installed, tf
 from keras_lm.training.smoothing import symmetric_divergence
 
 
@@ -96,6 +96,7 @@ class MultipleChoice(Task):
     # === Strings ===
 
     def columns(self, x):
+        require_installed("A choice of texts")
         columns = super().columns(x)
         choices = columns["choices"]
         if not isinstance(choices, tf.RaggedTensor):

@@ -41,11 +41,6 @@ class PretrainingTask(Task):
             objective.set_backbone(self.backbone)
         if keras.backend.backend() != "tensorflow":  # else a step knows nothing of their state
             self.objective_seeds = [o.seed_generator for o in self.objectives if o.seed_generator]
-            if any(objective.companions for objective in self.objectives):
-                raise ValueError(
-                    "An objective has a network of its own, such as a generator, which is trained "
-                    "with Keras's TensorFlow backend only: set KERAS_BACKEND=tensorflow."
-                )
 
     def default_loss(self):
         return self.objective.loss()
@@ -76,10 +71,18 @@ class PretrainingTask(Task):
     @property
     def trainable_weights(self):
         # Also those of companions, which are trained, but not saved with the model.
-        weights = super().trainable_weights
-        own = {id(weight) for weight in weights}
-        others = [w for objective in self.objectives for w in objective.trainable_weights]
-        return weights + [weight for weight in others if id(weight) not in own]
+        return _with_others(
+            super().trainable_weights, [w for o in self.objectives for w in o.trainable_weights]
+        )
+
+    @property
+    def non_trainable_variables(self):
+        # Of companions, the state of their dropout, which a step of JAX takes and returns.
+        variables = super().non_trainable_variables
+        if keras.backend.backend() == "tensorflow":
+            return variables
+        others = [v for o in self.objectives for v in o.variables if not v.trainable]
+        return _with_others(variables, others)
 
     # === Steps ===
 
@@ -257,6 +260,11 @@ class Pretrainer(PretrainingTask):
         for objective, (inputs, made) in zip(self._alone, batch.own, strict=True):
             labels |= objective.counted_labels(inputs, made)
         return labels
+
+
+def _with_others(variables, others):
+    own = {id(variable) for variable in variables}
+    return variables + [variable for variable in others if id(variable) not in own]
 
 
 def _labels_by_output(labels, objectives):

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.elements import check_batch_size
@@ -17,17 +18,17 @@ from keras_lm.feeding.lengths import count_tokens, take
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation import decoding
 from keras_lm.generation.sampling import Sampling, check_coverage, forbidden_ids
-from keras_lm.generation.targets import write
+from keras_lm.generation.targets import Decoder, write
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import require_installed, tf
 
 SENTINEL = re.compile(r"<extra_id_\d+>")
 
@@ -263,6 +264,15 @@ class Seq2SeqLM(Task):
             once["coverage_penalty"] = np.float32(coverage_penalty)
         banned = forbidden_ids(forbidden or [], tokenizer)
         once |= {} if banned is None else {"forbidden": banned}
+
+        def write_by_jax(places):
+            here = {name: value[places] for name, value in options.items()} | once
+            texts, scores = jax_decoding.targets(self, take(columns, places), **here)
+            return [*zip(texts, scores, strict=True)] if return_scores else texts
+
+        if jax_decoding:
+            found = written_for_all(self, columns, write_by_jax, batch_size, number, verbose)
+            return _with_scores(found, number) if return_scores else found
         once = {name: _tensor(value) for name, value in once.items()}
         batched = columns | {name: _tensor(value) for name, value in options.items()}
 
@@ -272,12 +282,7 @@ class Seq2SeqLM(Task):
             return [*zip(texts, answer["scores"].numpy(), strict=True)] if return_scores else texts
 
         found = written_for_all(self, columns, write, batch_size, number, verbose)
-        if not return_scores:
-            return found
-        rows = found if number > 1 else [[pair] for pair in found]
-        scores = np.array([[score for _, score in row] for row in rows], "float32")
-        texts = [[text for text, _ in row] for row in rows]
-        return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])
+        return _with_scores(found, number) if return_scores else found
 
     def _sampling(self, max_new_tokens, num_beams=None, length_penalty=None, **sampling):
         """Return `Sampling` with the task's own beams and length penalty for None."""
@@ -316,7 +321,14 @@ class Seq2SeqLM(Task):
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        return tf.cast(self.head(last)[:, 0], tf.float32), state
+        return ops.cast(self.head(last)[:, 0], "float32"), state
+
+    def decoder(self, packed):
+        """Return what writes for packed sources, as `generation.decoding` takes it.
+
+        To go on from a state, it needs no sources.
+        """
+        return Decoder(self, packed)
 
     @property
     def limits(self) -> Any:
@@ -360,6 +372,7 @@ class Seq2SeqLM(Task):
             `perplexity` (B,); `num_tokens` (B,); `tokens` and `token_scores`, (B, longest), empty
             and 0 after the end of a target.
         """
+        require_installed("Scoring targets")
         columns, targets = self._pairs(x, targets)
         found, columns = [], columns | targets
         starts = range(0, len(targets["labels"]), batch_size)
@@ -416,6 +429,14 @@ class Seq2SeqLM(Task):
         if rows != number:
             raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
         return columns, targets
+
+
+def _with_scores(found, number):
+    """Return the texts and the scores of a list with a pair, or `number` of them, per source."""
+    rows = found if number > 1 else [[pair] for pair in found]
+    scores = np.array([[score for _, score in row] for row in rows], "float32")
+    texts = [[text for text, _ in row] for row in rows]
+    return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])
 
 
 def _tensor(array):

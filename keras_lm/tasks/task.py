@@ -27,7 +27,7 @@ from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task_formats import TaskFormats
 from keras_lm.tasks.text_model import TextModel
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers.published_files import declares_tokens
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
@@ -402,7 +402,8 @@ class Task(KerasFile, TaskFormats, TextModel):
     ) -> Any:
         """Return the answer for named strings, in the graph: the function that is exported."""
         packed = self.preprocess(columns, tokenize)
-        return self.decode(self(packed, training=False), packed)
+        outputs = self(packed, training=False) if IS_INSTALLED else answered(self, packed)
+        return self.decode(outputs, packed)
 
     def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         """`answer` with operations that LiteRT has: the function in a `.tflite`."""

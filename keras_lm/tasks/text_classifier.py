@@ -5,12 +5,15 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
+from keras_lm.layers.backend import argmax
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import classes
+from keras_lm.tasks.backend_steps import at_numbers
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
@@ -237,20 +240,18 @@ class TextClassifier(Task):
         best first, and then empty strings.
         """
         # Selects numbers, because LiteRT can neither select nor broadcast strings.
-        names = tf.constant([*names_of_classes(self.class_names, self.num_classes), ""])
-        number = tf.broadcast_to(tf.range(self.num_classes), tf.shape(outputs))
+        names = [*names_of_classes(self.class_names, self.num_classes), ""]
+        number = ops.arange(self.num_classes, dtype="int32")
+        number = ops.broadcast_to(number, ops.shape(outputs))
         if self.multi_label:
-            scores = tf.sigmoid(outputs)
-            best_scores, best = tf.math.top_k(scores, self.num_classes)
-            labels = tf.where(best_scores >= 0.5, best, self.num_classes)
+            scores = ops.sigmoid(outputs)
+            best_scores, best = ops.top_k(scores, self.num_classes)
+            labels = ops.where(best_scores >= 0.5, best, self.num_classes)
         else:
-            scores = tf.nn.softmax(outputs)
-            labels = tf.argmax(outputs, axis=-1, output_type=tf.int32)
-        return {
-            "labels": tf.gather(names, labels),
-            "scores": scores,
-            "class_names": tf.gather(names, number),
-        }
+            scores = ops.softmax(outputs)
+            labels = argmax(outputs)
+        labels, number = at_numbers(names, labels, number)
+        return {"labels": labels, "scores": scores, "class_names": number}
 
     def single_output(self):
         return "scores", names_of_classes(self.class_names, self.num_classes)

@@ -91,6 +91,10 @@ class TextModel(keras.Model):
         """Return labels of a batch as metrics compare them with outputs."""
         return labels
 
+    def measured_labels(self, labels):
+        """Return those of a batch's labels that metrics compare; None if there are none."""
+        return labels
+
     def check_loss(self, loss):
         """Raise an error, or warn, if a loss does not fit the task's outputs."""
 
@@ -181,8 +185,9 @@ class TextModel(keras.Model):
             smoothing: `keras_lm.training.AdversarialSmoothing`, or None.
 
         Raises:
-            ValueError: if `micro_batch_size` is less than 1, or comes with `jit_compile`; or under
-                a strategy that Keras cannot train with, or cannot with these options.
+            ValueError: if `micro_batch_size` is less than 1, or on TensorFlow comes with
+                `jit_compile`; or under a strategy that Keras cannot train with, or cannot with
+                these options.
         """
         steps.check(self, jit_compile, micro_batch_size, smoothing)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss

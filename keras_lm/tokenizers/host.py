@@ -33,6 +33,19 @@ def text_of(tokenizer, ids):
     return _backend(tokenizer, ()).decode(plain, skip_special_tokens=False)
 
 
+def as_lists(ids):
+    """Return what a tokenizer made of strings, with TensorFlow or without it, as nested lists."""
+    return ids if isinstance(ids, list) else ids.to_list()
+
+
+def as_texts(tokenizer, rows):
+    """Return the texts of lists of ids, with TensorFlow or without it, as a list of str."""
+    found = tokenizer.detokenize(rows) if rows else []
+    if isinstance(found, list):
+        return found
+    return [text.decode("utf-8", "replace") for text in found.numpy()]
+
+
 def _valid(text):
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     return data.decode("utf-8", "replace").replace(NO_TEXT, "\ufffd")

@@ -2,13 +2,15 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from keras_lm.tasks import MaskedLM, TextClassifier
+from keras_lm.models import GPT2Backbone, T5Backbone
+from keras_lm.tasks import CausalLM, FeatureExtractor, MaskedLM, Seq2SeqLM, TextClassifier
 
 PROGRAM = """
 import os, sys
@@ -19,13 +21,19 @@ import json
 import keras
 import numpy as np
 import keras_lm
-from keras_lm.tasks import CausalLM, MaskedLM, Task, TextClassifier
+from keras_lm.tasks import CausalLM, FeatureExtractor, MaskedLM, Task, TextClassifier
 
-folder, masked, causal = sys.argv[1:]
+folder, masked, causal, writer, translator = sys.argv[1:]
 texts, labels = ["good film", "bad film, was unly"] * 4, [1, 0] * 4
 task = Task.from_preset(folder)
 found = {"before": task.predict(texts, verbose=0).tolist(), "ids": task.tokenizer(texts)}
 found["pair"] = task.predict((texts, texts[::-1]), verbose=0).tolist()
+classified = task.classify(texts, batch_size=5, verbose=0)
+found["classified"] = {name: value.tolist() for name, value in classified.items()}
+prompt = {"prompt": "Bad ", "lowercase": True}
+found["embedded"] = FeatureExtractor(task.backbone, tokenizer=task.tokenizer, **prompt).embed(
+    texts[:2], verbose=0
+)["embedding"].tolist()
 task.compile(optimizer=keras.optimizers.Adam(1e-2))
 data = texts, labels
 history = task.fit(*data, epochs=8, batch_size=4, verbose=0, validation_data=data)
@@ -51,14 +59,23 @@ found["streams"].append(float(other.train_on_batch(texts, np.array(labels))[0]))
 task.save(folder + ".keras")
 again = keras.saving.load_model(folder + ".keras")
 found["again"] = again.predict(texts, verbose=0).tolist()
+other = Task.from_preset(writer)
+found["written"] = other.generate(texts[:2], 5, temperature=1.0, seed=[4, 2], verbose=0)
+found["perplexity"] = other.score(texts[:2], verbose=0)["perplexity"].tolist()
+found["translated"] = Task.from_preset(translator).generate(texts[:2], 4, verbose=0)
 found["masked"] = Task.from_preset(masked).fit(texts, epochs=2, verbose=0).history["loss"]
 writer = CausalLM.from_preset(causal, tokenizer=None)
 ids = {"token_ids": np.arange(5, 29).reshape(3, 8), "padding_mask": np.ones((3, 8), "int32")}
+found["continued"] = writer.generate(ids, 4, verbose=0)
 found["causal"] = writer.fit(ids, epochs=2, verbose=0).history["loss"]
 try:
     task.export(folder + "-export")
 except (ImportError, RuntimeError) as error:
     found["export"] = str(error)
+try:
+    Task.from_preset(masked).fill_mask(["a [MASK]"])
+except ImportError as error:
+    found["mask"] = str(error)
 try:
     keras_lm.tokenizers.ByteTokenizer()(["a"])
 except (ImportError, ValueError) as error:
@@ -68,22 +85,46 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_a_task_is_trained_and_kept(make, goldens, tmp_path):
+def test_a_task_is_trained_and_kept(make, tokenizer, goldens, tmp_path):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("needs jax")
     task = make(TextClassifier, num_classes=2)
     task.save_to_preset(tmp_path / "task")
     make(MaskedLM).save_to_preset(tmp_path / "masked")
+    size = {"vocabulary_size": tokenizer.vocabulary_size, "num_layers": 1, "num_heads": 2}
+    size |= {"hidden_dim": 8, "intermediate_dim": 16, "dropout": 0.0}
+    for cls, backbone in [(CausalLM, GPT2Backbone), (Seq2SeqLM, T5Backbone)]:
+        cls(backbone(**size), tokenizer=tokenizer).save_to_preset(tmp_path / cls.__name__)
     texts = ["good film", "bad film, was unly"] * 4
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
-    folders = map(str, (tmp_path / "task", tmp_path / "masked", goldens("gpt2")))
-    done = subprocess.run([*command, *folders], capture_output=True, text=True)
+    folders = [tmp_path / "task", tmp_path / "masked", goldens("gpt2")]
+    folders += [tmp_path / "CausalLM", tmp_path / "Seq2SeqLM"]
+    # Optimizations take longer than such small networks.
+    env = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    done = subprocess.run([*command, *map(str, folders)], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["ids"] == task.tokenizer(texts).to_list()
     np.testing.assert_allclose(found["before"], task.predict(texts, verbose=0), atol=1e-5)
     pairs = task.predict((texts, texts[::-1]), verbose=0)
     np.testing.assert_allclose(found["pair"], pairs, atol=1e-5)
+    classified = task.classify(texts, verbose=0)
+    assert found["classified"]["labels"] == classified["labels"].tolist()
+    np.testing.assert_allclose(found["classified"]["scores"], classified["scores"], atol=1e-5)
+    prompt = {"prompt": "Bad ", "lowercase": True}
+    extractor = FeatureExtractor(task.backbone, tokenizer=tokenizer, **prompt)
+    vectors = extractor.embed(texts[:2], verbose=0)["embedding"]
+    np.testing.assert_allclose(found["embedded"], vectors, atol=1e-5)
+    writer = CausalLM.from_preset(tmp_path / "CausalLM")
+    sampled = {"temperature": 1.0, "seed": [4, 2]}
+    assert found["written"] == writer.generate(texts[:2], 5, **sampled)
+    perplexity = writer.score(texts[:2], verbose=0)["perplexity"]
+    np.testing.assert_allclose(found["perplexity"], perplexity, rtol=1e-5)
+    translator = Seq2SeqLM.from_preset(tmp_path / "Seq2SeqLM")
+    assert found["translated"] == translator.generate(texts[:2], 4)
+    ids = {"token_ids": np.arange(5, 29).reshape(3, 8)}
+    published = CausalLM.from_preset(goldens("gpt2"), tokenizer=None)
+    assert found["continued"] == published.generate(ids, 4)
     assert found["losses"][-1] < found["losses"][0]
     assert found["accuracy"] == 1.0
     assert found["again"] == found["after"]
@@ -93,3 +134,4 @@ def test_a_task_is_trained_and_kept(make, goldens, tmp_path):
         assert np.isfinite(losses).all()
     assert "TensorFlow" in found["export"]
     assert "pip install tensorflow" in found["bytes"]
+    assert "Filling in masks needs TensorFlow" in found["mask"]

@@ -1,0 +1,308 @@
+"""Generation with Keras's JAX backend: the steps of `decoding` and `beam_search` in XLA's loops.
+
+XLA compiles for each shape, so prompts get a multiple of `COLUMNS` columns. Text stays on the host,
+to which the loop returns after `STEPS` tokens if there are stop strings.
+
+Shapes: B prompts, N continuations of each, P columns of prompts, T of prompts and new tokens.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import jax
+import keras
+import numpy as np
+from jax import numpy as jnp
+from keras import ops
+
+from keras_lm.generation import beam_search, decoding, philox
+from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
+from keras_lm.generation.decoding import Ending, State
+from keras_lm.generation.options import Options
+from keras_lm.generation.streaming import growth
+from keras_lm.tokenizers.host import as_lists, as_texts
+
+COLUMNS = 32
+STEPS = 16
+
+
+def compiled(task, function, *arguments, **static):
+    """Call `function(task, *arguments, **static)`, compiled by XLA, with the task's weights.
+
+    The arguments are nested arrays; it is compiled again for others of the `static` ones.
+    """
+    key = (function, *sorted(static.items()))
+    if key not in task._graphs:
+
+        def computed(values, arguments):
+            state = list(zip(task.variables, values, strict=True))
+            with keras.StatelessScope(state_mapping=state):
+                return function(task, *arguments, **static)
+
+        task._graphs[key] = jax.jit(computed)
+    return task._graphs[key]([variable.value for variable in task.variables], arguments)
+
+
+def rounded_up(number, least=1):
+    """Return the number of columns to compute for so many, a multiple of `COLUMNS`."""
+    return -(-max(number, least) // COLUMNS) * COLUMNS
+
+
+def continued(task, prompt=None, token_ids=None, padding_mask=None, stop_strings=(), **arguments):
+    """Return the continuations of prompts as `CausalLM.generate` does: str, or lists of ids.
+
+    For the other arguments see `written`.
+    """
+    if prompt is None:
+        rows = [ids[mask > 0] for ids, mask in zip(token_ids, padding_mask, strict=True)]
+    else:
+        rows = task.prompt_rows(prompt)
+    found, _ = written(task, rows, task.tokenizer, stop_strings, **arguments)
+    return found if prompt is None else texts(task.tokenizer, found, stop_strings)
+
+
+def targets(
+    task,
+    columns,
+    prefix=None,
+    stop_strings=(),
+    forbidden=None,
+    coverage_penalty=None,
+    **arguments,
+):
+    """Return what a `Seq2SeqLM` writes for columns of sources: B · N str, and scores or None.
+
+    `prefix` (B,) are strings to begin with, `forbidden` (F, L) as in `targets.write`; for the other
+    arguments see `written`.
+    """
+    if coverage_penalty is not None:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty} needs Keras's TensorFlow backend: set "
+            "KERAS_BACKEND=tensorflow, or make the task without it."
+        )
+    source = {name: np.asarray(each) for name, each in task.preprocess(columns).items()}
+    rows, width = source["encoder_token_ids"].shape
+    free = max(min(rounded_up(width), task.packer.sequence_length) - width, 0)
+    source = {name: np.pad(each, [(0, 0), (0, free)]) for name, each in source.items()}
+    tokenizer, start = task.tokenizer.target, task.packer.start_id
+    begun = [[]] * rows if prefix is None else as_lists(task.tokenize_target(prefix))
+    banned = [] if forbidden is None else forbidden.tolist()
+    if not task.backbone.generates_start:
+        banned.append([-1] * (len(banned[0]) - 1 if banned else 0) + [start])
+    found, scores = written(
+        task,
+        [[start, *ids] for ids in begun],
+        tokenizer,
+        stop_strings,
+        source=source,
+        forbidden=np.array([banned] * rows, "int32") if banned else None,
+        **arguments,
+    )
+    number = len(found) // rows
+    found = [[*begun[place // number], *ids] for place, ids in enumerate(found)]
+    return texts(tokenizer, found, stop_strings), scores
+
+
+def texts(tokenizer, rows, stop_strings):
+    """Return the texts (str) of lists of ids, up to the first stop string (bytes) of each."""
+    stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
+    found = as_texts(tokenizer, rows)
+    return [text[: min([*(text.find(s) for s in stops if s in text), len(text)])] for text in found]
+
+
+def written(
+    task,
+    rows,
+    tokenizer,
+    stop_strings=(),
+    stop_ids=(),
+    source=None,
+    num_beams=None,
+    length_penalty=1.0,
+    num_return_sequences=1,
+    **options,
+):
+    """Return the new tokens after B prompts, B · N lists of int, and beam search's scores or None.
+
+    Args:
+        task: `CausalLM` or `Seq2SeqLM`.
+        rows: list of B prompts, lists of one id or more.
+        tokenizer: of what is written, for stop strings; None if there are none.
+        source: dict of a `Seq2SeqLM`'s packed sources.
+        stop_strings, …: see `CausalLM.continue_ids`; `options` are arrays (B,).
+    """
+    num_beams, number = int(num_beams or 1), int(num_return_sequences)
+    if num_beams > 1 and len(stop_strings):
+        raise ValueError(
+            f"num_beams={num_beams} with stop={[s.decode() for s in stop_strings]}: beams that "
+            "end at strings need Keras's TensorFlow backend; pass token ids, or one beam."
+        )
+    prompts = _aligned(task.limits.window, rows, options["max_new_tokens"])
+    ends = np.concatenate([task.limits.end_ids, stop_ids]).astype("int32")
+    room = int(max([0, *options["max_new_tokens"]]))
+    if num_beams > 1:
+        options = _options(options)
+        start = source, *prompts, options, ends, np.float32(length_penalty)
+        found = compiled(task, _search, *start, room=room, num_beams=num_beams)
+        ids, numbers, scores = (np.asarray(each)[:, :number] for each in found)
+        ids = [row[:n].tolist() for row, n in zip(_joined(ids), _joined(numbers), strict=True)]
+        return ids, _joined(scores)
+    which = np.tile(np.arange(number), len(rows))
+    options = {n: None if v is None else np.repeat(v, number, axis=0) for n, v in options.items()}
+    noise = philox.uniform_noise(options["seed"], which, room + 1)
+    choice = Choice(np.int32(prompts[0].shape[1]), _options(options), ends, noise)
+    state = compiled(task, _begun, source, *prompts, choice, room=room, number=number)
+    stops = [] if tokenizer is None else [stop.decode("utf-8", "replace") for stop in stop_strings]
+    states = _advanced(task, state, choice, tokenizer, stops, STEPS if stops else room)
+    return _new_ids(deque(states, maxlen=1).pop(), choice.begin), None
+
+
+def pieces(task, prompt, stop_strings, stop_ids, options):
+    """As `streaming.Stream.pieces`."""
+    (row,) = task.prompt_rows(prompt)
+    room = int(options["max_new_tokens"][0])
+    prompts = _aligned(task.limits.window, [row], options["max_new_tokens"])
+    ends = np.concatenate([task.limits.end_ids, stop_ids]).astype("int32")
+    noise = philox.uniform_noise(options["seed"], np.zeros(1, "int64"), room + 1)
+    choice = Choice(np.int32(prompts[0].shape[1]), _options(options), ends, noise)
+    state = compiled(task, _begun, None, *prompts, choice, room=room, number=1)
+    stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
+    for_each = _advanced(task, state, choice, task.tokenizer, stops, 1)
+
+    def grown():
+        for state in for_each:
+            (text,) = texts(task.tokenizer, _new_ids(state, choice.begin), stop_strings)
+            yield text, bool(state.is_done[0])
+
+    yield from growth(grown(), stop_strings)
+
+
+class Choice(NamedTuple):
+    """What `decoding.chooser` takes: the column of the first new token, options, ends and noise."""
+
+    begin: np.ndarray
+    options: Options
+    end_ids: np.ndarray
+    noise: np.ndarray
+
+    def chooser(self):
+        ending = Ending(self.end_ids, None, None)
+        return decoding.chooser(self.begin, self.options, ending, self.noise)
+
+
+def _options(options):
+    # Noise is made of the seed, which would need 64 bits on the device.
+    values = {"forbidden": None} | options
+    return Options(**values | {"seed": None})
+
+
+def _aligned(window, rows, max_new_tokens):
+    """Return prompts' last tokens for which a window has room, and their mask: (B, P) int32."""
+    if window is not None:
+        rows = [row[-(window - n) :] for row, n in zip(rows, max_new_tokens.tolist(), strict=True)]
+    longest = max(map(len, rows), default=1)
+    columns = rounded_up(longest)
+    if window is not None:
+        columns = max(min(columns, window - int(max_new_tokens.max(initial=0))), longest)
+    token_ids, padding_mask = np.zeros((2, len(rows), columns), "int32")
+    for place, row in enumerate(rows):
+        token_ids[place, columns - len(row) :] = row
+        padding_mask[place, columns - len(row) :] = 1
+    return token_ids, padding_mask
+
+
+def _new_ids(state, begin):
+    rows = zip(np.asarray(state.token_ids), np.asarray(state.end), strict=True)
+    return [ids[begin:end].tolist() for ids, end in rows]
+
+
+def _joined(x):
+    return np.reshape(x, (-1, *x.shape[2:]))
+
+
+# === On the host ===
+
+
+def _advanced(task, state, choice, tokenizer, stops, steps):
+    """Yield the `State` and those that follow, `steps` tokens later each, until all rows end."""
+    before = np.full(len(state.end), choice.begin)
+    while True:
+        if stops:
+            state = _stopped(state, before, choice.begin, tokenizer, stops)
+        yield state
+        if np.all(state.is_done):
+            return
+        before = np.asarray(state.end)
+        state = compiled(task, _advance, state, choice, np.int32(steps))
+
+
+def _stopped(state, before, begin, tokenizer, stops):
+    """Return the state with an end after the first new token that completes a stop string.
+
+    `before` (B,) is where rows ended when they had none.
+    """
+    end, is_done = np.array(state.end), np.array(state.is_done)
+    new = _new_ids(state, begin)
+    ends = [(row, n) for row, first in enumerate(before) for n in range(first + 1, end[row] + 1)]
+    found = as_texts(tokenizer, [new[row][: n - begin] for row, n in ends])
+    for (row, n), text in reversed([*zip(ends, found, strict=True)]):
+        if any(stop in text for stop in stops):
+            end[row], is_done[row] = n, True
+    return state._replace(end=end, is_done=is_done)
+
+
+# === On the device ===
+
+
+def _started(model, token_ids, padding_mask, options, room, number):
+    """As `decoding.start`: the `State` after the prompts, and the logits, (B · N, …)."""
+    rows, columns = token_ids.shape
+    state = model.initial_state(rows, columns + room)
+    # Only the first part may be shorter than the others.
+    for end in range((columns - 1) % AT_ONCE + 1, columns + 1, AT_ONCE):
+        here = slice(max(end - AT_ONCE, 0), end)
+        logits, state = model.next_logits(token_ids[:, here], padding_mask[:, here], state)
+    free = [(0, 0), (0, room)]
+    state = State(
+        end=jnp.full((rows,), columns, "int32"),
+        token_ids=jnp.pad(token_ids, free),
+        padding_mask=jnp.pad(padding_mask, free),
+        is_done=jnp.zeros((rows,), bool),
+        model_state=model.stepping_state(state),
+    )
+    state, logits = jax.tree.map(lambda x: jnp.repeat(x, number, axis=0), (state, logits))
+    return state._replace(is_done=options.max_new_tokens <= 0), logits
+
+
+def _begun(task, source, token_ids, padding_mask, choice, room, number):
+    model = task.decoder(source)
+    state, logits = _started(model, token_ids, padding_mask, choice.options, room, number)
+    return choice.chooser()(logits, state)
+
+
+def _advance(task, state, choice, steps):
+    model, choose = task.decoder(None), choice.chooser()
+
+    return ops.while_loop(
+        lambda step, state: (step < steps) & ~ops.all(state.is_done),
+        lambda step, state: (step + 1, choose(*decoding.read_newest(model, state))),
+        (0, state),
+    )[1]
+
+
+def _search(
+    task, source, token_ids, padding_mask, options, end_ids, length_penalty, room, num_beams
+):
+    """As `beam_search.search`: ids (B, K, T - P), numbers (B, K) and scores (B, K)."""
+    model, begin = task.decoder(source), token_ids.shape[1]
+    repeated = options._replace(max_new_tokens=jnp.repeat(options.max_new_tokens, num_beams))
+    state, logits = _started(model, token_ids, padding_mask, repeated, room, num_beams)
+    step = beam_search.searcher(
+        begin, options, Ending(end_ids, None, None), num_beams, length_penalty, 0
+    )
+    _, beams = ops.while_loop(
+        lambda state, beams: ~ops.all(state.is_done),
+        lambda state, beams: step(*decoding.read_newest(model, state), beams),
+        step(logits, state, beam_search.first_beams(state, num_beams)),
+    )
+    return beams.done_ids[:, :, begin:], beams.done_numbers, beams.done_scores
