@@ -19,6 +19,7 @@ from keras_lm.generation import beam_search, decoding, philox
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
 from keras_lm.generation.decoding import Ending, State
 from keras_lm.generation.options import Options
+from keras_lm.generation.prompts import NO_BOS
 from keras_lm.generation.streaming import growth
 from keras_lm.tokenizers.host import as_lists, as_texts
 
@@ -56,9 +57,18 @@ def continued(task, prompt=None, token_ids=None, padding_mask=None, stop_strings
     if prompt is None:
         rows = [ids[mask > 0] for ids, mask in zip(token_ids, padding_mask, strict=True)]
     else:
-        rows = task.prompt_rows(prompt)
+        rows = prompt_rows(task, prompt)
     found, _ = written(task, rows, task.tokenizer, stop_strings, **arguments)
     return found if prompt is None else texts(task.tokenizer, found, stop_strings)
+
+
+def prompt_rows(task, prompt):
+    """As `CausalLM.prompt_ids`, on the host: lists of int."""
+    bos, rows = task.end_ids("bos"), as_lists(task.tokenize(prompt))
+    is_begun = [task.begins_prompts or not len(row) for row in rows]
+    if any(is_begun) and not bos:
+        raise ValueError(NO_BOS)
+    return [bos + row if begun else row for row, begun in zip(rows, is_begun, strict=True)]
 
 
 def targets(
@@ -159,7 +169,7 @@ def written(
 
 def pieces(task, prompt, stop_strings, stop_ids, options):
     """As `streaming.Stream.pieces`."""
-    (row,) = task.prompt_rows(prompt)
+    (row,) = prompt_rows(task, prompt)
     room = int(options["max_new_tokens"][0])
     prompts = _aligned(task.limits.window, [row], options["max_new_tokens"])
     ends = np.concatenate([task.limits.end_ids, stop_ids]).astype("int32")

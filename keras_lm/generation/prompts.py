@@ -9,6 +9,8 @@ from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 
+NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
+
 
 def align(token_ids, room):
     """Keep the last `room` (B,) tokens of each row of ragged (B, S), and pad on the left with 0.

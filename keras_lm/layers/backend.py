@@ -16,6 +16,7 @@ if keras.backend.backend() == "tensorflow":
         split_seed,
         write_slots,
     )
+    from keras_lm.layers.tensorflow.indexing import argmax, at_columns, at_rows, size_within
     from keras_lm.layers.tensorflow.int8_products import int8_product
     from keras_lm.layers.tensorflow.loops import in_some_rows, scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
@@ -25,28 +26,8 @@ if keras.backend.backend() == "tensorflow":
         require,
         sum_over_replicas,
     )
-    from keras_lm.tensorflow import tf
 
     takes_rules = is_long
-
-    def argmax(logits):
-        """Return the place of the largest number in each row (B, V), (B,) int32."""
-        return tf.argmax(logits, axis=-1, output_type=tf.int32)
-
-    def at_columns(x, columns):
-        """Return what each row of `x` (B, T, …) has in its own columns, (B,) or (B, K)."""
-        return tf.gather(x, columns, batch_dims=1)
-
-    def at_rows(x, rows):
-        """Return rows of `x` (B, …), by their indices of any shape."""
-        return tf.gather(x, rows)
-
-    def size_within(size, limit, most):
-        """Return the size to compute where `size` is asked for: it, and at most `limit`.
-
-        Where shapes are static, it is `limit`, and at most `most`, which no size exceeds.
-        """
-        return tf.minimum(size, limit)
 
     def fused_attention(query, key, value, bias, scale):
         """Return None, since TensorFlow has no fused kernel."""
@@ -62,19 +43,19 @@ else:
     computed_again = keras.remat
 
     def argmax(logits):
-        """See TensorFlow's."""
+        """See `keras_lm.layers.tensorflow.indexing`."""
         return ops.argmax(logits, axis=-1)
 
     def at_columns(x, columns):
-        """See TensorFlow's."""
+        """See `keras_lm.layers.tensorflow.indexing`."""
         return jax.vmap(lambda row, places: row[places])(x, columns)
 
     def at_rows(x, rows):
-        """See TensorFlow's."""
+        """See `keras_lm.layers.tensorflow.indexing`."""
         return x[rows]
 
     def size_within(size, limit, most):
-        """See TensorFlow's."""
+        """See `keras_lm.layers.tensorflow.indexing`."""
         return min(limit, most)
 
     def normal(shape, seed):

@@ -22,6 +22,7 @@ __all__ = [
     "check_alike",
     "jax_decoding",
     "jax_scoring",
+    "outputs_of",
     "require_tensorflow",
     "steps",
     "without_defaults",
@@ -36,6 +37,11 @@ def answered(task, inputs):
     inputs = {name: np.asarray(value) for name, value in inputs.items()}
     outputs = task.predict_on_batch(inputs)
     return keras.tree.map_structure(tf.convert_to_tensor, outputs) if IS_INSTALLED else outputs
+
+
+def outputs_of(task, packed):
+    """Return what a task's network makes of packed texts, as its `decode` takes it."""
+    return task(packed, training=False) if IS_INSTALLED else answered(task, packed)
 
 
 def at_numbers(names, *numbers):

@@ -12,7 +12,7 @@ from keras_lm.elements import check_batch_size
 from keras_lm.feeding.collect import written_for_all
 from keras_lm.generation import beam_search, continuations, decoding, scoring, stopping
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.prompts import ends_of_texts, prompt_arrays, real_tokens
+from keras_lm.generation.prompts import NO_BOS, ends_of_texts, prompt_arrays, real_tokens
 from keras_lm.generation.sampling import Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.chunks import losses_in_chunks
@@ -25,7 +25,6 @@ from keras_lm.tasks.backend_steps import jax_decoding, jax_scoring, require_tens
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers.host import as_lists
 
 UNLIMITED = 2**31 - 1  # the window of a model without one
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
@@ -391,14 +390,6 @@ class CausalLM(PretrainingTask):
         begin = tf.repeat(bos, tf.reduce_sum(number))
         return tf.concat([tf.RaggedTensor.from_row_lengths(begin, number), ids], axis=1)
 
-    def prompt_rows(self, prompt):
-        """Return `prompt_ids` on the host, lists of int."""
-        bos, rows = self.end_ids("bos"), as_lists(self.tokenize(prompt))
-        is_begun = [self.begins_prompts or not len(row) for row in rows]
-        if any(is_begun) and not bos:
-            raise ValueError(NO_BOS)
-        return [bos + row if begun else row for row, begun in zip(rows, is_begun, strict=True)]
-
     def continue_prompts(self, prompt, stop_strings=(), tokenize=None, **arguments):
         """Continue prompts (B,) of text; for the other arguments see `continue_ids`.
 
@@ -506,6 +497,3 @@ class CausalLM(PretrainingTask):
     def default_max_new_tokens(self):
         window = self.backbone.max_sequence_length or 1024
         return min(OPTIONS["max_new_tokens"].default, window // 2)
-
-
-NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."

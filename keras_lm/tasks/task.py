@@ -21,13 +21,13 @@ from keras_lm.packers import Texts
 from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import task_vocabulary
-from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, require_tensorflow
+from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
 from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task_formats import TaskFormats
 from keras_lm.tasks.text_model import TextModel
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.published_files import declares_tokens
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
@@ -402,8 +402,7 @@ class Task(KerasFile, TaskFormats, TextModel):
     ) -> Any:
         """Return the answer for named strings, in the graph: the function that is exported."""
         packed = self.preprocess(columns, tokenize)
-        outputs = self(packed, training=False) if IS_INSTALLED else answered(self, packed)
-        return self.decode(outputs, packed)
+        return self.decode(outputs_of(self, packed), packed)
 
     def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         """`answer` with operations that LiteRT has: the function in a `.tflite`."""
