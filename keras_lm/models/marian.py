@@ -349,15 +349,18 @@ def _write_decoder_rows(arguments):
     }
 
 
+def _write_vocabulary(arguments):
+    """Without a tokenizer, no token is padding; published models begin to write with the last."""
+    size = arguments["vocabulary_size"]
+    last = (arguments["decoder_vocabulary_size"] or size) - 1
+    return {"vocab_size": size, "pad_token_id": None, "decoder_start_token_id": last}
+
+
 _CONFIG = ConfigTable(
     MarianBackbone,
     "marian",
     {
-        # Without a tokenizer, no token is padding.
-        "vocabulary_size": By(
-            lambda config, _: config["vocab_size"],
-            lambda arguments: {"vocab_size": arguments["vocabulary_size"], "pad_token_id": None},
-        ),
+        "vocabulary_size": By(lambda config, _: config["vocab_size"], _write_vocabulary),
         "num_layers": Key("encoder_layers"),
         "num_heads": _of_halves("attention_heads", "num_heads"),
         "hidden_dim": Key("d_model"),

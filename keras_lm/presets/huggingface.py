@@ -118,7 +118,7 @@ def _template(backbone, task, tokenizer):
 def _generation(config, task):
     names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
     stated = {name: config[name] for name in names if config.get(name) is not None}
-    if "decoder_start_token_id" in stated:
+    if stated.keys() >= {"decoder_start_token_id", "eos_token_id"}:
         stated |= {"num_beams": task.num_beams, "max_length": task.target_length}
         if not task.backbone.generates_start:
             stated["bad_words_ids"] = [[stated["decoder_start_token_id"]]]
