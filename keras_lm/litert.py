@@ -1,11 +1,13 @@
 """LiteRT's interpreter, with TensorFlow Text's operations; for several threads, a pool of them."""
 
+import collections
 import contextlib
 import ctypes
 import importlib.util
 import os
 import queue
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,8 +69,9 @@ class Signature(NamedTuple):
 class InterpreterPool:
     """Interpreters of one `.tflite`, whose signatures may be run from any number of threads.
 
-    A call waits until an interpreter is free. One interpreter on all cores answers a single client
-    the fastest; several share the cores, and each needs memory of its own.
+    A call waits until an interpreter is free, first come, first served. One interpreter on all
+    cores answers a single client the fastest; several share the cores, and each needs memory of its
+    own.
 
     Args:
         model: path of a `.tflite`, or its content as bytes.
@@ -96,13 +99,15 @@ class InterpreterPool:
         if num_interpreters < 1:
             raise ValueError(f"num_interpreters={num_interpreters}: pass 1 or more.")
         threads, more = divmod(num_threads or _num_cores(), num_interpreters)
-        self._free = queue.LifoQueue()  # the last used has its memory at hand
+        self._lock = threading.Lock()
+        self._free = []  # the last used is taken first, which has its memory at hand
+        self._waiting = collections.deque()  # a queue for each call that waits for an interpreter
         try:
             with quiet():  # which delegate it has
                 for index in range(num_interpreters):
                     interpreter = _Interpreter(model, max(threads + (index < more), 1))
                     interpreter.warm_up()
-                    self._free.put(interpreter)
+                    self._free.append(interpreter)
         except (RuntimeError, ValueError) as error:
             what = "the bytes" if isinstance(model, bytes) else model
             raise ValueError(f"{what} cannot be loaded: {first_line(error)}") from error
@@ -146,11 +151,22 @@ class InterpreterPool:
 
     @contextlib.contextmanager
     def _taken(self):
-        interpreter = self._free.get()
+        turn = queue.SimpleQueue()
+        with self._lock:
+            if self._free:
+                turn.put(self._free.pop())
+            else:
+                self._waiting.append(turn)
+        interpreter = turn.get()
         try:
             yield interpreter
         finally:
-            self._free.put(interpreter)
+            # To whom waits first: else a client of many calls could come before all others.
+            with self._lock:
+                if self._waiting:
+                    self._waiting.popleft().put(interpreter)
+                else:
+                    self._free.append(interpreter)
 
 
 class _Interpreter:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -109,6 +110,24 @@ def test_as_many_calls_at_a_time_as_interpreters(model, monkeypatch):
         found = [*clients.map(lambda text: pool.run("texts", {"text": [text]})["text"], texts)]
     assert [row[0].decode() for row in found] == texts
     assert max(most) == 2
+
+
+def test_who_waits_first_comes_first(model):
+    pool, order = InterpreterPool(model), []
+
+    def run(name):
+        with pool._taken():
+            order.append(name)
+
+    with ThreadPoolExecutor(1) as other, pool._taken():
+        waits = other.submit(run, "waits")
+        while not pool._waiting:
+            time.sleep(0.001)
+        again = pool._taken()
+    with again:
+        order.append("comes again")
+    waits.result()
+    assert order == ["waits", "comes again"]
 
 
 def test_a_tflite_runs_without_tensorflow_in_python(model):

@@ -7,8 +7,9 @@ from keras_lm.litert import InterpreterPool
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 from keras_lm.serving.inference import ServedModel
 
-# As the batching_params.pbtxt of a SavedModel; there is no file beside a `.tflite`.
-BATCHING = {"max_batch_size": 128, "batch_timeout_micros": 2000}
+# As the batching_params.pbtxt of a SavedModel; there is no file beside a `.tflite`. A large request
+# runs in parts, between which other clients have their turn; larger parts are not faster.
+BATCHING = {"max_batch_size": 16, "batch_timeout_micros": 2000}
 
 
 class LiteRTModel(ServedModel):
@@ -41,6 +42,13 @@ class LiteRTModel(ServedModel):
         }
         parameters = BATCHING | {"num_batch_threads": num_interpreters}
         super().__init__(number, signature_defs, parameters, max_rows)
+
+    def stream(self, request):
+        raise ServingError(
+            StatusCode.UNIMPLEMENTED,
+            "This model is a .tflite, which cannot stream text: export the CausalLM as a "
+            "SavedModel.",
+        )
 
     def _call(self, name, inputs):
         try:
