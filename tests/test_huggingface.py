@@ -96,6 +96,7 @@ MADE = {
     "RobertaBackbone": ["TextClassifier"],
     "GPT2Backbone": ["CausalLM"],
     "T5EncoderBackbone": [],
+    "XLNetBackbone": [],
 }
 ENCODER = ["TextClassifier", "TextRegressor", "MultipleChoice", "QuestionAnswerer", "MaskedLM"]
 CAUSAL = ["CausalLM", "TextClassifier", "TextRegressor"]
@@ -134,6 +135,8 @@ def test_loads_again(name, kinds, tokenizer_of, backbone_of, tmp_path):
     settings = json.loads((tmp_path / "bare/tokenizer_config.json").read_text())
     if settings["tokenizer_class"] == GENERIC and "segment_ids" not in backbone.input_fields:
         assert settings["model_input_names"] == ["input_ids", "attention_mask"]
+    if any(segment for _, segment in again.template_for(tokenizer).ids("single", tokenizer)):
+        assert "token_type_ids" in settings["model_input_names"]
     for kind in kinds:
         arguments, asked = tiny.TASKS[kind]
         task = getattr(tasks, kind)(backbone, tokenizer=tokenizer, **arguments)
@@ -315,6 +318,9 @@ REFUSED = {
     ),
     "FeatureExtractor has layers='first'": lambda: _features(layers="first"),
     "pooling='none'": lambda: _features(pooling="none"),
+    "the 32 of ReformerBackbone's sequence_output": lambda: tasks.FeatureExtractor(
+        models.ReformerBackbone(20, 1, **tiny.SIZE, max_sequence_length=32)
+    ),
     "projections with activation='elu'": lambda: _features(
         projections=[{"output_dim": 4, "activation": "elu"}]
     ),
@@ -350,6 +356,11 @@ def test_tokenizers_without_a_counterpart(tokenizer_of, backbone_of, monkeypatch
     grown = tokenizer_of("bytebpe-gpt2").with_words(["remdesivir"])
     with pytest.raises(ValueError, match="whole_words="):
         backbone_of("GPT2Backbone").save_to_huggingface(new, tokenizer=grown)
+    task = tasks.FeatureExtractor(
+        backbone_of("GPT2Backbone"), tokenizer=tokenizer_of("bytebpe-gpt2")
+    )
+    with pytest.raises(ValueError, match="no pad_token"):
+        task.save_to_huggingface(new)
     roberta = models.RobertaBackbone(
         tokenizer_of("bytebpe-roberta").vocabulary_size, **tiny.TRANSFORMER, first_position=5
     )

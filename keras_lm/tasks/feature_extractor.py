@@ -152,6 +152,20 @@ class FeatureExtractor(Task):
                     f"knows only {only!r}."
                 )
         check_modules(arguments["pooling"], arguments["projections"])
+        own, width = (
+            x.shape[-1]
+            for x in (self.backbone.hidden_states[-1], self.backbone.output["sequence_output"])
+        )
+        if own != width:
+            raise ValueError(
+                f"FeatureExtractor pools vectors of {own} numbers, and sentence-transformers the "
+                f"{width} of {type(self.backbone).__name__}'s sequence_output."
+            )
+        if self.tokenizer is not None and "pad" not in self.tokenizer.special_tokens:
+            raise ValueError(
+                f"{type(self.tokenizer).__name__} has no pad_token, without which "
+                "sentence-transformers takes no two texts: make it with one, such as its eos_token."
+            )
         return None
 
     def write_modules(self, folder):

@@ -48,6 +48,9 @@ def write(folder, tokenizer, template, name, max_sequence_length):
     if name == GENERIC and not any(segment for _, segment in template.ids("pair", tokenizer)):
         # It would return segments, which a model without them does not take.
         config["model_input_names"] = ["input_ids", "attention_mask"]
+    if any(segment for _, segment in template.ids("single", tokenizer)):
+        # Classes of transformers 5 leave segments out, which are not all 0 here.
+        config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if backend is not None:
         _finish(backend, tokenizer, template)
         backend.save(os.path.join(folder, "tokenizer.json"))
