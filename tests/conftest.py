@@ -13,6 +13,8 @@ import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as keras_lm, also where TensorFlow is first
+# JAX's programs run once or a few times here, and the compiler takes most of the time.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,6 +54,11 @@ def pytest_collection_modifyitems(items):
         random.Random(order).shuffle(files)
         places = {path: place for place, path in enumerate(files)}
         items.sort(key=lambda item: places[item.path])
+
+
+def pytest_sessionfinish():
+    """Nothing is freed at the end, when pytest and Python look for garbage several times."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

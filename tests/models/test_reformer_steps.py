@@ -52,12 +52,13 @@ def by_steps(backbone, prompt):
 
 
 def by_whole_texts(backbone, prompt, mask):
+    """The outputs of every third token: that of each place in a chunk of four."""
     return np.stack(
         [
             backbone({"token_ids": IDS[:, :n], "padding_mask": mask[:, :n]})["sequence_output"][
                 :, -1
             ]
-            for n in range(prompt + 1, IDS.shape[1] + 1)
+            for n in range(prompt + 1, IDS.shape[1] + 1, 3)
         ]
     )
 
@@ -84,7 +85,7 @@ def test_equal_to_reading_the_whole_text(arguments):
     prompt = 9 if arguments.get("num_local_chunks_before") else 5
     backbone = make(**arguments)
     found, mask = by_steps(backbone, prompt)
-    np.testing.assert_allclose(found, by_whole_texts(backbone, prompt, mask), atol=2e-5)
+    np.testing.assert_allclose(found[::3], by_whole_texts(backbone, prompt, mask), atol=2e-5)
 
 
 def test_earlier_tokens_stay_after_hashing():
@@ -92,11 +93,12 @@ def test_earlier_tokens_stay_after_hashing():
     backbone = make(attention_layers=["lsh", "local"], num_buckets=4)
     found, mask = by_steps(backbone, 5)
     whole = by_whole_texts(backbone, 5, mask)
-    assert np.abs(found - whole).max() > 1e-3
+    assert np.abs(found[::3] - whole).max() > 1e-3
     np.testing.assert_allclose(found[:1], whole[:1], atol=2e-5)  # just after the prompt
 
 
 @pytest.mark.slow
+@pytest.mark.eager  # tests/models/test_reformer_folders.py exports it
 @pytest.mark.parametrize("num_beams", [1, 2])
 def test_generate(num_beams):
     task = CausalLM(make(attention_layers=["local", "local", "lsh"], num_hashes=2))
