@@ -61,7 +61,9 @@ def save_to_huggingface(
         if tokenizer is not None:
             template = _template(backbone, task, tokenizer)
             length = backbone.max_sequence_length
-            tokenizer.save_huggingface(new, template, converter.tokenizer, length)
+            tokenizer.save_huggingface(
+                new, template, converter.tokenizer, length, _reads_segments(backbone)
+            )
             check_tokenizer(new, tokenizer, backbone, converter)
         if task is not None:
             task.write_modules(new)
@@ -113,6 +115,10 @@ def _template(backbone, task, tokenizer):
     """Return the special tokens around texts; a language model reads texts as they are."""
     is_bare = task is None or "causal_lm" in task.head_kinds
     return backbone.template_for(tokenizer) if is_bare else task.template
+
+
+def _reads_segments(backbone):
+    return "segment_ids" in backbone.input_fields and backbone.config.get("num_segments", 2) > 1
 
 
 def _generation(config, task):

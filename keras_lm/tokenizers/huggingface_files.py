@@ -17,7 +17,7 @@ GENERIC = "PreTrainedTokenizerFast"
 UNKNOWN_IDS = {"AlbertTokenizer": 1, "T5Tokenizer": 2, "XLMRobertaTokenizer": 3}
 
 
-def write(folder, tokenizer, template, name, max_sequence_length):
+def write(folder, tokenizer, template, name, max_sequence_length, reads_segments):
     """Write a tokenizer into an existing folder.
 
     Args:
@@ -26,6 +26,7 @@ def write(folder, tokenizer, template, name, max_sequence_length):
         template: `keras_lm.packers.Template`, the special tokens around texts.
         name: str, Hugging Face's class for the model's usual tokenizer.
         max_sequence_length: int or None, the most tokens that the model reads.
+        reads_segments: bool. Whether the model tells segments apart.
 
     Raises:
         ImportError: if the package `tokenizers` is not installed.
@@ -45,12 +46,13 @@ def write(folder, tokenizer, template, name, max_sequence_length):
     config |= {"clean_up_tokenization_spaces": False, "padding_side": template.padding_side}
     if max_sequence_length is not None:
         config["model_max_length"] = max_sequence_length
-    if name == GENERIC and not any(segment for _, segment in template.ids("pair", tokenizer)):
-        # It would return segments, which a model without them does not take.
-        config["model_input_names"] = ["input_ids", "attention_mask"]
-    if any(segment for _, segment in template.ids("single", tokenizer)):
-        # Classes of transformers 5 leave segments out, which are not all 0 here.
-        config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    # (Classes differ in it, and transformers 4 and 5: some return no segments, or those of a pair
+    # for a model that does not take any.)
+    names = ["input_ids", "attention_mask"]
+    segments = [s for which in ("single", "pair") for _, s in template.ids(which, tokenizer)]
+    if reads_segments and any(segments):
+        names.insert(1, "token_type_ids")
+    config["model_input_names"] = names
     if backend is not None:
         _finish(backend, tokenizer, template)
         backend.save(os.path.join(folder, "tokenizer.json"))
