@@ -99,8 +99,11 @@ class Tokenizer(tf.Module):
             return  # `host` tokenizes
         # Constants made here, not in a traced function: every graph then refers to the same one.
         with tf.init_scope():
-            self._entries = tf.constant(self._vocabulary.tokens, tf.string)  # (V,)
-            self._is_special = tf.constant([t in special for t in self._vocabulary.tokens])  # (V,)
+            # One more, for ids beyond: models may have more rows than there are entries.
+            tokens = [*self._vocabulary.tokens, ""]
+            self._entries = tf.constant(tokens, tf.string)  # (V + 1,)
+            is_special = [token in special for token in tokens[:-1]]
+            self._has_no_text = tf.constant([*is_special, True])  # (V + 1,)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -294,8 +297,14 @@ class Tokenizer(tf.Module):
         return ids, *strings.in_original(text, starts, ends, unit)
 
     def tokens(self, ids: Tensor) -> Tensor:
-        """Return the vocabulary entries of ids (dense or ragged, any rank), as strings."""
-        return tf.gather(self._entries, as_tensor(ids, tf.int32))
+        """Return the vocabulary entries of ids (dense or ragged, any rank), as strings.
+
+        Models may have more rows than there are entries; ids beyond these are empty strings.
+        """
+        return tf.gather(self._entries, self._within(as_tensor(ids, tf.int32)))
+
+    def _within(self, ids):
+        return tf.minimum(ids, self.vocabulary_size)
 
     def word_starts(self, ids):
         """Return which of (…, S) pieces, packed or not, begin a word: bool of the same shape.
@@ -339,7 +348,10 @@ class Tokenizer(tf.Module):
         return False
 
     def detokenize(self, ids: Tensor) -> Tensor:
-        """Turn (…, S) ids into (…) strings without special tokens, ragged beyond two dimensions."""
+        """Turn (…, S) ids into (…) strings without special tokens, ragged beyond two dimensions.
+
+        Ids beyond the vocabulary have no text.
+        """
         return self._by_text(ids, self._detokenize) if IS_INSTALLED else host.text_of(self, ids)
 
     def _by_text(self, ids, function):
@@ -358,7 +370,7 @@ class Tokenizer(tf.Module):
             ids = ids.with_row_splits_dtype(tf.int64).with_flat_values(inner)
         if ids.shape.rank > 2:
             return ids.with_values(self._by_text(ids.values, function))
-        plain = tf.logical_not(tf.gather(self._is_special, ids.values))
+        plain = tf.logical_not(tf.gather(self._has_no_text, self._within(ids.values)))
         return function(strings.keep(ids, plain))
 
     @property

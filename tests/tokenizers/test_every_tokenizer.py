@@ -72,6 +72,17 @@ def test_any_bytes(tokenizer_of, texts):
         tokenizer(texts, parse_special=True)
 
 
+def test_ids_beyond_the_vocabulary_have_no_text(tokenizer_of):
+    for kind in {*DIFFERENT} - {"characters"}:
+        tokenizer = tokenizer_of(kind).target
+        size = tokenizer.vocabulary_size
+        ids = [int(id) for id in tokenizer(["the film"]).flat_values[:3]]
+        beyond = [[size, *ids[:2], size + 70, *ids[2:]]]
+        assert tokenizer.tokens(beyond)[0, 0] == tokenizer.tokens(beyond)[0, 3] == b"", kind
+        text = [tokenizer.detokenize([each]) for each in (ids, beyond[0])]
+        assert text[0].numpy().tolist() == text[1].numpy().tolist() != [b""], kind
+
+
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=texts_of_any_bytes, unit=st.sampled_from(["byte", "character"]))
 def test_places_of_any_bytes(tokenizer_of, texts, unit):
