@@ -1,6 +1,7 @@
 """What all tests share: a quiet TensorFlow, a seed, and the way to the reference outputs."""
 
 import collections
+import contextlib
 import functools
 import gc
 import importlib
@@ -100,11 +101,11 @@ def no_process_left():
 
 def children():
     """Return the command lines of the processes that this one has started and that still run."""
-    try:
-        found = psutil.Process().children(recursive=True)
-        return {(child.pid, " ".join(child.cmdline())) for child in found if child.is_running()}
-    except psutil.NoSuchProcess:  # ended meanwhile
-        return children()
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended, whether or not it was waited for
+            found.add((child.pid, " ".join(child.cmdline())))
+    return found
 
 
 def start_from_seed(name):
