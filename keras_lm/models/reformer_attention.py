@@ -48,6 +48,32 @@ def inverse(order):
     return ops.reshape(flat, shape)
 
 
+def sorted_rows(x, order, back):
+    """Return rows of `x` (B, N, S, any) in the order of each round (B, N, R, S): (B, N, R, S, any).
+
+    The gradient puts them `back`, by the inverses. (That of a choice of rows would add to zeros,
+    and XLA would make those of all blocks at once.)
+    """
+
+    @ops.custom_gradient
+    def put(x):
+        found = rows_at(x, ops.reshape(order, (*ops.shape(order)[:2], -1)))
+        found = ops.reshape(found, (*ops.shape(order), x.shape[-1]))
+        return found, lambda upstream: ops.sum(rows_at(upstream, back), axis=2)
+
+    return put(x)
+
+
+def rows_back(x, order, back):
+    """Return rows of `x` (B, N, R, S, …) that are in an `order` as they stood, by its inverse."""
+
+    @ops.custom_gradient
+    def put(x):
+        return rows_at(x, back), lambda upstream: rows_at(upstream, order)
+
+    return put(x)
+
+
 def chunks_from(x, first, number):
     """Return some chunks of `x` (B, N, K, …)."""
     start, shape = [0] * len(x.shape), list(ops.shape(x))
@@ -275,19 +301,21 @@ class HashedAttention(ChunkedAttention):
         def chunked():
             bucket = self.buckets(ops.stop_gradient(query), padding_mask, seeds, rotations)
             order = ascending(bucket)  # (B, N, R, S)
+            back = inverse(order)
             by_bucket = ops.reshape(order, (*ops.shape(query)[:2], -1))  # (B, N, R·S)
             sorted_mask = rows_at(ops.repeat(mask, self.num_heads, axis=1), by_bucket)
-            both = rows_at(ops.concatenate([query, value], axis=-1), by_bucket)
+            both = sorted_rows(ops.concatenate([query, value], axis=-1), order, back)
+            both = ops.reshape(both, (*ops.shape(by_bucket), 2 * self.head_dim))
             both, own, sorted_mask = map(self.in_chunks, (both, by_bucket, sorted_mask))
             context, divisor = read(
                 *ops.split(both, 2, axis=-1), self.near, own, *map(self.near, (own, sorted_mask))
             )
             # In the order of the text again.
-            back = inverse(order)  # (B, N, R, S)
-            context = rows_at(ops.reshape(context, (*ops.shape(back), self.head_dim)), back)
+            context = ops.reshape(context, (*ops.shape(back), self.head_dim))
+            context = rows_back(context, order, back)
             if self.num_hashes == 1:
                 return ops.squeeze(context, axis=2)
-            divisor = rows_at(ops.reshape(divisor, ops.shape(back)), back)
+            divisor = rows_back(ops.reshape(divisor, ops.shape(back)), order, back)
             share = ops.cast(ops.softmax(divisor, axis=2), context.dtype)
             return ops.sum(context * ops.expand_dims(share, -1), axis=2)
 

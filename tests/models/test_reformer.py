@@ -450,6 +450,25 @@ gradient = jax.jit(jax.grad(loss), static_argnums=1)
 for a, b in zip(gradient(values, False), gradient(values, True)):
     assert np.abs(a).max() > 0
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(a).max())
+
+
+def memory(num_layers):  # what a step needs beside inputs and outputs, in numbers of a stream
+    backbone = ReformerBackbone(40, num_layers, 1, 8, 8, attention_layers=["lsh"], dropout=0.3,
+                                lsh_attention_dropout=0.3, max_sequence_length=2048)
+    inputs = backbone.complete({"token_ids": np.ones((1, 2048), "int32")})
+
+    def loss(values):
+        mapping = list(zip(backbone.trainable_variables, values))
+        with keras.StatelessScope(state_mapping=mapping):
+            return backbone(inputs, training=True)["sequence_output"].sum()
+
+    values = [v.value for v in backbone.trainable_variables]
+    compiled = jax.jit(jax.grad(loss)).lower(values).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / (4 * 2048 * 8)
+
+
+few, many = memory(2), memory(3)
+assert many < few + 1, (few, many)
 keras.config.disable_interactive_logging()
 task = __import__("keras_lm").tasks.CausalLM(backbone)
 packed = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
