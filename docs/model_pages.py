@@ -138,16 +138,16 @@ def _speed(name):
     import pages
     import report
 
-    best, found = None, {}
+    best, found = None, []
     for result in report.load(REPOSITORY / "benchmarks" / "results"):
-        rows = {k: v for k, v in pages.compared(result).items() if MEASURED[name] in k}
+        rows = [cells for cells in pages.comparisons(result) if MEASURED[name] in cells[0]]
         if len(rows) > len(found):
             best, found = result["processor"], rows
     yield from ("## Speed", "", f"On an {best}; [benchmarks](../benchmarks.md) has others.", "")
     yield "| | unit | keras_lm | fastest peer | | its time ÷ keras_lm's |"
     yield "| --- | --- | ---: | --- | ---: | ---: |"
-    for row, record in found.items():
-        yield f"| {' | '.join(pages.short_row(row, record))} |"
+    for cells in found:
+        yield f"| {' | '.join(cells)} |"
     yield ""
 
 
