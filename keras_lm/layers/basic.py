@@ -141,8 +141,9 @@ class Dense(keras.layers.Dense):
         if is_in_int8(self) or self.lora_enabled or self.adapter is not None:
             return self(x)[..., start:stop]
         width = x.shape[-1]
-        # Keras casts weights within `__call__` alone.
-        kernel = ops.slice(self.kernel, (0, start), (width, stop - start))
+        # Keras casts weights within `__call__` alone, and JAX slices tensors alone.
+        kernel = ops.convert_to_tensor(self.kernel)
+        kernel = ops.slice(kernel, (0, start), (width, stop - start))
         kernel = ops.cast(kernel, self.compute_dtype)
         columns = ops.matmul(ops.reshape(x, (-1, width)), kernel)
         if self.bias is not None:

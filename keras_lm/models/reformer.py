@@ -30,6 +30,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import draw_seed, split_seed
+from keras_lm.layers.cache import known
 from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import Input
 from keras_lm.models.causal import CachedBackbone
@@ -277,6 +278,11 @@ class ReformerBackbone(CachedBackbone):
         token_ids, mask = cache["token_ids"], cache["padding_mask"]
         if slots is not None:
             used = ops.max(cache["length"])
+            if known(used) is None and keras.backend.backend() != "tensorflow":
+                raise ValueError(
+                    "ReformerBackbone reads a text in as many chunks as it has, a number that XLA "
+                    "has to know: continue texts with KERAS_BACKEND=tensorflow."
+                )
             token_ids, mask = token_ids[:, :used], mask[:, :used]
         token_ids, mask, places = self.whole_chunks(token_ids, mask)
         if slots is not None:

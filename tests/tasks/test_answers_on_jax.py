@@ -24,6 +24,7 @@ ASKED = {
     "FeatureExtractor": lambda task: {"vectors": task.embed(["good film", "bad story was bad"])},
     "Seq2SeqLM": lambda task: translated(task),
     "CausalLM": lambda task: continued(task),
+    "LongMemory": lambda task: task.generate(["good", "a film was"], 4),
 }
 PROMPTS = ["good", "a film was", "bad"]
 
@@ -84,13 +85,13 @@ def test_answers_are_those_of_tensorflow(make, tokenizer, tmp_path):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("needs jax")
     from keras_lm import tasks
-    from keras_lm.models import GPT2Backbone, T5Backbone
+    from keras_lm.models import GPT2Backbone, T5Backbone, TransformerXLBackbone
 
     options = {
         "TextClassifier": {"class_names": ["bad", "good"]},
         "TokenClassifier": {"class_names": ["O", "B-X", "I-X"]},
     }
-    for name in ASKED.keys() - {"CausalLM", "Seq2SeqLM"}:
+    for name in ASKED.keys() - {"CausalLM", "LongMemory", "Seq2SeqLM"}:
         make(getattr(tasks, name), **options.get(name, {})).save_to_preset(tmp_path / name)
     size = {"vocabulary_size": tokenizer.vocabulary_size, "num_layers": 1, "num_heads": 2}
     size |= {"hidden_dim": 12, "intermediate_dim": 16, "dropout": 0.0}
@@ -99,6 +100,8 @@ def test_answers_are_those_of_tensorflow(make, tokenizer, tmp_path):
         for weight in backbone.weights:  # so that tokens differ
             weight.assign(3 * weight.value)
         cls(backbone, tokenizer=tokenizer).save_to_preset(tmp_path / cls.__name__)
+    memory = TransformerXLBackbone(**size, memory_length=8)
+    tasks.CausalLM(memory, tokenizer=tokenizer).save_to_preset(tmp_path / "LongMemory")
     done = subprocess.run(
         [sys.executable, __file__, tmp_path],
         # Optimizations take longer than such small networks.
