@@ -33,6 +33,7 @@ from keras_lm.tokenizers import Tokenizer, train_vocabulary
 POINTS = 10  # of a curve
 HELD_OUT_ROWS, ENTROPY_ROWS, TEST = 256, 4096, 1000
 PLAIN, CAUSAL, REPLACED = "masked LM", "left to right", "replaced tokens"
+PERMUTED = "permuted"
 TWO_STAGES = "masked LM, then replaced tokens"  # half of the compute each
 NEXT, ORDER = "masked LM, next sentence", "masked LM, sentence order"
 
@@ -43,6 +44,26 @@ class LeftToRightBackbone(models.GPTBackbone):
 
     TEMPLATE = models.BertBackbone.TEMPLATE
     HEADS = models.CausalBackbone.HEADS  # without what GPT's fine-tuning adds
+
+
+@keras.saving.register_keras_serializable("benchmarks")
+class PermutedBackbone(models.XLNetBackbone):
+    """XLNet's network for rows of `clamp_length` tokens, a sixth of which pass it once more.
+
+    For its FLOPs, distances, which are twice as many as tokens, count as more tokens to attend to.
+    """
+
+    def attended_tokens(self):
+        return 2 * self.config["clamp_length"] * len(self.blocks)
+
+    def forward_flops(self):
+        return 7 / 6 * super().forward_flops()
+
+
+def permuted(max_sequence_length, dropout, **size):
+    """Return XLNet's network as large as the others; there is no distance that it clamps."""
+    rates = dict.fromkeys(["dropout", "attention_dropout"], dropout)
+    return PermutedBackbone(**size, **rates, clamp_length=max_sequence_length)
 
 
 class NextToken(objectives.CausalLanguageModel):
@@ -71,12 +92,13 @@ def masked(*others, **options):
     return lambda *_: [objectives.MaskedLanguageModel(**options), *(other() for other in others)]
 
 
-# The name → network, form of rows, and what makes the objectives of backbone and tokenizer; the
-# most telling first, should the run be cut short.
+# The name → what makes the network, form of rows, and what makes the objectives of backbone and
+# tokenizer; the most telling first, should the run be cut short.
 OBJECTIVES = {
     "none": (models.BertBackbone, None, None),
     PLAIN: (models.BertBackbone, "full_sentences", masked()),
     CAUSAL: (LeftToRightBackbone, "full_sentences", lambda *_: [NextToken()]),
+    PERMUTED: (permuted, "full_sentences", lambda *_: [objectives.PermutationLanguageModel()]),
     REPLACED: (models.ElectraBackbone, "full_sentences", replaced),
     NEXT: (models.BertBackbone, "next_sentence", masked(objectives.NextSentence)),
     ORDER: (models.BertBackbone, "segment_pairs", masked(OrderByBert)),
@@ -134,16 +156,15 @@ class Corpus:
             presets.save(folder, backbone=None, tokenizer=learned)
         self.tokenizer = Tokenizer.from_preset(folder)
 
-    def rows(self, part, number, form="full_sentences"):
+    def rows(self, part, number, form="full_sentences", template=models.BertBackbone.TEMPLATE):
         documents = data.split_sentences(self.texts[part])
-        template = models.BertBackbone.TEMPLATE
         rows = data.pretraining_rows(
             documents, self.tokenizer, template, self.sequence_length, form=form
         )
         return rows.repeat().take(number)
 
-    def held_out(self, form="full_sentences"):
-        rows = self.rows("held out", HELD_OUT_ROWS, form).cache()
+    def held_out(self, *form):
+        rows = self.rows("held out", HELD_OUT_ROWS, *form).cache()
         return data.window_batches(rows, 32)
 
     def entropy(self):
@@ -180,7 +201,7 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
         widen(task)
         task.save_to_preset(preset)
         return {"steps": 0}
-    parts = make(backbone, corpus.tokenizer)
+    parts, form = make(backbone, corpus.tokenizer), (form, backbone.TEMPLATE)
     task = tasks.Pretrainer(backbone, parts, tokenizer=corpus.tokenizer)
     widen(task)
     if first:
@@ -188,12 +209,12 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
     task.compile(optimizer=training.AdamW(learning_rate=rate))
     flops = flops_of_step(backbone, parts, batch_size * corpus.sequence_length)
     steps = max(int(budget / flops) // POINTS, 1) * POINTS
-    curve = training.EvaluateEvery(steps // POINTS, corpus.held_out(form))
-    rows = corpus.rows("train", steps * batch_size, form)
+    curve = training.EvaluateEvery(steps // POINTS, corpus.held_out(*form))
+    rows = corpus.rows("train", steps * batch_size, *form)
     training.fit_windows(task, rows, batch_size, callbacks=[curve], verbose=0)
     task.save_to_preset(preset)
     found = {"steps": steps, "teraflops": round(steps * flops / 1e12, 2), "curve": curve.history}
-    if "token" in task.heads:
+    if "token" in task.heads and name != PERMUTED:  # which never saw a mask
         found["masked"] = measure(task, objectives.MaskedLanguageModel(), corpus.held_out())
     if "next_sentence" in task.heads:
         found["next"], found["order"] = (
