@@ -394,7 +394,6 @@ def test_a_text_in_parts_is_as_it_is_in_one():
 
 
 @pytest.mark.slow
-@pytest.mark.eager  # tests/models/test_reformer_folders.py exports it
 def test_generation_is_that_of_the_text_so_far():
     task = tasks.CausalLM(make(num_hashes=2))
     (found,) = task.generate({"token_ids": IDS[:1]}, max_new_tokens=6)
