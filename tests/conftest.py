@@ -57,11 +57,6 @@ def pytest_collection_modifyitems(items):
         items.sort(key=lambda item: places[item.path])
 
 
-def pytest_sessionfinish():
-    """Nothing is freed at the end, when pytest and Python look for garbage several times."""
-    gc.freeze()
-
-
 def pytest_terminal_summary(terminalreporter):
     seconds = collections.Counter()
     for reports in terminalreporter.stats.values():

@@ -48,14 +48,8 @@ def task(request):
 @pytest.mark.slow
 def test_it_learns_what_neither_text_says_alone(task):
     task.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=True)
-    task.fit(
-        (FIRST * 5, SECOND * 5),
-        LABELS * 5,
-        epochs=4,
-        batch_size=16,
-        shuffle=False,
-        verbose=0,
-    )
+    texts = FIRST * 5, SECOND * 5
+    task.fit(texts, LABELS * 5, epochs=4, batch_size=16, shuffle=False, verbose=0)
     assert task.evaluate((FIRST, SECOND), LABELS, verbose=0, return_dict=True)["accuracy"] == 1.0
     model = task.backbone.language_model
     if model is not None:
