@@ -146,9 +146,9 @@ class Tokenizer(tf.Module):
         """Write the vocabulary files, in their published form, into an existing folder."""
         raise NotImplementedError(f"{type(self).__name__} cannot write assets.")
 
-    def save_huggingface(self, folder, *arguments):
+    def save_huggingface(self, folder, template, name, max_sequence_length, reads_segments):
         """Write Hugging Face's files of the tokenizer; see `huggingface_files.write`."""
-        huggingface_files.write(folder, self, *arguments)
+        huggingface_files.write(folder, self, template, name, max_sequence_length, reads_segments)
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
