@@ -87,13 +87,15 @@ def check_objectives(names, options):
             )
 
 
-def default_objectives(backbone_class, options):
+def default_objectives(backbone_class, is_causal, options):
     """Return the names of what a class of backbone was pretrained with.
 
     Without what needs pairs of sentences, if the documents have none or the rows another form.
     """
-    if backbone_class.is_causal:
+    if is_causal:
         return ("causal-lm",)
+    if not backbone_class.PRETRAINING_HEADS:  # by default it is causal
+        return ("masked-lm",)
     from keras_lm.objectives import pretraining_objectives
 
     by_class = {cls: name for name, (cls, _) in OBJECTIVES.items()}
@@ -121,9 +123,13 @@ def vocabulary_for(backbone_class, names):
     return needed, kinds.get(backbone_class.tokenizer_class.__name__, "wordpiece")
 
 
-def form_of(names, form):
-    """Return the form of rows that objectives read; `form` is the user's, or None."""
-    return form or next((FORMS[name] for name in names if name in FORMS), DEFAULT_FORM)
+def form_of(names, form, template):
+    """Return the form of rows that objectives read; `form` is the user's, or None.
+
+    Without a separator after its text, a template has rows of one document each.
+    """
+    default = "doc-sentences" if template.pieces("single")[-1][0] == "$A" else DEFAULT_FORM
+    return form or next((FORMS[name] for name in names if name in FORMS), default)
 
 
 def make_objectives(names, options):

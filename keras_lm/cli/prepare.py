@@ -75,11 +75,11 @@ def prepare_command(files, folder, runner, processes, **options):
         from keras_lm.pipelines import prepare_shards
         from keras_lm.tokenizers import Tokenizer
 
-        backbone_class = _backbone_class(options)
+        backbone_class, source = _backbone_class(options)
         tokenizer = Tokenizer.from_preset(options["source"] or options["vocabulary"])
         settings = {}
-        names = choose_objectives(backbone_class, options)
-        if not backbone_class.is_causal:
+        names = choose_objectives(backbone_class, options, source)
+        if "causal-lm" not in names:
             settings = {name: options[name] for name in ("short_share", "single_share")}
             settings["form"] = options["form"].replace("-", "_")
         index = prepare_shards(
@@ -87,9 +87,7 @@ def prepare_command(files, folder, runner, processes, **options):
             tokenizer,
             options["sequence_length"],
             folder,
-            template=None
-            if backbone_class.is_causal
-            else backbone_class.TEMPLATE.for_tokenizer(tokenizer),
+            template=backbone_class.TEMPLATE.for_tokenizer(tokenizer) if settings else None,
             document=options["document"],
             sentences="rule" if options["split_sentences"] else "lines",
             flags=flags,
@@ -125,8 +123,10 @@ def _check(options):
 
 
 def _backbone_class(options):
+    """Return the class of the network, and the source that states its arguments, or None."""
     from keras_lm import presets, registry
 
     if options["size"]:
-        return registry.sizes()[options["size"]]
-    return presets.Source.open(options["source"]).recognise()[0]
+        return registry.sizes()[options["size"]], None
+    source = presets.Source.open(options["source"])
+    return source.recognise()[0], source

@@ -51,7 +51,7 @@ def make_task(options, words):
 def _going_on(options, words):
     source = presets.Source.open(options["source"])
     backbone_class, _ = source.recognise()
-    cls, arguments = _task_class(backbone_class, options)
+    cls, arguments = _task_class(backbone_class, options, source)
     given = _given(options)
     if generator := _published_generator(options, words):
         generator = load_task(generator, tasks.MaskedLM, **given)
@@ -82,7 +82,7 @@ def _student(options):
     given = _given(options)
     teacher = _teacher(options["teacher"], given)
     objectives = [distilled_from(teacher, options)]
-    options["form"] = form_of(options["objectives"], options["form"])
+    options["form"] = form_of(options["objectives"], options["form"], teacher.backbone.TEMPLATE)
     if options["source"]:
         return load_task(options["source"], tasks.Pretrainer, objectives=objectives, **given)
     task = tasks.Pretrainer(
@@ -153,6 +153,9 @@ def _from_scratch(options):
             f"--vocabulary {options['vocabulary']} has no special token {needed}, which --size "
             f"{options['size']} needs: make one with keras-lm vocab --kind {kind}."
         )
+    is_causal = "causal-lm" in options["objectives"]
+    if not is_causal and hasattr(backbone_class, "in_both_directions"):
+        size = size | backbone_class.in_both_directions(size)
     given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
     if "max_sequence_length" in inspect.signature(backbone_class).parameters:
         given["max_sequence_length"] = options["sequence_length"]
@@ -165,7 +168,7 @@ def _from_scratch(options):
         given |= _stream_lengths(backbone_class, arguments["sequence_length"])
     if options["hidden_dim"]:
         given |= backbone_class.of_width(size, options["hidden_dim"])
-    if backbone_class.is_causal and options["dropout"] is None:
+    if is_causal and options["dropout"] is None:
         given["dropout"] = 0.0
     given = {name: value for name, value in given.items() if value is not None}
     for name in given.keys() - inspect.signature(backbone_class).parameters:
@@ -180,8 +183,17 @@ def _stream_lengths(backbone_class, sequence_length):
     return {n: int(share * sequence_length) for n, share in backbone_class.STREAM_LENGTHS.items()}
 
 
-def choose_objectives(backbone_class, options):
-    """Return the names of the objectives for a class of backbone; sets them in the options."""
+def choose_objectives(backbone_class, options, source=None):
+    """Return the names of the objectives for a class of backbone; sets them in the options.
+
+    A network that may be of either direction, such as Reformer, is of that which its `source`
+    states; a new one is causal unless an objective is for the other.
+    """
+    is_causal = backbone_class.is_causal
+    if hasattr(backbone_class, "in_both_directions"):
+        is_causal = not options["objectives"] or "causal-lm" in options["objectives"]
+        if source:
+            is_causal = source.arguments(backbone_class).get("causal", True)
     # A cache, unlike a state that is carried along, is empty at the beginning of each window.
     reads_windows = backbone_class.is_causal and hasattr(backbone_class, "make_cache")
     reads_streams = options.get("streams") and backbone_class.is_causal
@@ -191,10 +203,10 @@ def choose_objectives(backbone_class, options):
             "state, add --streams to keras-lm pretrain; otherwise train it from Python, such as by "
             "keras_lm.training.fit_sentences."
         )
-    names = options["objectives"] or default_objectives(backbone_class, options)
+    names = options["objectives"] or default_objectives(backbone_class, is_causal, options)
     options["objectives"] = names
     does = IN_BOTH_DIRECTIONS
-    if backbone_class.is_causal:
+    if is_causal:
         does = WAYS["causal-lm"]
     elif issubclass(backbone_class, models.EncoderDecoderBackbone):
         does = WAYS["span-corruption"]
@@ -204,15 +216,15 @@ def choose_objectives(backbone_class, options):
             "out, or choose another model."
         )
     check_objectives(names, options)
-    if not backbone_class.is_causal:
-        options["form"] = form_of(names, options["form"])
+    if not is_causal:
+        options["form"] = form_of(names, options["form"], backbone_class.TEMPLATE)
     return names
 
 
-def _task_class(backbone_class, options):
+def _task_class(backbone_class, options, source=None):
     """Return the class of the task and its arguments; sets the objectives and the form of rows."""
-    names = choose_objectives(backbone_class, options)
-    if backbone_class.is_causal:
+    names = choose_objectives(backbone_class, options, source)
+    if "causal-lm" in names:
         return tasks.CausalLM, {}
     made = make_objectives(names, options)
     if len(made) == 1 and isinstance(made[0], objectives.MaskedLanguageModel):

@@ -343,20 +343,22 @@ class ReformerBackbone(CachedBackbone):
         return super().make_head(kind, **options)
 
     @classmethod
+    def in_both_directions(cls, size):
+        """Return the arguments by which a size sees as much after a token as before it."""
+        sides = {
+            f"num_{kind}_chunks_after": size.get(f"num_{kind}_chunks_before", 1)
+            for kind in ("local", "lsh")
+        }
+        return {"causal": False} | sides
+
+    @classmethod
     def of_width(cls, size, hidden_dim):
         rest = [hidden_dim * dim // size["hidden_dim"] for dim in size["axial_dims"][1:]]
         return super().of_width(size, hidden_dim) | {"axial_dims": [hidden_dim - sum(rest), *rest]}
 
     def forward_flops(self) -> float:
         """Return the FLOPs for a token of a full sequence: of kernels, attention, and hashing."""
-        flops = 2 * kernels(self.blocks)
-        for attention in (block.attention for block in self.blocks):
-            width = attention.num_heads * attention.head_dim
-            chunks = attention.chunks_before + 1 + attention.chunks_after
-            rounds = getattr(attention, "num_hashes", 1)
-            flops += 4 * rounds * chunks * attention.chunk_length * width
-            if isinstance(attention, HashedAttention):
-                flops += 2 * rounds * width * attention.most_columns()
+        flops = 2 * kernels(self.blocks) + sum(block.attention.flops() for block in self.blocks)
         of_tokens = 4 * self.vocabulary_size * self.config["hidden_dim"]
         return flops + self.is_causal * of_tokens
 

@@ -197,6 +197,11 @@ class ChunkedAttention(keras.layers.Layer):
         mask = ops.expand_dims(padding_mask, 1)
         return ops.zeros_like(mask) + ops.arange(ops.shape(mask)[2], dtype="int32"), mask
 
+    def flops(self):
+        """Return the FLOPs for a token beside those of kernels."""
+        seen = (self.chunks_before + 1 + self.chunks_after) * self.chunk_length
+        return 4 * seen * self.num_heads * self.head_dim
+
     def compute_output_spec(self, x, padding_mask, seeds=None, rotations=None):
         return keras.KerasTensor(x.shape, self.compute_dtype)
 
@@ -356,6 +361,10 @@ class HashedAttention(ChunkedAttention):
         lengths = [self.chunk_length * 2**power for power in powers]
         # One more for the second number if it is 1.
         return max(sum(self.bucket_sizes(length)) // 2 for length in lengths) + 1
+
+    def flops(self):
+        of_hashing = 2 * self.num_heads * self.head_dim * self.most_columns()
+        return self.num_hashes * (super().flops() + of_hashing)
 
     def buckets(self, x, padding_mask, seeds=None, rotations=None, length=None):
         """Return the bucket of each vector of `x` (B, N, S, H) in each round, (B, N, R, S) int32.

@@ -203,6 +203,7 @@ def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
 @pytest.mark.parametrize(
     "cls, of_lines, of_blocks",
     [
+        (models.ReformerBackbone, ["masked-lm"], ["masked-lm"]),
         (models.BertBackbone, ["masked-lm"], ["masked-lm", "next-sentence"]),
         (models.RobertaBackbone, ["masked-lm"], ["masked-lm"]),
         (models.AlbertBackbone, ["n-grams"], ["n-grams", "sentence-order"]),
@@ -217,7 +218,7 @@ def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
 def test_default_objectives(cls, of_lines, of_blocks):
     for document, names in (("line", of_lines), ("block", of_blocks)):
         options = {"document": document, "split_sentences": False}
-        assert list(default_objectives(cls, options)) == names
+        assert list(default_objectives(cls, cls.is_causal is True, options)) == names
 
 
 def test_what_does_not_go_together(fail, going_on, tiny, tmp_path, monkeypatch):
@@ -358,6 +359,22 @@ def test_what_has_no_streams(fail, pretrain, going_on, tmp_path):
     size = ["--size", "awd_lstm_base_en", "--streams"]
     assert "--num-heads is not for --size awd_lstm_base_en" in fail(*pretrain(new, *size))
     assert not new.exists()
+
+
+@pytest.mark.slow
+def test_reformer_in_both_directions(run, pretrain, fail, tiny, answers, corpus, tmp_path):
+    preset, again = tmp_path / "preset", tmp_path / "again"
+    masked = ["--size", "reformer_enwik8_en", "--vocabulary", tiny, "--objective", "masked-lm"]
+    run(*pretrain(preset, *masked, "--steps", 1))
+    config = tasks.Task.from_preset(preset).backbone.config
+    assert not config["causal"] and config["dropout"] == 0.2
+    assert config["num_lsh_chunks_after"] == config["num_local_chunks_after"] == 1
+    # Its source says the direction, so the objective is known, and that of the other is refused.
+    line = ["pretrain", corpus, "--from", preset, "--batch-size", 2, "--output", again]
+    assert "reads in both directions" in fail(*line, "--objective", "causal-lm")
+    assert "objective  masked-lm" in run(*line, "--steps", 1)
+    (row,) = answers(run("predict", again, "the film was [MASK]"))
+    assert len(row["answer"]["tokens"]) == 1 and row["answer"]["text"].startswith("the film was")
 
 
 def test_reformer_from_raw_text_to_answers(run, pretrain, answers, write, tmp_path):
