@@ -1,13 +1,11 @@
 """Layers that several models share."""
 
-from keras_lm.layers.attention import CrossAttention, SelfAttention
+from keras_lm.layers.adapter import Adapter
+from keras_lm.layers.attention import SelfAttention
 from keras_lm.layers.basic import (
-    Adapter,
     Dense,
-    Frozen,
     LayerNormalization,
     PositionEmbedding,
-    SinusoidalPositionEmbedding,
     embedding_layers,
     float32_or_wider,
     gelu_tanh,
@@ -19,31 +17,31 @@ from keras_lm.layers.character_cnn import CharacterCNN
 from keras_lm.layers.context import AttentionContext
 from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
+from keras_lm.layers.decoder import CrossAttention, DecoderPostNormBlock, DecoderPreNormBlock
 from keras_lm.layers.deprecated import (
     CausalPostNormBlock,
     CausalPreNormBlock,
     CausalSelfAttention,
 )
+from keras_lm.layers.frozen import Frozen
 from keras_lm.layers.heads import (
     EachTokenClassifier,
     FirstTokenClassifier,
-    MaskedLMHead,
     MeanPooledClassifier,
     PooledClassifier,
     SpanHead,
 )
+from keras_lm.layers.masked_lm_head import MaskedLMHead
 from keras_lm.layers.masks import CausalBias, PaddingBias
-from keras_lm.layers.positions import CountedPositionEmbedding, RelativePositionBias
+from keras_lm.layers.positions import (
+    CountedPositionEmbedding,
+    RelativePositionBias,
+    SinusoidalPositionEmbedding,
+)
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.span_chart import SpanScorer
-from keras_lm.layers.transformer import (
-    DecoderPostNormBlock,
-    DecoderPreNormBlock,
-    FeedForward,
-    PostNormBlock,
-    PreNormBlock,
-)
+from keras_lm.layers.transformer import FeedForward, PostNormBlock, PreNormBlock
 from keras_lm.layers.word_softmax import WordSoftmax
 
 __all__ = [

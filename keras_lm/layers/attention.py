@@ -18,7 +18,7 @@ from keras_lm.layers.backend import (
     write_slots,
 )
 from keras_lm.layers.basic import Dense, truncated_normal
-from keras_lm.layers.context import AttentionContext, ContextLayer, as_tensor
+from keras_lm.layers.context import ContextLayer, as_tensor
 
 # Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 
@@ -272,59 +272,3 @@ class SelfAttention(Attention):
             return context.past[0].shape[2]
         lengths = [part.shape[1] for part in (context.memory, x) if part is not None]
         return None if None in lengths else sum(lengths)
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CrossAttention(Attention):
-    """Cross-attention of a decoder to its source, the encoder's output.
-
-    The query has its own kernel, (D, N·H); key and value come from one product of the source with a
-    kernel of shape (width of the source, 2·N·H), key first. Arguments are those of `Attention`.
-
-    Call: `layer(x, source)`, with `source` (B, T, its width), or with a context that has it, see
-    `ContextLayer`. `bias` is added to the scores of the source. To decode in a loop, compute `past
-    = layer.keys_and_values(source)` once, and pass it instead of the source.
-
-    Example:
-
-        attention = CrossAttention(num_heads=4)
-        source = np.zeros((2, 9, 64), "float32")
-        attention(np.zeros((2, 7, 64), "float32"), source).shape  # (2, 7, 64)
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
-    """
-
-    first_field = "source"
-
-    def build(self, x_shape, context_shape=None, source_shape=None):
-        if isinstance(context_shape, AttentionContext):
-            context_shape = context_shape.source
-        source_shape = source_shape or context_shape or x_shape
-        width = self.set_widths(x_shape[-1])
-        self.query = self.make_projection(width, "query")
-        self.query.build(x_shape)
-        self.key_value = self.make_projection(2 * width, "key_value")
-        self.key_value.build(source_shape)
-        self.build_output(x_shape[-1])
-
-    def keys_and_values(self, source: Tensor) -> list[Tensor]:
-        """Return keys and values of a source (B, T, its width), each (B, N, T, H)."""
-        return self.split_heads(self.key_value(source), 2)
-
-    def project(self, x, context):
-        (query,) = self.split_heads(self.query(x), 1)
-        past = context.past
-        key, value = self.keys_and_values(context.source) if past is None else past
-        return query, key, value
-
-    # `source` is an argument of its own, because Keras passes its shape to `build`.
-    def call(self, x, context=None, source=None, training=None, **fields):
-        fields = fields if source is None else fields | {"source": source}
-        return super().call(x, context, training, **fields)
-
-    def compute_output_spec(self, x, context=None, source=None, training=None, **fields):
-        fields = fields if source is None else fields | {"source": source}
-        return super().compute_output_spec(x, context, training, **fields)
-
-    def attended_length(self, x, context):
-        return context.source.shape[1] if context.past is None else context.past[0].shape[2]

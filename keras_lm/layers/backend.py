@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 if keras.backend.backend() == "tensorflow":
+    from keras_lm.layers.tensorflow.attention_blocks import in_blocks
     from keras_lm.layers.tensorflow.attention_ops import (
         draw_seed,
         dropout,
-        in_blocks,
         is_long,
         matmul,
         matmul_transposed,

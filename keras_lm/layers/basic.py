@@ -4,56 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
+from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.backend import int8_product, is_in_int8
-
-INITIAL_STDDEV = 1e-3  # of google-research/adapter-bert
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class Adapter(keras.layers.Layer):
-    """Dense to a few units, GELU, Dense back, added to the input; initially nearly the identity.
-
-    Args:
-        adapter_dim: int. Units of the bottleneck.
-
-    Call: `layer(x)` with (…, D) returns the same shape.
-
-    Example:
-
-        Adapter(adapter_dim=8)(np.ones((2, 64), "float32"))  # close to ones
-
-    Source: Houlsby et al. 2019, https://arxiv.org/abs/1902.00751, section 2.1; activation and
-    initial values: google-research/adapter-bert, `modeling.py`.
-    """
-
-    def __init__(self, adapter_dim: int, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.adapter_dim = adapter_dim
-
-    def build(self, input_shape):
-        self.down = self._dense(self.adapter_dim, "down", activation="gelu")
-        self.down.build(input_shape)
-        self.up = self._dense(input_shape[-1], "up")
-        self.up.build((*input_shape[:-1], self.adapter_dim))
-
-    def _dense(self, units, name, **options):
-        initializer = keras.initializers.TruncatedNormal(stddev=INITIAL_STDDEV)
-        return keras.layers.Dense(
-            units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
-        )
-
-    def call(self, x):
-        return ops.add(x, self.up(self.down(x)))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return super().get_config() | {"adapter_dim": self.adapter_dim}
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
@@ -237,37 +192,6 @@ class PositionEmbedding(keras.layers.Layer):
         }
 
 
-@keras.saving.register_keras_serializable("keras_lm")
-class SinusoidalPositionEmbedding(PositionEmbedding):
-    """Fixed positions: sines and cosines of geometric frequencies.
-
-    Args:
-        max_sequence_length, hidden_dim: see `PositionEmbedding`, which has the same calls.
-        interleaved: bool. Whether a sine and its cosine are next to each other, as in the paper;
-            False puts all sines first, as in Hugging Face's Marian. (tensor2tensor has other
-            frequencies.)
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.5.
-    """
-
-    def __init__(
-        self, max_sequence_length: int, hidden_dim: int, interleaved: bool = True, **kwargs: Any
-    ):
-        super().__init__(max_sequence_length, hidden_dim, **kwargs)
-        self.interleaved = interleaved
-
-    def build(self, input_shape):
-        number = -(-self.hidden_dim // 2)
-        frequency = 10000.0 ** (-2 * np.arange(number) / self.hidden_dim)
-        angles = np.arange(self.max_sequence_length)[:, None] * frequency
-        table = np.stack([np.sin(angles), np.cos(angles)], axis=2 if self.interleaved else 1)
-        table = table.reshape(self.max_sequence_length, 2 * number)[:, : self.hidden_dim]
-        self.embeddings = table.astype("float32")
-
-    def get_config(self):
-        return super().get_config() | {"interleaved": self.interleaved}
-
-
 def embedding_layers(
     vocabulary_size: int,
     embedding_dim: int,
@@ -314,30 +238,3 @@ def as_tensor(value, dtype):
     if isinstance(value, keras.KerasTensor):
         return value if value.dtype == dtype else ops.cast(value, dtype)
     return ops.convert_to_tensor(value, dtype)  # casts int64, and what Keras makes of a first batch
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class Frozen(keras.layers.Layer):
-    """Runs a model with frozen weights and without dropout, also in training.
-
-    `model(inputs, training=False)` in a functional graph is not enough: Keras passes the `training`
-    of the outer model down to every layer.
-
-    Args:
-        model: `keras.Model`.
-    """
-
-    def __init__(self, model: keras.Model, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.model = model
-        self.trainable = False
-
-    def call(self, inputs):
-        return self.model(inputs, training=False)
-
-    def get_config(self):
-        return super().get_config() | {"model": keras.saving.serialize_keras_object(self.model)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})

@@ -1,4 +1,4 @@
-"""Positions that count real tokens, and a bias by the distance of two tokens.
+"""Positions other than BERT's: sines, those that count real tokens, and a bias by distance.
 
 Shapes: B batch, S sequence, T what is attended to, N heads.
 """
@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.layers.basic import truncated_normal
+from keras_lm.layers.basic import PositionEmbedding, truncated_normal
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -141,3 +141,34 @@ class RelativePositionBias(keras.layers.Layer):
             "bidirectional": self.bidirectional,
             "stddev": self.stddev,
         }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SinusoidalPositionEmbedding(PositionEmbedding):
+    """Fixed positions: sines and cosines of geometric frequencies.
+
+    Args:
+        max_sequence_length, hidden_dim: see `PositionEmbedding`, which has the same calls.
+        interleaved: bool. Whether a sine and its cosine are next to each other, as in the paper;
+            False puts all sines first, as in Hugging Face's Marian. (tensor2tensor has other
+            frequencies.)
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.5.
+    """
+
+    def __init__(
+        self, max_sequence_length: int, hidden_dim: int, interleaved: bool = True, **kwargs: Any
+    ):
+        super().__init__(max_sequence_length, hidden_dim, **kwargs)
+        self.interleaved = interleaved
+
+    def build(self, input_shape):
+        number = -(-self.hidden_dim // 2)
+        frequency = 10000.0 ** (-2 * np.arange(number) / self.hidden_dim)
+        angles = np.arange(self.max_sequence_length)[:, None] * frequency
+        table = np.stack([np.sin(angles), np.cos(angles)], axis=2 if self.interleaved else 1)
+        table = table.reshape(self.max_sequence_length, 2 * number)[:, : self.hidden_dim]
+        self.embeddings = table.astype("float32")
+
+    def get_config(self):
+        return super().get_config() | {"interleaved": self.interleaved}

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from keras_lm.argument_types import Tensor
-from keras_lm.layers.attention import CrossAttention, SelfAttention
+from keras_lm.layers.attention import SelfAttention
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
-from keras_lm.layers.context import AttentionContext, ContextLayer
+from keras_lm.layers.context import ContextLayer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -233,69 +233,3 @@ class PreNormBlock(PostNormBlock):
 
     def residual(self, x, norm, added, training=None):
         return x + self.dropout(added, training=training)
-
-
-class DecoderBlock:
-    """A mixin for `PostNormBlock` and `PreNormBlock` that adds attention to a source.
-
-    It comes between self-attention and the feed-forward network.
-
-    Call: `block(x, context)` with a `source` in the context; it keeps a pair: the keys and values
-    of the tokens, and those of the source, (B, N, T, H) each.
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.1.
-    """
-
-    first_field = "source"
-    cross_attention_class = CrossAttention
-
-    def make_cross_attention(self):
-        return self.cross_attention_class(
-            self.num_heads,
-            self.attention_dropout,
-            self.output_stddev,
-            self.head_dim,
-            name="cross_attention",
-            dtype=self.dtype_policy,
-        )
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.cross_attention = self.make_cross_attention()
-        self.cross_attention_norm = self.make_norm("cross_attention_norm")
-        self.cross_attention.build(input_shape)
-        self.cross_attention_norm.build(input_shape)
-
-    def forward(self, x, context, training=None):
-        x, kept = self.add_attention(x, context, training)
-        attended, source = self.cross_attention(
-            *self.cross_attention_inputs(x, context), training=training
-        )
-        x = self.residual(x, self.cross_attention_norm, attended, training)
-        return self.add_feedforward(x, training), (kept, source)
-
-    def cross_attention_inputs(self, x: Tensor, context: Any) -> tuple[Any, Any]:
-        """Return the inputs of attention to the source."""
-        field = "past" if isinstance(context.source, (list, tuple)) else "source"
-        source = {field: context.source, "bias": context.source_bias}
-        return self.read(x, self.cross_attention_norm), AttentionContext(**source)
-
-    def cross_attention_probabilities(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
-        """Return the probabilities of attention to the source, (B, N, S, T) float32."""
-        context = self.as_context(context, fields)
-        x, _ = self.add_attention(x, context)
-        return self.cross_attention.probabilities(*self.cross_attention_inputs(x, context))
-
-    def kept_spec(self, x, context):
-        _, source = self.cross_attention_inputs(x, context)
-        return super().kept_spec(x, context), self.cross_attention.kept_spec(x, source)
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class DecoderPostNormBlock(DecoderBlock, PostNormBlock):
-    """A decoder's `PostNormBlock`, as in the Transformer; see `DecoderBlock`."""
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class DecoderPreNormBlock(DecoderBlock, PreNormBlock):
-    """A decoder's `PreNormBlock`, as in T5; see `DecoderBlock`."""

@@ -20,7 +20,7 @@ from keras_lm.layers import (
     attention,
 )
 from keras_lm.layers.context import MASKED, Visible
-from keras_lm.layers.tensorflow import attention_ops
+from keras_lm.layers.tensorflow import attention_blocks, attention_ops
 from keras_lm.layers.tensorflow.tracing import for_lite
 from keras_lm.models import GPT2Backbone
 
@@ -355,7 +355,7 @@ def compute(monkeypatch):
 
     Blocks are computed in a graph, for which the number of rows is unknown.
     """
-    monkeypatch.setattr(attention_ops, "BLOCK", 4)
+    monkeypatch.setattr(attention_blocks, "BLOCK", 4)
 
     def run(layer, *inputs, blocks, bias=None, **options):
         monkeypatch.setattr(attention_ops, "MANY_SCORES", 0 if blocks else 10**9)
@@ -509,7 +509,7 @@ def test_dropout_of_the_whole_is_that_of_keras(compute):
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_step_in_blocks_has_nothing_of_length_by_length(monkeypatch, blocks):
-    monkeypatch.setattr(attention_ops, "BLOCK", 4)
+    monkeypatch.setattr(attention_blocks, "BLOCK", 4)
     monkeypatch.setattr(attention_ops, "MANY_SCORES", 0 if blocks else 10**9)
     length = 37
     backbone = GPT2Backbone(20, 1, 2, 6, 10, dropout=0.1, max_sequence_length=50)
