@@ -15,7 +15,8 @@ from keras_lm.objectives.distillation import (
     TeacherMeanSquares,
 )
 from keras_lm.objectives.entity_alignment import EntityAlignment
-from keras_lm.objectives.losses import MarginRanking, MaskedCrossentropy, MeanLoss, MeanOfKnown
+from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss, MeanOfKnown
+from keras_lm.objectives.margin_ranking import MarginRanking
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_runs import MaskedNGrams, MaskedSpans
 from keras_lm.objectives.next_sentence import NextSentence

@@ -3,18 +3,15 @@
 from keras_lm.training.adapters import enable_adapters, load_adapters, save_adapters
 from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
+from keras_lm.training.lamb import Lamb
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
-from keras_lm.training.optimizers import AdamW, Lamb
+from keras_lm.training.optimizers import AdamW
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.rematerialization import enable_rematerialization
 from keras_lm.training.runs import Run
-from keras_lm.training.schedules import (
-    InverseSquareRoot,
-    SlantedTriangular,
-    WarmupLinearDecay,
-    WarmupPolynomialDecay,
-)
+from keras_lm.training.schedules import WarmupLinearDecay
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.training.streams import evaluate_streams, fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows
