@@ -26,7 +26,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.elements import elements
-from keras_lm.packers.packer import Template
+from keras_lm.packers.template import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
-from keras_lm.packers.packer import PackedInput, Packer, Template
+from keras_lm.packers.packer import PackedInput, Packer
+from keras_lm.packers.template import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 

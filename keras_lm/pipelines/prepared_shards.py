@@ -19,7 +19,7 @@ from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
 from keras_lm.files import naming_a_full_disk
-from keras_lm.packers.packer import Template
+from keras_lm.packers.template import Template
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
 from keras_lm.pipelines.near_duplicates import buckets
