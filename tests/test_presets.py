@@ -17,7 +17,7 @@ from keras_lm import files
 from keras_lm.converters import CheckpointError, safetensors_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
-from keras_lm.presets.cards import Origin
+from keras_lm.presets.origin import Origin
 from keras_lm.tasks import (
     FeatureExtractor,
     MaskedLM,

@@ -83,7 +83,7 @@ class Backbone(BackboneFormats, keras.Model):
     encoder_class = None
     # Units of its adapters, if it has any.
     adapter_dim = None
-    # From where loaded weights are, for cards: see `keras_lm.presets.cards.Origin`.
+    # From where loaded weights are, for cards: see `keras_lm.presets.origin.Origin`.
     origin = None
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_contexts")
@@ -372,7 +372,9 @@ class Backbone(BackboneFormats, keras.Model):
     def complete(self, inputs):
         """Return `inputs` as `forward` takes them: checked tensors, missing ones filled in."""
         fields = self.fields_of(inputs)
-        required = [name for name, field in fields.items() if field.is_required]
+        required = [
+            name for name, field in fields.items() if field.default is None and not field.is_state
+        ]
         names = required + [name for name in fields if name not in required]
         if not isinstance(inputs, dict):
             raise ValueError(
@@ -389,7 +391,7 @@ class Backbone(BackboneFormats, keras.Model):
                 continue
             if name in inputs:
                 complete[name] = as_tensor(inputs[name], field.dtype)
-            elif field.is_required:
+            elif name in required:
                 raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
             else:
                 complete[name] = field.make_default(complete[field.like])

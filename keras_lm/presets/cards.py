@@ -4,10 +4,10 @@ It begins with the hub's front matter. What is in no other file, from where the 
 its author wrote, is read from the card of the source, and goes into the cards of what is saved.
 """
 
-import dataclasses
-import re
-
 import numpy as np
+
+from keras_lm.presets.origin import FILE as FILE
+from keras_lm.presets.origin import TAG, Origin
 
 # The kinds of heads → the hub's name for the task, and transformers' class for it.
 TASKS = {
@@ -21,59 +21,12 @@ TASKS = {
     "seq2seq_lm": (None, "AutoModelForSeq2SeqLM"),
 }
 
-FILE = "README.md"
-LARGEST = 2**20  # bytes of a card that is read
-TAG = "- keras_lm"  # of our own cards
 LIMITS = """\
 What it was trained on, and how well it does on other texts than those, is not in its files: add
 that here, with the licence of the data and of the model, before others use it."""
 
 # What stands in an example, by the name of a text.
 EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """What is known of a model that none of its weights and arguments tell.
-
-    `base_model` is the name of the model that it began with, or None, and `license` what the card
-    of that states; `results` and `limits` are sections of a card, in Markdown.
-    """
-
-    base_model: str | None = None
-    license: str | None = None
-    results: str = ""
-    limits: str = ""
-
-
-def read_origin(checkpoint):
-    """Return the `Origin` of what is loaded from a checkpoint, by its name and its card."""
-    path, name = checkpoint.root / FILE, None
-    if checkpoint.source.startswith("hf://"):
-        name = checkpoint.source.removeprefix("hf://").partition("@")[0]
-    if not path.is_file() or path.stat().st_size > LARGEST:
-        return Origin(name)
-    text = path.read_text("utf-8", errors="replace")
-    front, _, body = text.removeprefix("---\n").partition("\n---\n")
-    if not text.startswith("---\n"):
-        front, body = "", text
-
-    def stated(key):  # its value, or the first of several
-        found = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
-        return found and found[1]
-
-    is_ours = TAG in front.splitlines()
-    return Origin(
-        name or stated("base_model"),
-        stated("license") or stated("base_model_license"),
-        _section(body, "Results") if is_ours else "",
-        _section(body, "Limits") if is_ours else "",
-    )
-
-
-def _section(body, title):
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
-    return found[1].strip() if found else ""
 
 
 def card(model, code, facts=(), tag=None, library="keras_lm"):

@@ -13,8 +13,8 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
-from keras_lm.presets.cards import read_origin
 from keras_lm.presets.claims import check_claims, check_classes
+from keras_lm.presets.origin import read_origin
 from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
 
