@@ -25,10 +25,6 @@ class Input:
     like: str | None = None
     is_state: bool = False
 
-    @property
-    def is_required(self):
-        return self.default is None and not self.is_state
-
     def make_default(self, like):
         """Return the default for the input `like`, (B, S) or (B, S, …)."""
         if callable(self.default):

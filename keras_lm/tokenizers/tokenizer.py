@@ -406,7 +406,7 @@ class Tokenizer(tf.Module):
     @property
     def all_special_tokens(self):
         """The entries that play a role, and the additional ones, a list of str."""
-        return self._vocabulary.all_special_tokens
+        return list(self._vocabulary.all_special_tokens)
 
     def token_to_id(self, token):
         """Return the id of a vocabulary entry; ValueError if there is none."""

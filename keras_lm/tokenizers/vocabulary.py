@@ -18,10 +18,8 @@ class Vocabulary:
         self.additional_special_tokens = self.entries(
             "additional_special_tokens", additional_special_tokens
         )
-
-    @property
-    def all_special_tokens(self):
-        return list(dict.fromkeys([*self.special_tokens.values(), *self.additional_special_tokens]))
+        special = [*self.special_tokens.values(), *self.additional_special_tokens]
+        self.all_special_tokens = list(dict.fromkeys(special))
 
     def entries(self, argument, tokens):
         """Return `tokens`, passed as `argument`, as a list; ValueError if one is not an entry."""
