@@ -15,7 +15,9 @@ from keras_lm.optional import EXTRAS
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = [path.name for path in sorted((REPOSITORY / "docs").glob("*.md"))]
-GUIDES += [f"models/{path.name}" for path in sorted((REPOSITORY / "docs" / "models").glob("*.md"))]
+for folder in ("models", "coming_from"):
+    pages = sorted((REPOSITORY / "docs" / folder).glob("*.md"))
+    GUIDES += [f"{folder}/{path.name}" for path in pages]
 PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g}" for g in GUIDES)]
 
 # Without tracing, which would take most of the time; exports are traced all the same. Pages share a

@@ -250,6 +250,38 @@ def test_white_space_without_a_table_of_characters(described, splitter):
     assert tokenizer.tokenize_lite(WHITE_LINES).to_list() == expected
 
 
+def test_spaces_with_a_table_of_characters(described, goldens):
+    """XLM-R's steps and those of transformers 4 are equal, but for some texts."""
+    tokenizers = pytest.importorskip("tokenizers")
+    lines = (goldens("tokenizers") / "sentencepiece-t5" / "expected.jsonl").read_text()
+    texts = [json.loads(line)["text"] for line in lines.split("\n") if line]
+    each = sequence("pretokenizers", [{"type": "WhitespaceSplit"}, METASPACE])
+
+    def other(kinds, splitter):
+        folder, _ = described("t5")
+        stated = json.loads((folder / "tokenizer.json").read_text())
+        table = stated["normalizer"]["normalizers"][0]
+        steps = [{"Table": table, "Strip": STRIP, "Spaces": SPACES}[kind] for kind in kinds]
+        changed = {"normalizer": sequence("normalizers", steps), "pre_tokenizer": splitter}
+        stated |= changed | {"added_tokens": []}
+        (folder / "tokenizer.json").write_text(json.dumps(stated))
+        reference = tokenizers.Tokenizer.from_str(json.dumps(stated))
+        expected = reference.encode_batch(texts, add_special_tokens=False)
+        found = SentencePieceTokenizer.from_files(folder)(texts).to_list()
+        pairs = zip(texts, found, expected, strict=True)
+        return {text for text, ids, right in pairs if ids != right.ids}
+
+    spelled = {"</w> <unk> <s>"}
+    assert other(["Table"], each) == spelled | {"\x85next"}
+    assert other(["Table", "Strip", "Spaces"], METASPACE) == spelled
+    # (The table makes spaces of U+FEFF and U+FFFD, too.)
+    space, both = (" ", "\t", "\n", "\xa0", "\u3000", "\ufeff", "\ufffd"), {"crlf\r\nline", "\x7f"}
+    late = other(["Table", "Spaces"], METASPACE) - spelled
+    assert late and all(text.endswith(space) for text in late)
+    early = other(["Table"], METASPACE) - spelled - both
+    assert early and all(text.startswith((*space, "▁")) for text in early)
+
+
 def test_every_composition():
     table = Table(table_of(True, True))
     table.read()
