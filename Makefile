@@ -30,8 +30,10 @@ USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_inf
 
 BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken))
 
-# A process a core; one that has no more tests takes half of what the other has left
+# A process a core. In `make test`, one that has no more tests takes half of what the other has left;
+# in the others, it takes whole files, as what the tests of a file share is made in a minute there.
 PARALLEL := --numprocesses 2 --dist worksteal
+BY_FILE  := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test slow thorough lint format bench docs wheel package clean FORCE
 
@@ -46,10 +48,10 @@ test: $(VENV)/.installed-test
 
 # "|| …": 5 says that there are none
 slow: $(VENV)/.installed-test
-	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m "slow and not thorough" $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
+	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m "slow and not thorough" $(BY_FILE) $(ARGS) || [ $$? -eq 5 ]
 
 thorough: $(VENV)/.installed-test
-	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m thorough $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
+	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m thorough $(BY_FILE) $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -44,11 +44,17 @@ LONG = 5.0
 
 
 def pytest_collection_modifyitems(items):
-    """The longest single tests first, of which one at the end would leave a process idle.
+    """The longest files first, of which one at the end would leave a process idle.
 
     With ORDER=seed in the environment, files come in a random order: none leans on another.
     """
-    first = ("test_docs.py", "test_demo.py", "test_notebooks.py")
+    first = (
+        "test_docs.py",
+        "test_notebooks.py",
+        "test_page.py",
+        "test_distribution.py",
+        "test_demo.py",
+    )
     items.sort(key=lambda item: item.path.name not in first)
     if order := os.environ.get("ORDER"):
         files = sorted({item.path for item in items})

@@ -45,6 +45,7 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_pool_runs_every_signature(model):
     pool = InterpreterPool(model)
     assert pool.signatures["numbers"].inputs == {

@@ -28,6 +28,7 @@ def test_contenders_take_turns(tmp_path):
     assert not result.left_out
 
 
+@pytest.mark.slow
 def test_who_spins_while_another_computes_is_noticed():
     quiet, spinning = (
         measure({"a": command(0.2), "b": command(0.2, behaviour=how)}, rounds=2).waiting_share

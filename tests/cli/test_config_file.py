@@ -15,6 +15,7 @@ def rows(write):
     return write("train.csv", ROWS)
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_by_its_file(run, tiny, rows, write, tmp_path):
     config = write(
         "my.toml",

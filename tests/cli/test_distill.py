@@ -30,6 +30,7 @@ def test_a_student_of_the_teachers_layers_from_labelled_texts(run, write, critic
     assert config["backbone"]["arguments"]["num_layers"] == 1
 
 
+@pytest.mark.slow
 def test_a_size_learns_from_lines_with_the_teachers_vocabulary(run, fail, write, critic, tmp_path):
     train, output = write("train.txt", "\n".join(TEXTS) + "\n"), tmp_path / "tiny"
     command = ["distill", train, "--teacher", critic, "--output", output, *QUICK]
@@ -44,6 +45,7 @@ def test_a_size_learns_from_lines_with_the_teachers_vocabulary(run, fail, write,
     assert "train.txt has no labels, which validation measures on" in message
 
 
+@pytest.mark.slow
 def test_numbers_of_pairs(run, write, matcher, tiny, tmp_path):
     rows = [{"text": text, "text_pair": text[::-1], "label": 0.5} for text in TEXTS]
     train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -54,6 +56,7 @@ def test_numbers_of_pairs(run, write, matcher, tiny, tmp_path):
     assert np.isfinite(student.regress((["a film"], ["a song"]))["scores"]).all()
 
 
+@pytest.mark.slow
 def test_words_and_choices(run, fail, write, make_backbone, tokenizer, tiny, tmp_path):
     tagger = tasks.TokenClassifier(
         make_backbone(), class_names=["O", "X"], crf=True, tokenizer=tokenizer

@@ -202,6 +202,7 @@ def knowing(run, tiny, tmp_path_factory):
     return preset, file
 
 
+@pytest.mark.slow
 def test_choices_are_trained_and_measured_with_a_graph(run, fail, answers, knowing, tiny, tmp_path):
     preset, file = knowing
     task = tasks.Task.from_preset(preset)

@@ -217,6 +217,7 @@ def test_saved_model(inspect, run, exported, task):
     assert found["batching_settings"] == bool(list(exported.rglob("batching_params.pbtxt")))
 
 
+@pytest.mark.slow
 def test_tflite(inspect, tflite, task):
     found = inspect(tflite)
     assert found["what"] == "LiteRT model"

@@ -31,6 +31,7 @@ def test_a_class_without_weight_is_not_learnt(run, write, tiny, tmp_path):
     assert list(task.classify(["the song was bad", "a loud song"])["labels"]) == ["good"] * 2
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
     train = write("train.csv", CSV)
     swapped = CSV.replace(",good", ",x").replace(",bad", ",good").replace(",x", ",bad")

@@ -80,6 +80,7 @@ def data(tmp_path):
     return tmp_path / "glue_data"
 
 
+@pytest.mark.slow
 def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path, monkeypatch):
     monkeypatch.setattr(glue_tasks, "SMALL", 8)  # only CoLA has fewer rows
     board = tmp_path / "board"

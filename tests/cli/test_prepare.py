@@ -31,6 +31,7 @@ def prepare(tiny, corpus, tmp_path):
     return arguments
 
 
+@pytest.mark.slow
 def test_prepare_then_pretrain(run, fail, prepare, tiny, corpus, tmp_path):
     shards, preset = tmp_path / "shards", tmp_path / "preset"
     shown = run(*prepare("--document", "block", "--objective", "next-sentence"))

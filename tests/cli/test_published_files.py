@@ -77,6 +77,7 @@ def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail):
     assert "line 1" in fail("evaluate", output, snli, "--format", "race")
 
 
+@pytest.mark.slow
 def test_relations_and_types(write, tiny, tmp_path, run, fail):
     """Text classifiers over texts with marks: the names of their tasks choose format and labels."""
     rows = [

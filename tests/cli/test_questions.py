@@ -77,6 +77,7 @@ def test_bad_files(write, name, content, message):
         read(write(name, content))
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_a_reader_is_trained_measured_and_asked(run, fail, write, tiny, tmp_path):
     file, preset = write("train.json", SQUAD), tmp_path / "reader"

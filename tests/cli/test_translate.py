@@ -83,6 +83,7 @@ def preset(writer, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_translator_is_trained(run, write, writer, tmp_path):
     file, targets = write("a.en", "\n".join(SOURCES) + "\n"), write("a.de", "\n".join(TARGETS))
     preset = tmp_path / "translator"

@@ -265,6 +265,7 @@ def test_blocks(tmp_path):
 # === Shards and batches ===
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_shards_of_rows(tokenizer, tmp_path):
     settings = {"form": "next_sentence", "short_share": 0.5, "seed": 3}

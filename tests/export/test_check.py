@@ -20,7 +20,8 @@ def folder(exported_as):
     return exported_as("classifier of pairs").folder
 
 
-@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fresh", [False, True])
 def test_saved_model_in_a_fresh_process(fresh, folder, task, texts, request):
     if not fresh:
         request.getfixturevalue("checked_here")

@@ -222,6 +222,7 @@ def test_more_tokens_than_positions(model):
 # === The files ===
 
 
+@pytest.mark.slow
 def test_is_compared_with_the_task(folder, task, checked_here):
     report = export.check(folder, task, PROMPTS)
     assert set(report.differences) == {"text", "num_tokens", "num_prompt_tokens"}
@@ -505,6 +506,7 @@ def test_holds_the_limits_of_streams(folder, task):
     assert limits == task.limits._asdict()
 
 
+@pytest.mark.slow
 def test_an_export_from_before_streams_says_so(exported_as, tmp_path):
     shutil.copytree(exported_as("vectors of tokens").folder, tmp_path / "1")  # a small one
     with pytest.raises(ServingError, match="Export it again"):

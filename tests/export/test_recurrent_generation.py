@@ -16,7 +16,8 @@ TEXTS = ["the cat sat on the mat .", "a dog saw the cat .", "the dog ran", "a", 
 PROMPTS = ["the cat", "a dog saw the", "", "ran zebra"]
 NEW = {"max_new_tokens": 6}
 
-pytestmark = pytest.mark.eager  # what the tasks say; exports are graphs all the same
+# Eager: what the tasks say; exports are graphs all the same
+pytestmark = [pytest.mark.eager, pytest.mark.slow]
 
 
 def tokenizer():
@@ -143,7 +144,6 @@ def test_client_drives_decoding(model, task, request):
     assert {len(part) for part in state.values()} == {len(PROMPTS)}
 
 
-@pytest.mark.slow
 def test_a_memory_is_the_clients(tmp_path):
     """Three segments, one of them of two lengths, with a memory from request to request."""
     words = tokenizer()

@@ -79,6 +79,7 @@ def test_fit_save_export_and_ask_in_a_fresh_process(albert, version):
     assert report.differences["labels"] == 0 and report.differences["scores"] <= 1e-5
 
 
+@pytest.mark.slow
 def test_tflite(albert, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     serve, _ = load_tflite(str(albert.export(tmp_path / "model.tflite", format="litert")))
@@ -87,6 +88,7 @@ def test_tflite(albert, tmp_path):
         answers(serve(text=np.array([t.encode() for t in batch], object)), albert, batch)
 
 
+@pytest.mark.slow
 def test_exports_beside_each_other_in_one_process(albert, version, make_task, tmp_path):
     bpe = [make_task(bpe_tokenizer("the", "end")), make_task(bpe_tokenizer("then", "so"))]
     texts = tf.constant(["the end was so 1,990, or", "then it was so"])

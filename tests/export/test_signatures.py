@@ -181,6 +181,7 @@ def test_packed_rows_have_a_longest_length(name, backbone_of, tokenizer_of):
             call(*size)
 
 
+@pytest.mark.slow
 def test_prompts_of_a_model_without_a_longest_sequence(backbone_of, tokenizer_of):
     """AWD-LSTM takes any, as it reads them word by word."""
     words = tokenizer_of("words")

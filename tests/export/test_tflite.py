@@ -115,6 +115,7 @@ def test_classifier_in_a_fresh_process(make_backbone, tokenizer, texts, tmp_path
     assert operations == {"TFText>ByteSplitWithOffsets"}
 
 
+@pytest.mark.slow
 def test_byte_level_bpe(make_backbone, texts, tmp_path):
     special = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     vocabulary = [*special.values(), *BYTES.values(), "Ġt", "he", "Ġthe"]

@@ -116,6 +116,7 @@ def check(program, folder, signatures, requests):
                 np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.slow
 def test_a_classifier_answers(program, exported_as, texts, requests_of):
     _, folder, signatures = exported_as("classifier of pairs")
     requests = [(signature, inputs) for signature, _, inputs in requests_of(folder)]

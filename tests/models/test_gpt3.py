@@ -71,6 +71,7 @@ def test_gpt_neo_that_writes_its_layers_shorter(goldens, tmp_path):
 STATED = [125, 350, 760, 1_300, 2_700, 6_700, 13_000, 175_000]
 
 
+@pytest.mark.slow
 def test_gpt3_is_as_large_as_its_paper_says():
     for size, millions in zip(GPT3Backbone.SIZES.values(), STATED, strict=True):
         parameters = estimate(GPT3Backbone, **size)["parameters"]

@@ -372,6 +372,7 @@ def test_token_by_token_with_projected_keys(arguments):
 # === Tasks ===
 
 
+@pytest.mark.slow
 def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
     tokenizer = tokenizer_of("words")
     backbone = make(vocabulary_size=tokenizer.vocabulary_size, cutoffs=[4, 9])

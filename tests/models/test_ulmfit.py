@@ -153,6 +153,7 @@ def test_classifier_reads_a_row_alike_wherever_it_stands(classifier, assert_equa
     assert np.all(np.isfinite(task(nothing)))
 
 
+@pytest.mark.slow
 def test_no_limit_of_what_is_pooled(goldens, tmp_path):
     inputs = {"token_ids": np.arange(2, 26, dtype="int32")[None]}
     logits = {}

@@ -281,6 +281,7 @@ def test_a_target_sees_neither_itself_nor_what_its_order_hides():
         assert [*(moved > 1e-4)] == [order[column] < order[2], order[column] < order[6]]
 
 
+@pytest.mark.slow
 def test_long_texts_in_blocks(monkeypatch):
     """Both streams, beside a memory: a block has distances and segments of its own rows."""
     backbone = make(causal=False, attention_dropout=0.0, dropout=0.0)

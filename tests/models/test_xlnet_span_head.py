@@ -242,6 +242,7 @@ def test_it_learns_which_questions_have_an_answer(tokenizer_of, tmp_path):
     assert [text.decode() for text in served["text"][:, 0].numpy()] == ["nice cast", ""]
 
 
+@pytest.mark.slow
 def test_labels_are_places_of_batches_of_any_width(tokenizer_of):
     """Padding is on the left: a token's place depends on the longest window beside it."""
     tokenizer = tokenizer_of("sentencepiece-xlnet")

@@ -72,6 +72,7 @@ FIRST = ["the film was good", "a great story"] * 8
 SECOND = ["a great cast .", "the song was a story"] * 8
 
 
+@pytest.mark.slow
 def test_it_is_learnt():
     task = make_task(EntityAlignment(seed=0))
     history = task.fit((FIRST * 4, SECOND * 4), epochs=3, batch_size=16, verbose=0).history

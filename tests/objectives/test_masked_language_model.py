@@ -318,6 +318,7 @@ def test_whole_words_in_a_function_of_unknown_shape():
         np.testing.assert_array_equal(found[name], expected[name])
 
 
+@pytest.mark.slow
 def test_whole_words_under_xla():  # which has random numbers of its own
     inputs = batch([18] * 8, 20)
     corrupt = of_tokenizer(whole_words=True).corrupt

@@ -185,6 +185,7 @@ def test_seeds_reproduce_and_evaluation_is_always_the_same(make):
         np.testing.assert_array_equal(function(inputs)["token_ids"], expected)
 
 
+@pytest.mark.slow
 def test_under_xla(make):  # which has random numbers of its own
     inputs = batch([18] * 2, 20)
     one = make(MaskedSpans)

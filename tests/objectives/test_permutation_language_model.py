@@ -137,6 +137,7 @@ def test_seeds_and_evaluation(make):
         np.testing.assert_array_equal(function(inputs)[NAMES[1]], expected[1])
 
 
+@pytest.mark.slow
 def test_under_xla(make):
     inputs = batch([30] * 2 + [20] * 2, 30)
     corrupt = tf.function(make().corrupt, jit_compile=True, autograph=False)
@@ -244,6 +245,7 @@ def test_no_target_sees_itself_or_later_ones(make):
         np.testing.assert_array_equal(moved[~is_sep], is_seen[~is_sep])
 
 
+@pytest.mark.slow
 def test_it_learns(tokenizer):
     texts = [" ".join(map(str, range(i, i + 24, 2))) for i in range(7, 60, 5)]
     task = Pretrainer(network(num_layers=1, memory_length=4), tokenizer=tokenizer)

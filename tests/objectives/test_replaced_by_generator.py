@@ -283,6 +283,7 @@ def test_measures_of_what_is_found():
 # === The two networks ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [*ElectraBackbone.SIZES])
 def test_generators_of_published_sizes(size):
     share = {"small": 1, "base": 1 / 3, "large": 1 / 4}[size.split("_")[1]]

@@ -128,6 +128,7 @@ def test_each_token_is_read_from_its_place(make):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "in_graph",
     [pytest.param(False, marks=pytest.mark.eager), pytest.param(True, marks=pytest.mark.thorough)],

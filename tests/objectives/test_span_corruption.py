@@ -138,6 +138,7 @@ def test_what_cannot_be_is_refused():
         SpanCorruption().set_tokenizer(None)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_a_t5_is_pretrained_and_goes_on_as_a_task(tmp_path):
     keras.utils.set_random_seed(0)

@@ -89,6 +89,7 @@ def test_entities_count(task, backbone, tokenizer):
     np.testing.assert_array_equal(task.backbone.entity_table.embeddings, np.eye(4, 8))
 
 
+@pytest.mark.slow
 def test_saved_and_exported(task, tmp_path):
     expected = scores(task)
     task.save_to_preset(tmp_path / "preset")
@@ -128,6 +129,7 @@ def test_saved_and_exported(task, tmp_path):
         assert [text[a:b].encode() for a, b in zip(starts, ends)] == said
 
 
+@pytest.mark.slow
 def test_an_export_holds_the_entities_of_its_dictionary(backbone, tmp_path):
     """The table has a thousand entities, as if `kg_embed` had been read whole, and texts name 3."""
     ids = [f"Q{number}" for number in range(1_000)][::-1]

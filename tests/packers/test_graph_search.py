@@ -119,6 +119,7 @@ def test_random_graphs(tmp_path, options):
     assert check(SchemaGraphs(store, trans_e, **{"max_hops": 2} | options), asked) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_a_hub_of_100_000_edges(tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -132,6 +133,7 @@ def test_a_hub_of_100_000_edges(tmp_path):
     assert check(graphs, asked) > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_what_is_too_large(store, monkeypatch):
     with pytest.raises(ValueError, match=r"max_hops=3, and a search in constants goes 2 hops"):

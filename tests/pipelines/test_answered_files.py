@@ -99,6 +99,7 @@ def test_texts_of_like_lengths_run_together():
     assert [found[i]["length"] for i in (0, 2, 3)] == [4, 9, 4]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(model, files, monkeypatch, tmp_path):
     pipelines.answer_files("model", files, tmp_path / "whole")
     write, calls = beam_files.write_json, []

@@ -113,12 +113,14 @@ def test_rows_are_those_of_the_direct_path(prepare, corpus, tokenizer, tmp_path)
     assert [shard.keys() for shard in direct["shards"]] == [s.keys() for s in index["shards"]]
 
 
+@pytest.mark.slow
 def test_the_same_bytes_wherever_files_are_cut(prepare, bytes_as_tokens, monkeypatch):
     whole = prepare("whole", duplicates="exact")[1]
     monkeypatch.setattr(corpus_parts.cut_into_parts, "__defaults__", (100,))
     assert prepare("parts", duplicates="exact")[1] == whole
 
 
+@pytest.mark.slow
 def test_the_same_bytes_by_the_same_seed(prepare):
     options = {"num_shards": 1, "duplicates": "exact", "form": "doc_sentences"}
     options["short_share"] = 0.5  # which rows are short is drawn
@@ -128,6 +130,7 @@ def test_the_same_bytes_by_the_same_seed(prepare):
     assert runs[0][name] != runs[2][name]
 
 
+@pytest.mark.slow
 def test_windows_for_causal_models(corpus, tmp_path):
     tokenizer = BytePairTokenizer([END, *BYTES.values()], [], bos_token=END, eos_token=END)
     index = pipelines.prepare_shards(corpus, tokenizer, 16, tmp_path / "shards", num_shards=1)
@@ -174,6 +177,7 @@ def test_duplicates_are_left_out(prepare, bytes_as_tokens, tmp_path):
     assert found["read"] == 5 and sum(found.values()) == 5 + 2  # of one or the other kind
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(prepare, bytes_as_tokens, monkeypatch, tmp_path):
     whole = prepare("whole", duplicates="keep")[1]
     write, calls = shards.write_records, []
@@ -245,6 +249,7 @@ def test_one_process_and_several_write_the_same(prepare):
     assert prepare("two", flags=flags)[1] == one
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time(prepare, tmp_path):
     lock = files.take(tmp_path / "new.unfinished")
     with pytest.raises(FileExistsError, match=rf"new\.unfinished is .* by process {os.getpid()}"):
@@ -255,6 +260,7 @@ def test_one_process_at_a_time(prepare, tmp_path):
     assert not (tmp_path / "new.unfinished").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_named_and_leaves_the_folder_to_others(prepare, monkeypatch, tmp_path):
     def full(*_):
         raise tf.errors.ResourceExhaustedError(None, None, os.strerror(errno.ENOSPC))

@@ -163,6 +163,7 @@ CHOICES = [
 ]
 
 
+@pytest.mark.slow
 def test_continuations_equal_whole_forward_passes(task):
     for size in (8, 2):
         found = task.score_continuations(CONTEXTS, CHOICES, batch_size=size)

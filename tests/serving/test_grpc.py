@@ -401,6 +401,7 @@ def begin_call(address, method, size):
     return client
 
 
+@pytest.mark.slow
 def test_messages_that_never_arrive(saved_models, monkeypatch, grpc_of):
     """They would hold all threads as long as their clients want."""
     monkeypatch.setattr("keras_lm.serving.server.GRPC_THREADS", 2)
@@ -437,6 +438,7 @@ def test_messages_arrive_one_after_the_other(saved_models, monkeypatch, grpc_of)
             client.close()
 
 
+@pytest.mark.slow
 def test_calls_that_wait_too_long_for_their_turn(saved_models, monkeypatch, grpc_of):
     monkeypatch.setattr("keras_lm.serving.grpc_services.PATIENCE", 4)
     with Server(saved_models / "kinds", max_total_bytes=2**26, request_timeout=0.5) as server:

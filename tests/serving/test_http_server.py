@@ -219,6 +219,7 @@ def test_streams_leave_others_their_threads(saved_models, rest_of, monkeypatch):
         assert {each.result().text for each in streams} == {'data: {"done": true}\n\n'}
 
 
+@pytest.mark.slow
 def test_slow_requests_leave_threads_to_other_models(saved_models, rest_of):
     folders = {"kinds": saved_models / "kinds", "other": saved_models / "kinds"}
     with Server(folders) as server, ThreadPoolExecutor(REST_THREADS) as pool:
@@ -253,6 +254,7 @@ def test_wrong_limits(saved_models, limit):
         Server(saved_models / "kinds", allowed_hosts="a")
 
 
+@pytest.mark.slow
 def test_requests_that_outlast_the_drain(saved_models, rest_of, grpc_of, monkeypatch):
     monkeypatch.setattr("keras_lm.serving.server.GRACE", 0.5)
     answers = {}

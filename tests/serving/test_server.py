@@ -211,6 +211,7 @@ def test_small_answers_are_sent_at_once(rest):
         assert time.monotonic() - start < 3  # 40 ms each where TCP waits for more
 
 
+@pytest.mark.slow
 def test_status_is_told_while_models_run(rest, stubs):
     with ThreadPoolExecutor(4) as pool:
         slow = [pool.submit(rest.post, signature_name="slow", inputs=1.5) for _ in range(4)]

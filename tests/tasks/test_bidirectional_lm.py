@@ -76,6 +76,7 @@ def test_word_ids(fresh):
     np.testing.assert_array_equal(ids, [[0, 3, 2, 1], [0, 1, IGNORED, IGNORED]])
 
 
+@pytest.mark.slow
 def test_a_few_steps_teach_both_directions():
     task = make(num_layers=1)
     task.compile(optimizer=keras_lm.training.AdamW(0.05))

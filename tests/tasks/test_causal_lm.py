@@ -254,6 +254,7 @@ def test_several_sequences_come_as_a_list_for_each_prompt(task):
     assert [row[0] for row in texts] == task.generate(PROMPTS, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
@@ -529,6 +530,7 @@ def test_stream_checks_its_arguments_before_the_first_piece(task):
         task.stream(["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["GPT2Backbone", pytest.param("ReformerBackbone", marks=pytest.mark.eager)]
 )

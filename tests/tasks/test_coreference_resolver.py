@@ -31,6 +31,7 @@ def loss(task, x, y):
     return task.test_on_batch(x, y, return_dict=True)["loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_labels_in_words_and_in_characters(task):
     expected = loss(task, [WORDS], [LABELS])
@@ -172,6 +173,7 @@ def test_models_and_losses_that_do_not_fit(task):
         task.compile(loss="mse")
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     elmo = ElmoBackbone(

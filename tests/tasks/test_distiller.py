@@ -46,6 +46,7 @@ def values(task):
     return [weight.numpy() for weight in task.weights]
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_an_lstm_learns_from_a_bert(teach, words, texts, tmp_path):
     teacher = teach(TextClassifier, class_names=["bad", "fair", "good"])
@@ -143,8 +144,9 @@ def learns(student, teacher, x, y, wanted, found):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
-@pytest.mark.parametrize("crf", ["bio", pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("crf", ["bio", False])
 def test_a_tagger_learns_word_by_word_from_other_pieces(make, teach, words, crf):
     texts = [
         ["The", "films", ",", "dull"],
@@ -188,6 +190,7 @@ def test_a_tagger_learns_from_strings_in_a_graph(make, teach, words):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_choices(make, teach):
     teacher, student = teach(MultipleChoice), make(MultipleChoice)

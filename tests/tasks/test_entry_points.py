@@ -341,6 +341,7 @@ def rates(task, *data, **options):
     return callback.rates
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_fit_lays_the_schedule_over_its_steps(learner):
     expected = [float(WarmupLinearDecay(1e-3, total_steps=6)(step)) for step in range(6)]

@@ -89,6 +89,7 @@ def test_a_choice_is_read_with_its_graph(task):
     np.testing.assert_allclose(task.predict(dataset, verbose=0), logits, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize(
     "name",
@@ -125,6 +126,7 @@ def test_over_other_models(name, tokenizer_of, graphs, tmp_path):
     np.testing.assert_allclose(again.predict(DATA, verbose=0, batch_size=2), logits, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_an_empty_graph_and_a_choice_without_a_concept(task):
     nothing = {"text": ["so it was", ""], "choices": [["it", "so"], ["42", "!"]]}
@@ -154,6 +156,7 @@ def test_graphs_are_joined_as_by_numpy(task):
     assert {len(value) for value in nothing.values()} == {0}
 
 
+@pytest.mark.slow
 def test_it_learns_what_the_text_does_not_say(make, graphs):
     """Which answer is right depends on the paths that lead there."""
     keras.utils.set_random_seed(0)
@@ -254,6 +257,7 @@ def words_of(strings):
     return tuple(string.decode() for string in strings if string)
 
 
+@pytest.mark.slow
 def test_an_export_takes_packed_graphs(make, graphs, checked_here, tmp_path):
     task = make(GraphChoice, graphs=graphs, graph_in_export=False, **SIZES)
     data = DATA | {"graphs": task.find_graphs(DATA["text"], DATA["choices"])}

@@ -116,6 +116,7 @@ def test_preset(tasks, data, tmp_path):
         MultiTask.from_preset(tmp_path / "one")
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_keras_file(tasks, data, tmp_path):
     tasks["likeness"].compile(loss="mae")
@@ -153,6 +154,7 @@ def test_adapters_for_all_tasks(tasks, data, tmp_path):
         np.testing.assert_allclose(other.tasks[name](x), tasks[name](x), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_one_artefact(tasks, texts, tmp_path):
     """Every task answers under its name, and the encoder's weights are there once."""

@@ -214,6 +214,7 @@ def test_companions_are_in_no_preset_and_no_export(accompanied, make, tmp_path):
     np.testing.assert_allclose(again(packed)["token_logits"], task(packed)["token_logits"])
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_companions_and_chance_go_on_from_a_checkpoint(accompanied, tmp_path):
     file = tmp_path / "run.safetensors"

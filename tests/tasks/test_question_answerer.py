@@ -245,6 +245,7 @@ def test_labels_are_tokens_of_the_windows_that_hold_the_answer(task):
             assert bool(texts[window]) == (id in packed["token_ids"][window].numpy())
 
 
+@pytest.mark.slow
 def test_it_learns_and_is_measured(tokenizer, eagerly):
     task = make(tokenizer)
     task.compile(keras.optimizers.Adam(0.03))
@@ -383,6 +384,7 @@ def test_fitting_takes_windows_in_batches_of_the_given_size(tokenizer):
     assert np.isfinite(task.train_on_batch(DATA, LABELS)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_workers_train_on_every_window_once(tokenizer, monkeypatch, shuffle):

@@ -189,6 +189,7 @@ def test_other_columns(classifier):
         classifier.fit(pandas.DataFrame({"text": TEXTS, "stars": LABELS}))
 
 
+@pytest.mark.slow
 def test_tables_of_other_tasks(make):
     frame = pandas.DataFrame({"text": TEXTS, "label": np.arange(8.0)})
     regressor = make(TextRegressor)
@@ -232,6 +233,7 @@ def test_what_needs_no_labels_reads_none(make):
     )
 
 
+@pytest.mark.slow
 def test_a_distiller_reads_labels_where_there_are_some(make, classifier):
     distiller = Distiller(make(TextClassifier, class_names=["bad", "good"]), classifier)
     distiller.compile(keras.optimizers.SGD(0.0), run_eagerly=True)

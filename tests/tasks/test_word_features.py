@@ -62,6 +62,7 @@ def test_strings_and_words_give_the_same(mixer):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_export_takes_strings_and_words(mixer, exported):
     expected = mixer.embed(TEXTS)["embedding"]

@@ -401,6 +401,7 @@ def test_saved_model(golden, casing, tmp_path):
     assert megabytes(tmp_path / "two") < 1.1 * megabytes(tmp_path / "one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.thorough)])
 def test_tflite(golden, casing, in_litert):
     _, tokenizer, rows = golden(casing)

@@ -82,6 +82,7 @@ def test_an_adapter_is_a_bottleneck_beside_the_identity(trained):
     np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_files(trained, tmp_path):
     task, path = trained
     expected = answers(task)

@@ -49,6 +49,7 @@ def test_a_task_learns_the_same_from_the_service(target):
         assert task.fit(batches, verbose=0).history["loss"] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_consumers_of_one_job_share_its_batches(target):
     numbers = tf.data.Dataset.range(40).batch(4)
     consume = service.distribute("distributed_epoch", target, job_name="epoch")

@@ -562,6 +562,7 @@ def test_every_case_is_compared():
     assert {*compared} == {*CASES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -229,6 +229,7 @@ def corpus(nouns, number=60, seed=0):
     return [f"the {rng.choice(nouns)} sat , {rng.choice(OPINIONS)} ." for _ in range(number)]
 
 
+@pytest.mark.slow
 def test_streams_carry_the_state(tokenizer):
     still = dict.fromkeys(
         ("dropout", "embedding_dropout", "input_dropout", "weight_drop", "output_dropout"), 0.0

@@ -101,6 +101,7 @@ def overflowing(task):
     return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**19, name="scaled")
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize(
     "options",
@@ -108,7 +109,7 @@ def overflowing(task):
         {"optimizer": lambda task: training.Lamb(1e-2), "micro_batch_size": 3},
         pytest.param({"optimizer": by_layer}, marks=pytest.mark.thorough),
         pytest.param({"optimizer": accumulating}, marks=pytest.mark.thorough),
-        pytest.param({"optimizer": overflowing, "dtype": "mixed_float16"}, marks=pytest.mark.slow),
+        {"optimizer": overflowing, "dtype": "mixed_float16"},
     ],
     ids=["lamb-in-parts", "by-layer", "accumulating", "float16"],
 )
@@ -130,6 +131,7 @@ def test_every_optimizer_goes_on_bit_for_bit(windows, tmp_path, options, interru
     assert skipped < 4
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_steps_since_the_last_save_are_taken_again(windows, tmp_path, interrupt_before):
     file, windows = tmp_path / "state.safetensors", windows.take(8)
