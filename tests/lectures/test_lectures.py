@@ -14,10 +14,16 @@ RECIPES = [
 ]
 
 
-def test_there_are_five_decks_and_none_is_short():
+def test_there_are_five_decks_and_no_figure_is_lost():
     decks = lectures.decks()
-    assert len(decks) == 5
-    assert all(len(deck["figures"]) > 15 for deck in decks.values())
+    # Counted on the slides; a figure that several slides build up is one.
+    assert {name: len(deck["figures"]) for name, deck in decks.items()} == {
+        "cmu_10707": 17,
+        "cs533_language_models": 28,
+        "elmo_bert_gpt2": 21,
+        "kaist_day5": 34,
+        "transfer_learning_2": 29,
+    }
     assert all(deck["title"] and deck["by"] for deck in decks.values())
 
 
