@@ -253,7 +253,6 @@ def test_server_that_refuses_or_is_not_there(fail, server):
 # === On Beam ===
 
 
-@pytest.mark.slow
 def test_files_by_a_runner(run, fail, critic, exported, write, answers, expect, task, tmp_path):
     pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
     rows = [{"id": i, "text": "a good film " * (i % 5)} for i in range(9)]

@@ -87,7 +87,6 @@ def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
 
 
-@pytest.mark.slow
 def test_what_it_trains_is_a_task(run, pretrain, corpus, tmp_path, answers):
     preset = tmp_path / "preset"
     run(*pretrain(preset, "--dropout", 0, "--batch-size", 4, "--steps", 1))
@@ -182,7 +181,6 @@ def stored(folder):
     return tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
 def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
     preset = tmp_path / "preset"
     words = write("words.txt", "Loudsong\n\nfilm\n")
@@ -407,7 +405,6 @@ def of_t5(run, tmp_path_factory):
 T5 = ["--num-layers", 1, "--hidden-dim", 16, "--num-heads", 2, "--sequence-length", 16]
 
 
-@pytest.mark.slow
 def test_t5_by_its_recipe_scaled_down(run, fail, of_t5, tiny, corpus, tmp_path):
     tokenizer = Tokenizer.from_preset(of_t5)
     assert tokenizer.vocabulary[-1] == "<extra_id_0>"
@@ -454,7 +451,6 @@ def test_t5_interrupted_and_not(run, fail, of_t5, interrupt, corpus, tmp_path):
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
 
 
-@pytest.mark.slow
 def test_a_student_by_the_recipe_of_distilbert(
     run, fail, write, make_backbone, tokenizer, tmp_path
 ):

@@ -25,7 +25,6 @@ def arguments(write, tiny):
     return ["finetune", tiny, write("train.csv", CSV), "--validation", held_out, *options]
 
 
-@pytest.mark.slow
 def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
     several = [*arguments, "--seed", 4, "--seeds", 2, "--output", tmp_path / "several"]
     fit, seeds = tasks.Task.fit, []

@@ -143,6 +143,7 @@ def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     assert is_free(int(value(lines, "gRPC").rsplit(":", 1)[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["tensorflow_model_server", "docker"])
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_tf_serving_ends_with_the_command(serve, model, program, sent, tmp_path):

@@ -113,7 +113,6 @@ MARKS = dict.fromkeys(LITE, pytest.mark.thorough)
 MARKS |= {"cove": (), "ulmfit": pytest.mark.slow}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in LITE])
 def test_lite_answers_as_the_task(name, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")

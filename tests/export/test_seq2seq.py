@@ -162,7 +162,6 @@ def test_requests_of_the_warm_up_run(task, model):
     }
 
 
-@pytest.mark.slow
 def test_litert(case, task, tmp_path):
     if case == (t5, "export"):
         pytest.skip("as of its functions")

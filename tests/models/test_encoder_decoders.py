@@ -103,6 +103,7 @@ def test_a_row_of_padding_gives_finite_numbers(backbone):
         assert all(np.isfinite(x).all() for x in keras.tree.flatten(outputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ENCODER_DECODERS if " " not in name])
 def test_the_encoder_is_a_model_of_its_own(name, tmp_path):
     backbone = ENCODER_DECODERS[name]()

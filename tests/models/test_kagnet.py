@@ -153,7 +153,6 @@ def test_texts_do_not_depend_on_their_neighbours():
     assert network(text, join_graphs([EMPTY] * 4))["node_states"].shape == (0, 3)
 
 
-@pytest.mark.slow
 def test_learns_over_a_backbone_and_is_saved(tmp_path):
     keras.utils.set_random_seed(0)
     backbone = BertBackbone(20, 1, 2, 8, 16, max_sequence_length=8)

@@ -315,6 +315,7 @@ def test_more_rows_than_before_begin_without_a_memory():
         backbone({"token_ids": IDS, "memory": memory[:, :, 1:]})
 
 
+@pytest.mark.slow
 def test_a_long_segment_in_blocks(monkeypatch):
     backbone = make(same_length=True, attention_dropout=0.0, dropout=0.0)
     memory = backbone({"token_ids": IDS})["memory"]

@@ -66,6 +66,7 @@ def test_stray_tensors_are_left_over(name, load, goldens):
 SINES = np.random.default_rng(0).normal(size=(40, 48)).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, key, sound, other",
     [

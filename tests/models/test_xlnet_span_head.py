@@ -302,6 +302,7 @@ SUMMARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cls, kernel, bias, classes",
     [

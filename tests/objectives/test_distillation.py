@@ -154,6 +154,7 @@ def test_losses_of_predictions():
 # === Which layers ===
 
 
+@pytest.mark.slow
 def test_a_student_starts_from_layers_of_its_teacher(make_bert):
     teacher = make_bert(6)
     inputs = {"token_ids": [[2, 7, 8, 3], [2, 9, 3, 0]], "padding_mask": [[1] * 4, [1] * 3 + [0]]}

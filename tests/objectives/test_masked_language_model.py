@@ -182,6 +182,7 @@ def test_in_a_function_of_unknown_shape(options):
             np.testing.assert_array_equal(actual[key], expected[key])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -329,6 +329,7 @@ def test_a_generator_of_another_kind(make, tokenizer):
     assert np.isfinite(task.train_on_batch(TEXTS)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_both_are_kept(make, tokenizer, tmp_path):
     task = make(optimizer=keras.optimizers.Adam(0.01))

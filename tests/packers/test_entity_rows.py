@@ -79,6 +79,7 @@ def scores(task):
     return task.classify(TEXTS, verbose=0)["scores"]
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_entities_count(task, backbone, tokenizer):
     other = task.over(task.backbone.with_entities(np.zeros((4, 8))), tokenizer)
@@ -129,7 +130,6 @@ def test_saved_and_exported(task, tmp_path):
         assert [text[a:b].encode() for a, b in zip(starts, ends)] == said
 
 
-@pytest.mark.slow
 def test_an_export_holds_the_entities_of_its_dictionary(backbone, tmp_path):
     """The table has a thousand entities, as if `kg_embed` had been read whole, and texts name 3."""
     ids = [f"Q{number}" for number in range(1_000)][::-1]

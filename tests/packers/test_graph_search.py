@@ -82,6 +82,7 @@ def test_nasty_texts(store):
     np.testing.assert_array_equal(found[0, 0], numbers(packed[0][0]))
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize("options", [{"max_hops": 1}, {"max_paths": 2}, {"threshold": 0.2}])
 def test_random_graphs(tmp_path, options):

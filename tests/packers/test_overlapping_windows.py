@@ -93,6 +93,7 @@ def test_windows_equal_the_reference(rows, template, sequence_length, stride, lo
         assert (packed["start"][i][~real] == -1).all()
 
 
+@pytest.mark.slow
 def test_in_a_dataset_and_in_a_graph():
     packer = Packer(BERT, TOKENIZER, 12, padding="fixed", rows=Windows(3, 4))
     columns = {"question": ["a film", "good !"], "context": ["a good film was " * 9, ""]}

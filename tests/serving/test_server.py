@@ -226,6 +226,7 @@ def test_status_is_told_while_models_run(rest, stubs):
 # A task
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_export_of_a_task(tmp_path, rest_of):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "##ly"]

@@ -212,6 +212,7 @@ def test_a_prompt_of_a_hundred_thousand_tokens_keeps_its_last_ones(task):
     assert task.generate("so x" * 100_000, max_new_tokens=6) == [text]
 
 
+@pytest.mark.slow
 def test_no_new_tokens_at_all(task):
     assert task.generate(PROMPTS, max_new_tokens=0) == [""] * 4
     assert task.generate(PROMPTS[:1], max_new_tokens=0, num_beams=2) == [""]
@@ -530,7 +531,6 @@ def test_stream_checks_its_arguments_before_the_first_piece(task):
         task.stream(["a"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["GPT2Backbone", pytest.param("ReformerBackbone", marks=pytest.mark.eager)]
 )

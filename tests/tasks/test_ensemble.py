@@ -119,7 +119,6 @@ def test_keras_file(members, make, texts, tmp_path):
         type(task).from_config(config)
 
 
-@pytest.mark.slow
 @pytest.mark.eager
 def test_one_artefact(members, texts, tmp_path):
     task = Ensemble(members)

@@ -350,6 +350,7 @@ def test_unknown_losses_take_what_is_passed(classifier):
     assert (8,) in seen and (8, 3) in seen
 
 
+@pytest.mark.slow
 def test_a_traced_step_of_parts_and_of_a_pair(make):
     """One run in a graph: numbers become one-hot in it, also in micro-batches."""
     tf.config.run_functions_eagerly(False)

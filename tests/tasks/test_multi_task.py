@@ -116,7 +116,6 @@ def test_preset(tasks, data, tmp_path):
         MultiTask.from_preset(tmp_path / "one")
 
 
-@pytest.mark.slow
 @pytest.mark.eager
 def test_keras_file(tasks, data, tmp_path):
     tasks["likeness"].compile(loss="mae")

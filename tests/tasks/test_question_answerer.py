@@ -457,6 +457,7 @@ def test_other_bad_arguments(task, tokenizer):
         task.fit(wrong, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_saved_model(task, tmp_path):
     folder = task.export(tmp_path / "answerer")

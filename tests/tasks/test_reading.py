@@ -212,6 +212,7 @@ def test_multiple_choice(load):
     assert task.choose(data)["scores"][1, 1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize("cls", [TextClassifier, TextRegressor])
 def test_similarity_reads_both_orders(load, cls):

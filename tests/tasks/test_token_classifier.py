@@ -276,7 +276,6 @@ def test_an_unknown_splitter(make):
         make(TokenClassifier, class_names=NAMES, splitter="comma")
 
 
-@pytest.mark.slow
 @pytest.mark.eager
 def test_saved_model(make, tmp_path):
     task = make(TokenClassifier, class_names=NAMES)

@@ -130,6 +130,7 @@ def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):
     np.testing.assert_array_equal(same(packed), task(packed))
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_classifier_learns_from_strings(source):
     keras.utils.set_random_seed(0)

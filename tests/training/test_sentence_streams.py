@@ -39,7 +39,6 @@ def mean_loss(task, batches, carried):
     return losses / number
 
 
-@pytest.mark.slow
 @pytest.mark.eager
 def test_each_stream_goes_on_where_it_was(task):
     task.compile(optimizer=keras.optimizers.SGD(0.0))
