@@ -439,7 +439,8 @@ HUGGINGFACE_NAMES = NameTable(
         "block_{i}/output": f"{_LAYER}.feed_forward.output.dense",
         "final_norm": "encoder.layer_norm",
         "token_head/logits/kernel": "lm_head.decoder.weight",
-        "token_head/logits/bias": "lm_head.bias",
+        # transformers 5 adds the first, and trains no other; up to 4 they are one.
+        "token_head/logits/bias": {"version 5": "lm_head.decoder.bias", None: "lm_head.bias"},
         "classifier/dense": "classifier.dense",
         "classifier/logits": "classifier.out_proj",
         "span_head/logits": "qa_outputs",
@@ -448,9 +449,9 @@ HUGGINGFACE_NAMES = NameTable(
     layout=_layout,
     stored_layout=_stored_layout,
     prefix=r"reformer\.",
-    spellings={"lm_head.decoder.bias": "lm_head.bias"},  # a copy
     twice={"lm_head.bias": "lm_head.decoder.bias"},
-    ignored=r"encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)",
+    ignored=r"encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)"
+    r"|lm_head\.bias",
 )
 
 

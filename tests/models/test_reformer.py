@@ -62,6 +62,19 @@ def test_equal_to_the_reference(goldens, name, assert_equal):
     assert_equal(task.head(computed) * is_real, arrays["out64.logits"] * is_real)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_biases_of_either_version(variant, recwarn, is_there):
+    """transformers 5 adds `lm_head.decoder.bias`, and leaves the other as it was drawn."""
+    rng = np.random.default_rng(3)
+    biases = {"lm_head.decoder.bias": rng.normal(size=180), "lm_head.bias": rng.normal(size=180)}
+    rest = {name: bias for name, bias in biases.items() if is_there or "decoder" not in name}
+    folder = variant("reformer-mlm", {}, lambda name: None if name in biases else name, rest)
+    task = tasks.MaskedLM.from_preset(folder, tokenizer=None)
+    expected = next(iter(rest.values()))
+    np.testing.assert_allclose(task.head.logits.bias, expected, rtol=1e-6)
+    assert not [w for w in recwarn if "left over" in str(w.message)]
+
+
 def heads_of(variant, kind, **config):
     """A folder with a head of Hugging Face's of random numbers, and these."""
     rng = np.random.default_rng(3)
