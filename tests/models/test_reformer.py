@@ -64,7 +64,7 @@ def test_equal_to_the_reference(goldens, name, assert_equal):
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_biases_of_either_version(variant, recwarn, is_there):
-    """transformers 5 adds `lm_head.decoder.bias`, and leaves the other as it was drawn."""
+    """Transformers 5 adds `lm_head.decoder.bias`, and leaves the other as it was drawn."""
     rng = np.random.default_rng(3)
     biases = {"lm_head.decoder.bias": rng.normal(size=180), "lm_head.bias": rng.normal(size=180)}
     rest = {name: bias for name, bias in biases.items() if is_there or "decoder" not in name}
