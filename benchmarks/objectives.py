@@ -96,6 +96,7 @@ def masked(*others, **options):
 # tokenizer; the most telling first, should the run be cut short.
 OBJECTIVES = {
     "none": (models.BertBackbone, None, None),
+    "none, XLNet's network": (permuted, None, None),
     PLAIN: (models.BertBackbone, "full_sentences", masked()),
     CAUSAL: (LeftToRightBackbone, "full_sentences", lambda *_: [NextToken()]),
     PERMUTED: (permuted, "full_sentences", lambda *_: [objectives.PermutationLanguageModel()]),

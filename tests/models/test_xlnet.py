@@ -240,6 +240,21 @@ def test_what_a_configuration_has_that_is_not_known(goldens, tmp_path):
     assert Backbone.from_preset(tmp_path).config["reuse_length"] == 3
 
 
+@pytest.mark.eager
+def test_memories_of_other_batches_and_models():
+    """One token, of more rows than the memory has, the others of which begin without one."""
+    backbone = make()
+    memory = backbone({"token_ids": IDS[:1, :8]})["memory"]
+    found = backbone({"token_ids": IDS[:, 8:], "memory": memory})["sequence_output"]
+    whole = backbone({"token_ids": IDS[:1]})["sequence_output"]
+    np.testing.assert_allclose(found[:1], whole[:, 8:], atol=1e-5)
+    alone = backbone({"token_ids": IDS[1:, 8:]})["sequence_output"]
+    np.testing.assert_allclose(found[1:], alone, atol=1e-5)
+    for part in (memory["states"][:, :1], memory["states"][:, :, 1:], memory["states"][..., 1:]):
+        with pytest.raises(ValueError, match=r"has a tensor of shape .*, but needs"):
+            backbone({"token_ids": IDS, "memory": memory | {"states": part}})
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("before, after", [(3, 0), (0, 2), (2, 2)])
 def test_padding_beside_a_memory(before, after, causal):
@@ -272,13 +287,11 @@ def test_a_target_sees_neither_itself_nor_what_its_order_hides():
     }
     out = backbone({"token_ids": IDS} | inputs)["sequence_output"]
     assert out.shape == (2, 2, 16)
-    for column in range(9):
-        other = IDS.copy()
-        other[:, column] = (other[:, column] + 1) % 40
-        moved = np.ptp(
-            backbone({"token_ids": other} | inputs)["sequence_output"] - out, axis=(0, 2)
-        )
-        assert [*(moved > 1e-4)] == [order[column] < order[2], order[column] < order[6]]
+    others = (IDS + np.eye(9, dtype="int32")[:, None]) % 40  # in each, another column is other
+    inputs = {name: np.tile(value, (9, 1, 1)) for name, value in inputs.items()}
+    others = backbone({"token_ids": others.reshape(18, 9)} | inputs)["sequence_output"]
+    moved = np.ptp(np.reshape(others, (9, 2, 2, 16)) - out, axis=(1, 3)) > 1e-4
+    np.testing.assert_array_equal(moved, order[:, None] < order[[2, 6]])
 
 
 @pytest.mark.slow
