@@ -9,7 +9,7 @@ from keras_lm.elements import elements
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import offsets, strings
 from keras_lm.tokenizers.splitting import SPACES
 
 EXAMPLE = "{'text': 'an answer', 'start': 0}"
@@ -224,7 +224,7 @@ def labels_of_windows(packed, context, text, start, null):
     context, text = strings.valid_utf8(context), strings.valid_utf8(text)
     size = tf.strings.length(text, unit="UTF8_CHAR")
     start = tf.where(size > 0, tf.cast(start, tf.int32), 0)
-    found = strings.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
+    found = offsets.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
     same = tf.debugging.assert_equal(
         found, text, "labels: an answer is not where it should begin in its context"
     )

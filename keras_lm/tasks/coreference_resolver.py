@@ -17,7 +17,7 @@ from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, menti
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import splitting, strings
+from keras_lm.tokenizers import offsets, splitting, strings
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -207,7 +207,7 @@ class CoreferenceResolver(ScoredAnswers):
         )
         is_mention = found["cluster"] > 0
         first, end = (tf.where(is_mention, x, 0) for x in (first, end))
-        found["text"] = strings.substrings(text, first, end)
+        found["text"] = offsets.substrings(text, first, end)
         if columns["text"].shape.rank == 1:
             found |= {"start": first, "end": end}
         return found

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import offsets, strings
 
 
 def entities_of(answer, texts):
@@ -82,7 +82,7 @@ def entities_in_graph(text, answer):
     total = at(sums, last) - at(sums - scores, first)
     start, end = at(answer["start"], first).to_tensor(), at(answer["end"], last).to_tensor()
     return {
-        "text": strings.substrings(strings.valid_utf8(text), start, end),
+        "text": offsets.substrings(strings.valid_utf8(text), start, end),
         "labels": at(names, first).to_tensor(),
         "scores": (total / number).to_tensor(),
         "start": start,

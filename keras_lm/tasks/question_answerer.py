@@ -24,7 +24,7 @@ from keras_lm.tasks import answer_spans
 from keras_lm.tasks.answer_heads import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import offsets, strings
 from keras_lm.training.distribution import common_seed
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
@@ -308,7 +308,7 @@ class QuestionAnswerer(ScoredAnswers):
         """Return the text of the best answer, and how far the score of none is above its, (B,)."""
         context = strings.valid_utf8(columns["context"])
         scores, start, end, nulls = self._candidates(self.preprocess(columns), tf.size(context))
-        text = strings.substrings(context, start[:, :1], end[:, :1])[:, 0]
+        text = offsets.substrings(context, start[:, :1], end[:, :1])[:, 0]
         return {"text": text, "difference": nulls - scores[:, 0]}
 
     def _answer(self, packed, context):
@@ -322,7 +322,7 @@ class QuestionAnswerer(ScoredAnswers):
             return tf.gather(tf.concat([places, none], axis=1), index, batch_dims=1)
 
         start, end = chosen(start), chosen(end)
-        text = strings.substrings(context, start, end)
+        text = offsets.substrings(context, start, end)
         if not is_for_lite():  # there, answers are whole words
             text, start, end = answer_spans.without_outer_space(text, start, end)
         return {"text": text, "scores": likely, "start": start, "end": end}

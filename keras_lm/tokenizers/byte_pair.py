@@ -10,7 +10,8 @@ from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import byte_pair_files, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
-from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
+from keras_lm.tokenizers.sentence_piece_model import merging_model
+from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
+from keras_lm.tokenizers import byte_pair_files, offsets, strings, wordpiece
 from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
 from keras_lm.tokenizers.byte_pair_files import END, last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteGPT
@@ -125,7 +125,7 @@ class GPTTokenizer(BytePairTokenizer):
             tf.gather(self._num_letters, ids.values),
         )
         ids, characters = (parts.with_values(x).merge_dims(1, 2) for x in (ids, characters))
-        return ids, *strings.covering(ids.with_values(sizes), characters, left)
+        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def _part_words(self, parts):
         # Most rows are ASCII without control characters, with nothing to clean.

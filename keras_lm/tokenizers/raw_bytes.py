@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import lite_operations, published_files, strings
+from keras_lm.tokenizers import lite_operations, offsets, published_files, strings
 from keras_lm.tokenizers.characters import BYTES
 from keras_lm.tokenizers.sentence_piece_steps import tokenize_parts
 from keras_lm.tokenizers.strings import bytes_of, valid_utf8
@@ -87,7 +87,7 @@ class ByteTokenizer(Tokenizer):
         ids = self._ids(text)
         row = strings.row_ids(ids)
         starts = tf.range(tf.size(ids.values, tf.int64)) - tf.gather(ids.row_starts(), row)
-        return ids, *strings.in_original(
+        return ids, *offsets.in_original(
             text, ids.with_values(starts), ids.with_values(starts + 1), "byte"
         )
 

@@ -12,8 +12,9 @@ from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import sentence_piece_steps as steps
-from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, SPACE, SentencePieceModel
+from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, SPACE
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
+from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.vocabulary import strings_of

@@ -8,7 +8,8 @@ import typing
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import strings
-from keras_lm.tokenizers.sentence_piece_model import SPACE, SentencePieceModel
+from keras_lm.tokenizers.sentence_piece_model import SPACE
+from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import regex_literal, size
 
 # What Python calls white space, as a class of a regular expression.

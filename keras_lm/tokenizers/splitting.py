@@ -9,7 +9,7 @@ import string
 import numpy as np
 
 from keras_lm.tensorflow import tf, tf_text
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import offsets, strings
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 
 # Punctuation as BERT defines it: the marks of ASCII, and what Unicode calls punctuation.
@@ -79,7 +79,7 @@ def words_and_places(text, splitter):
     marks = PUNCTUATION if splitter == "punctuation" else ""
     parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
     words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
-    return words, *strings.in_original(text, starts, ends, "character")
+    return words, *offsets.in_original(text, starts, ends, "character")
 
 
 def _conll_words(text):

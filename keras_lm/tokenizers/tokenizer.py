@@ -13,9 +13,10 @@ from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.presets.source import Source
 from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import host, huggingface_files, strings
+from keras_lm.tokenizers import host, huggingface_files, offsets, strings
+from keras_lm.tokenizers.growing import GrowingVocabulary
 from keras_lm.tokenizers.published_files import kind_of
-from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
+from keras_lm.tokenizers.vocabulary import Vocabulary
 
 
 def as_tensor(values, dtype):
@@ -46,7 +47,7 @@ def lookup_table(ids, default):
     return tf.lookup.StaticHashTable(rows, default)
 
 
-class Tokenizer(tf.Module):
+class Tokenizer(GrowingVocabulary, tf.Module):
     """Strings to ids and back, as TensorFlow graph operations.
 
     Subclasses implement `_tokenize`, from (B,) strings and the special tokens to recognise in them
@@ -163,69 +164,6 @@ class Tokenizer(tf.Module):
             files = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
         return _unpickled, (type(self), files, self.get_config())
 
-    def with_special_tokens(self, tokens: Sequence[str]) -> Self:
-        """Return the same tokenizer with more special tokens; new ones get the last ids.
-
-        Raises:
-            NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
-        """
-        config = self.get_config()
-        special = [*self._vocabulary.additional_special_tokens, *tokens]
-        config["additional_special_tokens"] = list(dict.fromkeys(special))
-        return self._grown([t for t in tokens if t not in self._vocabulary.ids], config)
-
-    def with_words(self, words: Sequence[str]) -> Self:
-        """Return the same tokenizer with further words, each of which becomes a single token.
-
-        They are ordinary entries with the last ids. Words that are already one token are left out;
-        if there are no others, the tokenizer itself is returned. A new WordPiece, or piece of a
-        unigram SentencePiece, may also begin a longer word, like all others. In byte-level BPE, a
-        word has two entries, with and without a space before it, and longer words keep their
-        pieces.
-
-        Args:
-            words: list of str, spelled as in text, such as `"remdesivir"`.
-
-        Raises:
-            ValueError: if a word cannot be one token because it is split first (`"COVID-19"`), or
-                if the vocabulary cannot grow (words, characters, GPT-1's, SentencePiece's BPE).
-
-        Example:
-
-            tokenizer = tokenizer.with_words(["remdesivir"])
-            tokenizer.tokens(tokenizer("Remdesivir helps."))  # ["remdesivir", "helps", "."]
-        """
-        words = strings_of("words", words)
-        entries = [self._entries_of_word(word.strip()) for word in words]
-        new = [entry for several in entries for entry in several]
-        new = [entry for entry in dict.fromkeys(new) if entry not in self._vocabulary.ids]
-        grown = self._with_entries(new) if new else self
-        if words:
-            found = grown.tokens(grown(words)).to_list()
-            for word, tokens, several in zip(words, found, entries):
-                tokens = [token.decode() for token in tokens]
-                if len(tokens) != 1 or tokens[0] not in several:
-                    raise ValueError(
-                        f"`words` names {word!r}, which cannot be one token: text is split first, "
-                        f"here into {tokens}. Leave it out, or name its parts."
-                    )
-        return grown
-
-    def _entries_of_word(self, word):
-        """Return the entries, in normal form, that make a word one token."""
-        raise ValueError(
-            f"{type(self).__name__} cannot take further words: only WordPiece, byte-level BPE and "
-            "unigram SentencePiece can."
-        )
-
-    def _with_entries(self, entries):
-        """Return the tokenizer with more entries, made by `_entries_of_word`."""
-        return self._grown(entries, self.get_config())
-
-    def _grown(self, entries, config):
-        """Return the tokenizer of a configuration, with more entries."""
-        raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
-
     def _tokenize(self, text, special):
         raise NotImplementedError
 
@@ -294,7 +232,7 @@ class Tokenizer(tf.Module):
         if text.shape.rank == 0:
             return tuple(x[0] for x in self.tokenize_with_offsets(text[tf.newaxis], unit))
         ids, starts, ends = self._tokenize_with_offsets(text)
-        return ids, *strings.in_original(text, starts, ends, unit)
+        return ids, *offsets.in_original(text, starts, ends, unit)
 
     def tokens(self, ids: Tensor) -> Tensor:
         """Return the vocabulary entries of ids (dense or ragged, any rank), as strings.

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
+from keras_lm.tokenizers import offsets, published_files, strings, unicode_ranges, wordpiece_files
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
@@ -229,7 +229,7 @@ class WordPieceTokenizer(Tokenizer):
         characters = tf.strings.unicode_split(valid_utf8(text), "UTF-8")  # ragged (B, N)
         characters = characters.with_row_splits_dtype(tf.int64)
         left = visible_lengths(characters, self._clean)
-        return ids, *strings.covering(ids.with_values(sizes), characters, left)
+        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
