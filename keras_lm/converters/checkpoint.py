@@ -5,7 +5,7 @@ import math
 import pathlib
 
 from keras_lm import files
-from keras_lm.converters import formats, hub
+from keras_lm.converters import entity_files, formats, hub
 from keras_lm.converters.checked_files import (
     CheckpointError,
     LazyTensors,
@@ -15,7 +15,6 @@ from keras_lm.converters.checked_files import (
     read_json,
     require_few,
 )
-from keras_lm.converters.entity_files import find_entity_vectors
 from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.openai_shards import SHAPES
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
@@ -215,7 +214,10 @@ def _open_hugging_face(folder):
     elif not config:
         config = read_config(folder, name_of_config(folder))
     tensors = with_pytorch_names(read_first(folder, weights))
-    return "huggingface", config, tensors | find_entity_vectors(folder)
+    for place in (folder, folder / entity_files.FOLDER):
+        if (place / entity_files.VECTORS).is_file():
+            return "huggingface", config, tensors | entity_files.vectors_as_tensor(place)
+    return "huggingface", config, tensors
 
 
 # (What a folder of the format holds, a pattern that one of its files matches, and the function

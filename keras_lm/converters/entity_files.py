@@ -138,13 +138,10 @@ def read_entity_names(path: str | pathlib.Path) -> dict[str, str]:
     return names
 
 
-def find_entity_vectors(folder: pathlib.Path) -> dict[str, Entry]:
-    """Return the vectors beside a checkpoint, in its folder or in `kg_embed` there, as a tensor."""
-    places = [place for place in (folder, folder / FOLDER) if (place / VECTORS).is_file()]
-    if not places:
-        return {}
-    shape = len(read_entity_numbers(places[0] / IDS)), _width(places[0] / VECTORS)
-    return {f"{ENTITY_VECTORS}.weight": (shape, lambda: read_entities(places[0]).vectors)}
+def vectors_as_tensor(folder: pathlib.Path) -> dict[str, Entry]:
+    """Return the vectors of a folder as a tensor of the checkpoint beside them."""
+    shape = len(read_entity_numbers(folder / IDS)), _width(folder / VECTORS)
+    return {f"{ENTITY_VECTORS}.weight": (shape, lambda: read_entities(folder).vectors)}
 
 
 def _lines(path):

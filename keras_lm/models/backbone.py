@@ -1,7 +1,6 @@
 """Backbone: what every pretrained model is, under its head."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
@@ -9,7 +8,7 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.argument_types import DType, PathLike
-from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
+from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.basic import as_tensor
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.backbone_formats import BackboneFormats
@@ -17,14 +16,14 @@ from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.declarations import Head, Input, own
 from keras_lm.models.default_rate import default_rate
 from keras_lm.models.sizes import kernels
-from keras_lm.models.students import chosen_layers, config_with, copy_layers
+from keras_lm.models.variants import Variants
 from keras_lm.packers import Packer, Template
 from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
 
 
-class Backbone(BackboneFormats, keras.Model):
+class Backbone(Variants, BackboneFormats, keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -250,79 +249,6 @@ class Backbone(BackboneFormats, keras.Model):
         if adapter_dim is not None:
             backbone.add_adapters(adapter_dim)
         return backbone
-
-    def with_vocabulary_size(self, vocabulary_size):
-        """Return a copy whose token embedding has more rows, not fewer; new ones are random.
-
-        Raises:
-            ValueError: if `vocabulary_size` is less than now.
-        """
-        rows = self.vocabulary_size
-        if vocabulary_size < rows:
-            raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
-        copy = self.from_config(self.get_config() | {"vocabulary_size": vocabulary_size})
-        for variable, old in zip(copy.weights, self.weights, strict=True):
-            if variable.shape == old.shape:
-                variable.assign(old)
-            else:  # the embedding
-                variable.assign(ops.concatenate([old, variable[old.shape[0] :]], axis=0))
-        copy.origin = self.origin
-        return copy
-
-    def with_layers(self, layers: Sequence[int]) -> Self:
-        """Return a copy with some of the blocks: a student for distillation from this model.
-
-        Args:
-            layers: list of int, the numbers of blocks from 0, in their order in the copy; or int,
-                how many, spread evenly from the first to the last.
-
-        Raises:
-            ValueError: if a block is not there, or the blocks share weights or have none.
-
-        Example:
-
-            student = teacher.with_layers(6)  # of 12: 0, 2, 4, 7, 9 and 11
-        """
-        layers = chosen_layers(self, layers)
-        copy = self.from_config(config_with(layers, self.get_config()))
-        copy_layers(self, copy, layers)
-        return copy
-
-    # === Adapters ===
-
-    def add_adapters(self, adapter_dim):
-        """Add an untrained `keras_lm.layers.Adapter` after each part of each block.
-
-        See `keras_lm.training.enable_adapters`, which also freezes the rest.
-
-        Raises:
-            ValueError: if `adapter_dim` is less than 1, or there are adapters already, or no blocks
-                with attention.
-        """
-        self.check_adapters(adapter_dim)
-        for layer in self.adapted_layers():
-            layer.add_adapter(adapter_dim)
-        self.adapter_dim = adapter_dim
-
-    def check_adapters(self, adapter_dim):
-        """Raise the errors of `add_adapters`."""
-        if adapter_dim < 1:
-            raise ValueError(f"adapter_dim={adapter_dim}: pass 1 or more.")
-        if self.adapter_dim is not None:
-            raise ValueError(
-                f"The backbone has adapters of {self.adapter_dim} units already: load the preset "
-                "that it began with."
-            )
-        if not self.adapted_layers():
-            raise ValueError(
-                f"{type(self).__name__} has no blocks with attention, in which adapters are: train "
-                "it as it is, or with a lower rate for lower layers."
-            )
-
-    def adapted_layers(self):
-        """Return the last layers of attention and of the feed-forward network in each block."""
-        layers = {id(layer): layer for layer in self._flatten_layers()}
-        return [e for e in layers.values() if isinstance(e, Dense) and e.name == "output"]
 
     # === Heads ===
 

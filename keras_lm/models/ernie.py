@@ -8,6 +8,7 @@ Shapes: B batch, S sequence, D hidden, E width of an entity, V vocabulary, C can
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -19,7 +20,7 @@ from keras import ops
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.config_table import read
-from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only
+from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only, signs
 from keras_lm.converters.entity_files import ENTITY_VECTORS
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
@@ -379,11 +380,6 @@ def _blocks_with(pattern, checkpoint):
     return {int(match[1]): name for match, name in found if match}
 
 
-def _matches(checkpoint):
-    # No other model has these tensors, and no configuration states this one.
-    return STATED + 1 if _blocks_with(_FUSION, checkpoint) else 0
-
-
 def _config(checkpoint):
     require_only(checkpoint, ErnieBackbone, PLAIN_ENCODER)
     fused, attended = (_blocks_with(pattern, checkpoint) for pattern in (_FUSION, _ATTENTION))
@@ -413,7 +409,12 @@ def _config(checkpoint):
 
 ErnieBackbone.CONVERTERS = {
     "huggingface": Converter(
-        _matches,
+        functools.partial(  # no other model has these tensors, and no configuration states this one
+            signs,
+            model_type=None,
+            own=f"^{_FUSION.pattern}$",
+            refine=lambda checkpoint, found: STATED + 1,
+        ),
         _config,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
