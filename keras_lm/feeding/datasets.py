@@ -1,13 +1,11 @@
 """Columns of strings → batches for the network. Shapes: B batch, S sequence."""
 
-import itertools
-
 import keras
 import numpy as np
 
 from keras_lm.elements import check_batch_size
-from keras_lm.feeding import lengths, replicas
-from keras_lm.feeding.packed_rows import PackedBatches, PackedRows
+from keras_lm.feeding import generators, lengths, replicas
+from keras_lm.feeding.packed_rows import PackedRows
 from keras_lm.feeding.user_data import check_names, is_stream, labelled, labels_from_user
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed, gather
@@ -42,7 +40,11 @@ def batches(
             replicas.check_same_data(task.distribute_strategy, x)
         return _prepared(task, x, whole, needs_labels)
     if is_stream(x):
-        return _generated(task, x, y, sample_weight, shuffle, needs_labels)
+
+        def pack(batch):
+            return one_batch(task, *_as_tuple(batch), needs_labels=needs_labels)
+
+        return generators.batches(task, x, y, sample_weight, shuffle, pack)
     data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
     if not IS_INSTALLED:
@@ -103,46 +105,6 @@ def one_batch(task, x, y=None, sample_weight=None, needs_labels=False):
     if needs_labels:
         x, y = labelled(task, x, y)
     return _packed(task, *_arrays(task, x, y, sample_weight, needs_labels))
-
-
-def validation_batches(task, data, batch_size, steps=None):
-    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights."""
-    if isinstance(data, (tuple, list)) and not _is_text(data[:1]):
-        data = (*data, None, None)[:3]
-    else:
-        data = (data, None, None)
-    x, y, sample_weight = data
-    x, y = labelled(task, x, y)
-    return sorted_batches(task, x, y, sample_weight, batch_size, steps, task.needs_labels)[0]
-
-
-def split(x, y, sample_weight, share):
-    """Hold out the last `share` of the rows, as Keras does."""
-    if is_stream(x):
-        raise ValueError("validation_split needs arrays or lists: pass validation_data.")
-    if not 0 < share < 1:
-        raise ValueError(f"validation_split={share} is not between 0 and 1.")
-    first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
-    length = len(first)
-    y = list(y) if isinstance(y, tuple) else y
-    at = int(length * (1 - share))
-    if at in (0, length):
-        raise ValueError(f"validation_split={share} of {length} examples leaves a side empty.")
-
-    def take(data, rows):
-        if data is None:
-            return None
-        if isinstance(data, dict):
-            return {key: take(value, rows) for key, value in data.items()}
-        if isinstance(data, tuple):
-            return tuple(take(value, rows) for value in data)
-        return data[rows] if not hasattr(data, "iloc") else data.iloc[rows]
-
-    data = (x, y, sample_weight)
-    return (
-        tuple(take(part, slice(None, at)) for part in data),
-        tuple(take(part, slice(at, None)) for part in data),
-    )
 
 
 def padded_alike(dataset, packer, strategy, number=None):
@@ -271,62 +233,3 @@ def _check_strings(task, leaf):
 
 def _as_tuple(element):
     return element if isinstance(element, tuple) else (element,)
-
-
-def _is_text(values):
-    return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
-
-
-def _generated(task, x, y, sample_weight, shuffle, needs_labels):
-    is_py_dataset = isinstance(x, keras.utils.PyDataset)
-    if has_replicas(task):
-        raise ValueError(
-            f"x is a {'PyDataset' if is_py_dataset else 'generator'}, which "
-            f"{type(task.distribute_strategy).__name__} cannot divide among replicas: pass a "
-            "tf.data.Dataset or lists."
-        )
-
-    def pack(batch):
-        return one_batch(task, *_as_tuple(batch), needs_labels=needs_labels)
-
-    if not IS_INSTALLED:
-        return PackedBatches(x, pack, shuffle) if is_py_dataset else (pack(batch) for batch in x)
-    if not is_py_dataset:
-        return from_generator(x, pack)
-    if y is not None or sample_weight is not None:
-        raise ValueError("x is a PyDataset: let it return (x, y, sample_weight).")
-    return from_py_dataset(x, pack, shuffle)
-
-
-def from_generator(x, pack):
-    """Return a dataset of the batches of a generator, packed, for one epoch."""
-    packed = (pack(batch) for batch in x)
-    first = next(packed, None)
-    if first is None:
-        raise ValueError("x is a generator without batches: pass at least one.")
-    rest = itertools.chain([first], packed)
-    return tf.data.Dataset.from_generator(lambda: rest, output_signature=_spec_of(first))
-
-
-def from_py_dataset(x, pack, shuffle):
-    """Return a dataset of the batches of a `keras.utils.PyDataset`, packed, for any epochs."""
-    number = x.num_batches
-    if not number:
-        raise ValueError(
-            f"x is a PyDataset of {number} batches: let len(x) be 1 or more, or pass a generator "
-            "and steps_per_epoch."
-        )
-
-    def packed():  # once an epoch
-        for place in np.random.permutation(number) if shuffle else range(number):
-            yield pack(x[int(place)])
-        x.on_epoch_end()
-
-    dataset = tf.data.Dataset.from_generator(packed, output_signature=_spec_of(pack(x[0])))
-    return dataset.apply(tf.data.experimental.assert_cardinality(number))
-
-
-def _spec_of(batch):
-    return tf.nest.map_structure(
-        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), batch
-    )

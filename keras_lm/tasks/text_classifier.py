@@ -12,15 +12,15 @@ from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.models.backbone import Backbone
-from keras_lm.tasks import classes
+from keras_lm.tasks import classes, label_forms
 from keras_lm.tasks.backend_steps import at_numbers
+from keras_lm.tasks.class_weights import weights_in_order
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
     class_numbers,
     indices_of,
     names_of_classes,
-    weights_in_order,
 )
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
@@ -149,7 +149,7 @@ class TextClassifier(Task):
             return self._multi_hot(labels)
         labels = classes.without_last_axis(labels, self.num_classes)
         if labels.shape[1:] == (self.num_classes,) and labels.dtype.kind not in "US":
-            return classes.check_probabilities(labels, self.loss)
+            return label_forms.check_probabilities(labels, self.loss)
         labels = _without_gaps(labels) if labels.ndim == 1 else labels
         if labels.ndim == 1 and labels.dtype.kind in "OUS":
             return np.array(class_numbers(self, labels, "[{}]".format), "int32")
@@ -204,10 +204,10 @@ class TextClassifier(Task):
         if labels.shape.rank is None:
             return labels
         if labels.shape.rank == 1:
-            return classes.check_number_tensor(labels, self.num_classes)
+            return label_forms.check_number_tensor(labels, self.num_classes)
         if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
             raise ValueError(self._wrong_shape(labels))
-        return classes.check_probability_tensor(labels, self.loss)
+        return label_forms.check_probability_tensor(labels, self.loss)
 
     def _multi_hot_tensor(self, labels):
         if labels.dtype == tf.string:

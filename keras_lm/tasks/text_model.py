@@ -9,10 +9,10 @@ import keras
 from keras import ops
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
-from keras_lm.feeding import datasets, lengths, replicas
+from keras_lm.feeding import datasets, lengths, replicas, validation
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
-from keras_lm.tasks import classes
+from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import steps, without_defaults
 from keras_lm.tensorflow import current_strategy
 from keras_lm.training import AdamW, schedules
@@ -131,7 +131,7 @@ class TextModel(keras.Model):
 
     def validation_batches(self, data, batch_size, steps):
         """Return the packed batches of `validation_data`."""
-        return datasets.validation_batches(self, data, batch_size, steps)
+        return validation.batches(self, data, batch_size, steps)
 
     def default_loss(self):
         return None
@@ -278,7 +278,7 @@ class TextModel(keras.Model):
             raise ValueError(f"epochs={epochs!r} must be an int, 0 or more.")
         x, y = labelled(self, x, y)
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = datasets.split(
+            (x, y, sample_weight), validation_data = validation.split(
                 x, y, sample_weight, validation_split
             )
         batches = self.first_batches(x, y, sample_weight, batch_size, shuffle, group_by_length)
@@ -286,7 +286,7 @@ class TextModel(keras.Model):
             is_counted = isinstance(class_weight, str) and y is not None
             labels = self.prepare_labels(labels_from_user(y, len(y))) if is_counted else None
             weights = self.prepare_class_weight(class_weight, labels)
-            batches = classes.with_class_weights(batches, weights)
+            batches = class_weights.with_class_weights(batches, weights)
         if validation_data is not None:
             size = batch_size if validation_batch_size is None else validation_batch_size
             steps = kwargs.get("validation_steps")
@@ -351,7 +351,7 @@ class TextModel(keras.Model):
         schedules.plan(self, 0, None)
         batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
         if class_weight is not None:
-            batch = classes.weigh_classes(self.prepare_class_weight(class_weight), *batch)
+            batch = class_weights.weigh_classes(self.prepare_class_weight(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):

@@ -20,11 +20,8 @@ from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks import classes, word_labels
-from keras_lm.tasks.classes import (
-    check_classes,
-    names_of_classes,
-    weights_in_order,
-)
+from keras_lm.tasks.class_weights import weights_in_order
+from keras_lm.tasks.classes import check_classes, names_of_classes
 from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task

@@ -10,7 +10,7 @@ from keras import ops
 from keras_lm.feeding.user_data import row_of_labels
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import label_weights
-from keras_lm.tasks import classes
+from keras_lm.tasks import classes, label_forms
 from keras_lm.tasks.classes import class_numbers, indices_of
 from keras_lm.tensorflow import tf
 
@@ -49,7 +49,7 @@ def _prepared_vectors(task, labels):
             )
         rows.append(row)
     splits, place = _places(rows)
-    flat = classes.check_probabilities(
+    flat = label_forms.check_probabilities(
         np.concatenate(rows), _loss(task), lambda i: "[{}][{}]".format(*place(i)), gaps=True
     )
     if labels.ndim == 3:
@@ -68,7 +68,7 @@ def prepared_tensor(task, labels):
         return labels.with_values(indices_of(labels.values, task.class_names))
     if labels.shape.rank != 3:
         return tf.ragged.map_flat_values(
-            lambda flat: classes.check_number_tensor(flat, task.num_classes, gaps=True), labels
+            lambda flat: label_forms.check_number_tensor(flat, task.num_classes, gaps=True), labels
         )
     if isinstance(labels, tf.RaggedTensor) and labels.ragged_rank == 2:
         labels = labels.with_values(labels.values.to_tensor())
@@ -78,7 +78,7 @@ def prepared_tensor(task, labels):
             f"yield numbers, or one-hot or soft labels with a last axis of {task.num_classes}."
         )
     return tf.ragged.map_flat_values(
-        lambda flat: classes.check_probability_tensor(flat, _loss(task), gaps=True), labels
+        lambda flat: label_forms.check_probability_tensor(flat, _loss(task), gaps=True), labels
     )
 
 
