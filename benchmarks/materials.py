@@ -116,6 +116,7 @@ EXPORTS = {
     "saved": {},
     "frozen": {"freeze": True},
     "frozen-int8": {"freeze": True, "weights": "int8"},
+    "frozen-bfloat16": {"freeze": True, "weights": "bfloat16"},
     "float32.tflite": {"format": "litert"},
     "int8.tflite": {"format": "litert", "weights": "int8"},
 }

@@ -78,7 +78,7 @@ def by_number_format(record):
     """Yield the same for each shape of texts and number format: our fastest export, the runtime."""
     shapes = [title for title in record["measures"] if not title.startswith("least")]
     for column, shape in enumerate(shapes):  # (The least of each come after all medians.)
-        for wanted in ("float32", "int8"):
+        for wanted in ("float32", "bfloat16", "int8"):
             times = {
                 name: float(figures["values"][column])
                 for name, figures in record["contenders"].items()

@@ -28,6 +28,7 @@ def inspect_saved_model(folder, versions):
             f"{folder} is incomplete or damaged: {first_line(error)} Export it again."
         ) from error
     dtypes = reader.get_variable_to_dtype_map()
+    halves = ["bfloat16"] if _constants(graph, tf.bfloat16) else []
     weights = [name for name in shapes if name != OBJECT_GRAPH]
     signatures = {
         name: {
@@ -45,7 +46,8 @@ def inspect_saved_model(folder, versions):
         "signatures": signatures,
         "state_bytes": _state_bytes(signatures),
         "parameters": _number_of_weights(graph, [shapes[name] for name in weights]),
-        "dtype": ", ".join(sorted({dtypes[name].name for name in weights})) or "float32, frozen",
+        "dtype": ", ".join(sorted({*halves, *(dtypes[name].name for name in weights)}))
+        or "float32, frozen",
         "bytes": files.size(folder),
         "warmup_requests": (folder / WARMUP_FILE).is_file(),
         "batching_settings": (folder / BATCHING_FILE).is_file(),
@@ -59,7 +61,8 @@ def _number_of_weights(graph, shapes):
     if shapes and "weights" in held:  # ours: the checkpoint may hold less of them, and scales
         variables = [nodes[child.node_id].variable for child in held["weights"].children]
         shapes = [[dim.size for dim in variable.shape.dim] for variable in variables]
-        shapes += _constants(graph, tf.int8)  # which are multiplied as they are
+        for dtype in (tf.int8, tf.bfloat16):
+            shapes += _constants(graph, dtype)  # which are multiplied as they are
     elif not shapes:  # frozen
         shapes = _constants(graph, tf.float32)
     return int(sum(np.prod(shape, dtype=np.int64) for shape in shapes))

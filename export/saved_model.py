@@ -86,7 +86,8 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     matrix products, and the only signatures are `serving_default`, `tokenize` and `classify` or
     `regress`. With int8 weights, the matrices of `Dense` layers are int8 constants and multiplied
     in int8 (`keras_lm.layers.tensorflow.int8_products`); all other weights, such as embeddings, are
-    stored as int8 and widened.
+    stored as int8 and widened. With bfloat16 weights, these matrices are bfloat16 constants,
+    multiplied in bfloat16 (`bfloat16_products`, beside it), and others are stored as float16.
 
     Half precision is served as float32. An empty batch returns empty outputs, except that
     `MaskedLM` refuses it. The folder contains each weight once, and no operations of Python, XLA or
@@ -101,8 +102,7 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     name = serving.model_name(local_path(path))
 
     def write(folder):
-        in_int8 = weights == "int8"
-        functions = offer.frozen_functions(in_int8) if freeze else offer.functions()
+        functions = offer.frozen_functions(weights) if freeze else offer.functions()
         if attention:
             functions["attention"] = offer.attention()
         module = stored_weights.module_of(*functions.values(), lookups=task.lookups)

@@ -39,9 +39,10 @@ def module_of(*functions, lookups=()):
 def shrink(module, weights):
     """Change the format in which a module of `module_of` saves its variables.
 
-    Matrices become `"float16"`, or `"int8"` with a float32 scale for each block of 64 adjacent
-    values, which is more precise than a scale for each output of a layer. Vectors, small matrices
-    and those with values outside of float16's range stay as they are.
+    Matrices become `"float16"`, also for `"bfloat16"`, which has fewer digits; or `"int8"` with a
+    float32 scale for each block of 64 adjacent values, which is more precise than a scale for each
+    output of a layer. Vectors, small matrices and those with values outside of float16's range stay
+    as they are.
 
     Source of blocks: https://arxiv.org/abs/2110.02861, section 2.1.
     """

@@ -141,7 +141,8 @@ def test_tensorflow_may_be_missing():
     assert [path for path in found if not path.startswith(allowed)] == []
 
 
-# Where a context changes what layers do: while a graph is traced for LiteRT, in int8, or to decode.
+# Where a context changes what layers do: while a graph is traced for LiteRT, in int8 or bfloat16,
+# or to decode.
 TRACED_OTHERWISE = {
     "layers.tensorflow.attention_ops",
     "layers.tensorflow.tracing",

@@ -14,6 +14,7 @@ from keras_lm.layers.backend import (
     is_long,
     matmul,
     matmul_transposed,
+    narrowed,
     softmax,
     write_slots,
 )
@@ -45,6 +46,7 @@ def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
             probabilities = dropout(probabilities, rate, seed)
         return matmul(probabilities, value)
 
+    query, key, value = tree.map_structure(narrowed, (query, key, value))
     rows, columns = [query] if bias is None else [query, bias], [key, value]
     if is_long(tree.flatten(query)[0].shape[-2], value.shape[-2]):
         return in_blocks(read, rows, columns, seed)
@@ -53,8 +55,8 @@ def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
 
 def with_bias(scores, bias=None):
     """Return the scores (B, N, S, T) before the softmax, float32."""
-    scores = ops.cast(scores, "float32")
-    return scores if bias is None else scores + ops.cast(as_tensor(bias), "float32")
+    scores = narrowed(ops.cast(scores, "float32"))
+    return scores if bias is None else scores + narrowed(ops.cast(as_tensor(bias), "float32"))
 
 
 class Attention(ContextLayer):

@@ -8,7 +8,13 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.adapter import Adapter
-from keras_lm.layers.backend import int8_product, is_in_int8
+from keras_lm.layers.backend import (
+    bfloat16_weights,
+    int8_product,
+    is_in_bfloat16,
+    is_in_int8,
+    narrowed,
+)
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
@@ -74,14 +80,22 @@ class Dense(keras.layers.Dense):
             self.adapter.build((None, self.units))
 
     def call(self, x, training=None):
-        if len(x.shape) == 2:
-            x = self._product(x)
-            x = x if self.bias is None else ops.add(x, self.bias)
-            x = x if self.activation is None else self.activation(x)
-            return x if self.adapter is None else self.adapter(x)
-        leading = ops.shape(x)[:-1]
-        matrix = ops.reshape(x, (-1, x.shape[-1]))
-        return ops.reshape(self.call(matrix, training=training), (*leading, self.units))
+        if is_in_bfloat16(self):
+            return ops.cast(self._transform(narrowed(x)), self.compute_dtype)
+        return self._transform(x)
+
+    def _transform(self, x):
+        if len(x.shape) > 2:
+            matrix = ops.reshape(x, (-1, x.shape[-1]))
+            return ops.reshape(self._transform(matrix), (*ops.shape(x)[:-1], self.units))
+        if is_in_bfloat16(self):
+            kernel, bias = bfloat16_weights(self)
+            x = ops.matmul(x, kernel)
+        else:
+            x, bias = self._product(x), self.bias
+        x = x if bias is None else ops.add(x, bias)
+        x = x if self.activation is None else self.activation(x)
+        return x if self.adapter is None else self.adapter(x)
 
     def columns(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Return some of the columns of a layer's output, without computing the others.
@@ -93,7 +107,12 @@ class Dense(keras.layers.Dense):
         Returns a tensor (…, stop − start).
         """
         # Where the product is not that of the kernel alone, parts of it would save little.
-        if is_in_int8(self) or self.lora_enabled or self.adapter is not None:
+        if (
+            is_in_int8(self)
+            or is_in_bfloat16(self)
+            or self.lora_enabled
+            or self.adapter is not None
+        ):
             return self(x)[..., start:stop]
         width = x.shape[-1]
         # Keras casts weights within `__call__` alone, and JAX slices tensors alone.

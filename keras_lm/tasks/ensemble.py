@@ -246,8 +246,8 @@ class EnsembleSignatures(TextSignatures):
         words = {name: trace(self.answer(), specs) for name, specs in others.items()}
         return {"serving_default": answer} | self.of_examples(answer) | words
 
-    def frozen_functions(self, in_int8=False):
-        answer = self.frozen_answer(in_int8)
+    def frozen_functions(self, weights="float32"):
+        answer = self.frozen_answer(weights)
         return {"serving_default": answer} | self.of_examples(answer)
 
     def attention(self):

@@ -68,7 +68,7 @@ class GenerationSignatures(TextSignatures):
         task, tokenize = self.task, self.tokenize
         return trace(lambda text: attention_of_text(task, {"text": text}, tokenize), TEXT)
 
-    def frozen_functions(self, in_int8=False):
+    def frozen_functions(self, weights="float32"):
         raise ValueError(
             f"freeze=True: a {type(self.task).__name__} has several signatures that read the "
             "weights, and each would hold a copy of them: leave it out."

@@ -370,7 +370,7 @@ class MultiTaskSignatures:
     def files(self):
         return {}
 
-    def frozen_functions(self, in_int8=False):
+    def frozen_functions(self, weights="float32"):
         raise ValueError(
             "freeze=True would put the weights into the graph once for each task: leave it out, or "
             "export the tasks one by one."

@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 
+from keras_lm.layers.tensorflow.bfloat16_products import multiplying_in_bfloat16
 from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
 from keras_lm.layers.tensorflow.tracing import for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
@@ -112,17 +113,19 @@ class TextSignatures:
             functions[name] = answer if is_same else trace(self.answer(tokenize), specs)
         return functions
 
-    def frozen_functions(self, in_int8=False):
+    def frozen_functions(self, weights="float32"):
         """Return those of `functions` that take texts as `texts` says, with constants for weights.
 
-        Others would hold a copy of the weights each. If `in_int8`, these are the int8 matrices of
-        `multiplying_in_int8`; what is not multiplied stays a variable.
+        Others would hold a copy of the weights each. With `weights` of `"int8"` or `"bfloat16"`,
+        these are the matrices of `multiplying_in_int8` or `multiplying_in_bfloat16`; what is not
+        multiplied stays a variable.
         """
         tokenize = self.tokenize
-        return self._of_texts(self.frozen_answer(in_int8, tokenize), tokenize)
+        return self._of_texts(self.frozen_answer(weights, tokenize), tokenize)
 
-    def frozen_answer(self, in_int8, tokenize=None):
-        with multiplying_in_int8() if in_int8 else Constants(self.task.variables):
+    def frozen_answer(self, weights, tokenize=None):
+        contexts = {"int8": multiplying_in_int8, "bfloat16": multiplying_in_bfloat16}
+        with contexts.get(weights, lambda: Constants(self.task.variables))():
             function = trace(self.answer(tokenize), self.texts())
         constants = [op for op in function.graph.get_operations() if op.type == "Const"]
         _check_size([op.outputs[0] for op in constants])

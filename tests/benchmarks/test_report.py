@@ -126,6 +126,7 @@ def test_the_fastest_exports_and_runtimes_of_a_number_format_meet():
         "keras_lm": ["20", "100", "1"],
         "keras_lm, float32.tflite": ["10", "120", "1"],
         "keras_lm, int8.tflite": ["4", "50", "1"],
+        "keras_lm, frozen-bfloat16": ["2", "2", "1"],
         "Runtime, float32": ["12", "90", "1"],
         "Runtime, int8": ["3", "60", "1"],
         "Runtime, bfloat16": ["1", "1", "1"],
@@ -138,7 +139,9 @@ def test_the_fastest_exports_and_runtimes_of_a_number_format_meet():
     ]
     assert found == [
         ("keras_lm, float32.tflite", "10.0", "Runtime, float32", "1.20"),
+        ("keras_lm, frozen-bfloat16", "2.0", "Runtime, bfloat16", "0.50"),
         ("keras_lm, int8.tflite", "4.0", "Runtime, int8", "0.75"),
         ("keras_lm", "100.0", "Runtime, float32", "0.90"),
+        ("keras_lm, frozen-bfloat16", "2.0", "Runtime, bfloat16", "0.50"),
         ("keras_lm, int8.tflite", "50.0", "Runtime, int8", "1.20"),
     ]

@@ -70,6 +70,7 @@ def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic
     assert "drop --freeze" in fail("export", critic, tmp_path / "a.tflite", "--freeze")
     both = fail("export", critic, tmp_path / "models", "--freeze", "--weights", "float16")
     assert "does not go with --weights float16" in both
+    assert "add --freeze" in fail("export", critic, tmp_path / "models", "--weights", "bfloat16")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -91,9 +91,11 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
     for options, words in (
         ({"weights": "float16"}, "freeze=True with weights='float16'"),
         ({"format": "litert"}, "weights of a .tflite are always constants"),
+        ({"weights": "bfloat16", "freeze": False}, "a frozen SavedModel.* pass freeze=True"),
+        ({"weights": "bfloat16", "format": "litert"}, "a frozen SavedModel.* no .tflite"),
     ):
         with pytest.raises(ValueError, match=words):
-            wide_task.export(tmp_path / "model", freeze=True, **options)
+            wide_task.export(tmp_path / "model", **{"freeze": True} | options)
     monkeypatch.setattr(signatures, "LARGEST_GRAPH", 1000)
     with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
         wide_task.export(tmp_path / "model", freeze=True)
@@ -130,6 +132,33 @@ def test_frozen_int8_weights_are_multiplied_in_int8(stored, texts, tmp_path):
         if node.op == "QuantizedMatMulWithBias"
     ]
     assert len(products) == 5  # of attention and feed-forward, two each, and the pooler's
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("checked_here")
+def test_frozen_bfloat16_weights_are_multiplied_in_bfloat16(stored, texts, tmp_path):
+    task = stored["float32"].task
+    folder = task.export(tmp_path, weights="bfloat16", freeze=True, texts=texts)
+    functions = load(folder)
+    answer = functions["serving_default"]
+    found = answer(text=tf.constant(texts))["scores"]
+    assert found.dtype == tf.float32
+    difference = np.abs(found - task.classify(texts)["scores"]).max()
+    assert 1e-6 < difference < 0.01
+    assert set(functions) == {"serving_default", "tokenize", "classify"}
+    described = inspect_saved_model(folder, [])
+    assert described["parameters"] == pytest.approx(task.count_params(), abs=2)
+    assert described["dtype"] == "bfloat16, float16, float32"
+    assert files.size(folder) < 0.6 * files.size(stored["float32"].folder)
+    products = [
+        node.attr["T"].type
+        for function in answer.graph.as_graph_def().library.function
+        for node in function.node_def
+        if "MatMul" in node.op
+    ]
+    # Those of attention and feed-forward, two each, the pooler's, and two within attention; the
+    # head is small, and stays as it is.
+    assert sorted(products) == [tf.float32.as_datatype_enum] + [tf.bfloat16.as_datatype_enum] * 7
 
 
 def test_int8_products_without_onednn_are_refused(wide_task, tmp_path, monkeypatch):

@@ -8,7 +8,8 @@ from keras_lm.tensorflow import tf
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 # Set by `keras_lm.layers.tensorflow.int8_products`; None: not in int8.
 INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)
-SMALLEST_KERNEL = 2**12  # weights; for smaller kernels, int8 saves too little time for the loss
+BFLOAT16_CONSTANTS = contextvars.ContextVar("bfloat16_constants", default=None)  # the same
+SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
 
 
 @contextlib.contextmanager
@@ -32,10 +33,16 @@ def is_for_lite():
 
 def is_in_int8(dense):
     """Whether a `Dense` layer has to multiply in int8."""
-    return (
-        INT8_CONSTANTS.get() is not None
-        and dense.input_spec.axes[-1] * dense.units >= SMALLEST_KERNEL
-    )
+    return INT8_CONSTANTS.get() is not None and _is_large(dense)
+
+
+def is_in_bfloat16(dense):
+    """Whether a `Dense` layer has to multiply in bfloat16, whatever its dtype."""
+    return BFLOAT16_CONSTANTS.get() is not None and _is_large(dense)
+
+
+def _is_large(dense):
+    return dense.input_spec.axes[-1] * dense.units >= SMALLEST_KERNEL
 
 
 def require(condition, message, *values):

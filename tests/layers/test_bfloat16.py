@@ -1,0 +1,87 @@
+"""Products in bfloat16 equal those of rounded numbers, and what is between them is not rounded."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.basic import Dense
+from keras_lm.layers.tensorflow.bfloat16_products import multiplying_in_bfloat16
+
+
+def rounded(x):
+    return tf.cast(tf.cast(x, tf.bfloat16), tf.float32).numpy()
+
+
+def traced(function, *inputs):
+    with multiplying_in_bfloat16():
+        traced = tf.function(function, autograph=False).get_concrete_function(*inputs)
+    return traced, traced(*inputs).numpy()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return tf.constant(keras.random.normal((3, 5, 96), seed=1))
+
+
+@pytest.fixture
+def dense():
+    layer = Dense(64, activation="relu", bias_initializer="ones")
+    layer.build((None, 96))
+    layer.kernel.assign(keras.random.normal((96, 64), stddev=0.1, seed=2))
+    return layer
+
+
+def test_products_are_those_of_rounded_numbers(dense, x):
+    _, found = traced(dense, x)
+    expected = np.maximum(rounded(x) @ rounded(dense.kernel) + 1, 0)
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, expected, rtol=2**-7, atol=2**-7)  # of its own rounding
+    np.testing.assert_array_equal(found, rounded(found))
+    exact = dense(x).numpy()
+    assert np.abs(found - exact).max() > 0
+    np.testing.assert_array_equal(dense(x), exact)  # not outside of the context
+
+
+def test_two_in_a_row_have_nothing_between_them_and_one_constant_each(dense, x):
+    second = Dense(96)
+    second.build((None, 64))
+    function, _ = traced(lambda x: x + second(dense(x)) + second(dense(x + 1)), x)
+    operations = function.graph.get_operations()
+    kernels = [
+        op.outputs[0].shape
+        for op in operations
+        if op.type == "Const" and op.outputs[0].dtype == tf.bfloat16
+    ]
+    assert sorted(map(tuple, kernels)) == [(64,), (64, 96), (96,), (96, 64)]
+    narrowing = [
+        op for op in operations if op.type == "Cast" and op.outputs[0].dtype == tf.bfloat16
+    ]
+    assert len(narrowing) == 2  # of x and of x + 1
+
+
+def test_updates_by_lora_and_adapters_are_in_it(dense, x):
+    _, before = traced(dense, x)
+    dense.add_adapter(4)
+    dense.adapter.up.bias.assign(np.full(64, 3.0))
+    np.testing.assert_allclose(traced(dense, x)[1], before + 3, atol=0.03)
+    dense.enable_lora(2)
+    dense.lora_kernel_b.assign(np.full((2, 64), 0.5))
+    _, found = traced(dense, x)
+    np.testing.assert_allclose(found, dense(x), atol=0.05)
+    assert np.abs(found - before - 3).max() > 0.1
+
+
+def test_attention_multiplies_in_it_and_small_layers_do_not(x):
+    attention, small = SelfAttention(4), Dense(2)
+    mask = tf.constant(np.triu(np.full((5, 5), -3e4, "float32"), 1)[None, None])
+    expected = small(attention(x, bias=mask))
+    function, found = traced(lambda x: small(attention(x, bias=mask)), x)
+    assert 0 < np.abs(found - expected).max() < 0.02
+    products = [
+        op.outputs[0].dtype.name
+        for op in function.graph.get_operations()
+        if op.type in ("MatMul", "BatchMatMulV2")
+    ]
+    assert sorted(products) == ["bfloat16"] * 4 + ["float32"]
