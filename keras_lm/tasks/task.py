@@ -26,6 +26,7 @@ from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task_formats import TaskFormats
+from keras_lm.tasks.task_vocabulary import TaskVocabulary
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.published_files import declares_tokens
@@ -43,7 +44,7 @@ def _arguments(cls):
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
-class Task(KerasFile, TaskFormats, TextModel):
+class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
@@ -152,47 +153,6 @@ class Task(KerasFile, TaskFormats, TextModel):
         self.packer = self.backbone.packer_class(
             self.template, self.tokenizer, rows=self.rows, **self.packing
         )
-
-    @property
-    def template(self):
-        return task_vocabulary.template_of(self)
-
-    def missing_tokens(self):
-        return task_vocabulary.missing_tokens(self)
-
-    def with_fine_tuning_tokens(self) -> Self:
-        """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
-
-        A task that lacks none is returned unchanged.
-        """
-        return task_vocabulary.with_missing_tokens(self)
-
-    def with_words(self, words: Sequence[str]) -> Self:
-        """Return a copy of the task in which each of some words is a single token.
-
-        A new row of an embedding, and what a head has for each token, is the mean of those of the
-        pieces that the word was made of until now. Train on: the copy is compiled with defaults.
-
-        Args:
-            words: see `keras_lm.tokenizers.Tokenizer.with_words`.
-
-        Raises:
-            ValueError: if a word cannot be one token, or the vocabulary cannot grow.
-
-        Example:
-
-            task = keras_lm.tasks.MaskedLM.from_preset(SOURCE).with_words(["remdesivir"])
-            task.fit(texts)
-            task.save_to_preset("my-bert")
-
-        Source: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", EMNLP 2022,
-        https://arxiv.org/abs/2402.09977.
-        """
-        return task_vocabulary.with_words(self, words)
-
-    def trimmed(self) -> Self:
-        """Return what an export holds: the task, or a copy without what no text can ask for."""
-        return task_vocabulary.trimmed(self)
 
     def over(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
         """Return a task with the same arguments and new heads over another backbone."""

@@ -1,11 +1,100 @@
 """A task's vocabulary: whether it fits, its special tokens, and words that become tokens."""
 
 import os
+from collections.abc import Sequence
+from typing import Self
 
 import keras
 import numpy as np
 
 from keras_lm.tokenizers.vocabulary import strings_of
+
+
+class TaskVocabulary:
+    """The methods of a task that concern its special tokens and new words."""
+
+    @property
+    def template(self):
+        """The `Template` around texts: that of the head, if the tokenizer has its tokens."""
+        template = None if self.missing_tokens() else self._fine_tuning_template()
+        return template or self.backbone.template_for(self.tokenizer)
+
+    def missing_tokens(self):
+        """Return the tokens that fine-tuning adds and the tokenizer lacks, a list of str."""
+        template = self._fine_tuning_template()
+        if template is None or self.tokenizer is None:
+            return []
+        known = set(self.tokenizer.vocabulary)
+        return [token for token in template.special_tokens if token not in known]
+
+    def _fine_tuning_template(self):
+        templates = (self.backbone.HEADS[kind].template for kind in self.head_kinds)
+        return next(filter(None, templates), None)
+
+    def with_fine_tuning_tokens(self) -> Self:
+        """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
+
+        A task that lacks none is returned unchanged.
+        """
+        missing = self.missing_tokens()
+        if not missing:
+            return self
+        tokenizer = self.tokenizer.with_special_tokens(missing)
+        rows = max(self.backbone.vocabulary_size, tokenizer.vocabulary_size)
+        return self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
+
+    def with_words(self, words: Sequence[str]) -> Self:
+        """Return a copy of the task in which each of some words is a single token.
+
+        A new row of an embedding, and what a head has for each token, is the mean of those of the
+        pieces that the word was made of until now. Train on: the copy is compiled with defaults.
+
+        Args:
+            words: see `keras_lm.tokenizers.Tokenizer.with_words`.
+
+        Raises:
+            ValueError: if a word cannot be one token, or the vocabulary cannot grow.
+
+        Example:
+
+            task = keras_lm.tasks.MaskedLM.from_preset(SOURCE).with_words(["remdesivir"])
+            task.fit(texts)
+            task.save_to_preset("my-bert")
+
+        Source: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", EMNLP 2022,
+        https://arxiv.org/abs/2402.09977.
+        """
+        self.require_tokenizer()
+        tokenizer = self.tokenizer.with_words(words)
+        first, number = self.tokenizer.vocabulary_size, tokenizer.vocabulary_size
+        rows = self.backbone.vocabulary_size + number - first  # padding stays the last
+        copy = self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
+        pieces = []
+        if number > first:
+            texts = tokenizer.detokenize([[i] for i in range(first, number)])
+            pieces = self.tokenizer(texts).to_list()
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            value = keras.ops.convert_to_numpy(own)
+            grown = [i for i, (a, b) in enumerate(zip(variable.shape, own.shape)) if a != b]
+            for axis in grown:
+                means = np.stack([value.take(ids, axis).mean(axis) for ids in pieces], axis)
+                value = np.insert(value, [first] * len(pieces), means, axis)
+            variable.assign(value)
+        return copy
+
+    def trimmed(self) -> Self:
+        """Return what an export holds: the task, or a copy without what no text can ask for."""
+        found = self.tokenizer and self.backbone.trimmed(self.tokenizer)
+        if found is None:
+            return self
+        copy = self.over(*found)
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            if variable.shape == own.shape:  # of others, the backbone has a part
+                variable.assign(own)
+        # What the card of an export tells.
+        copy.history = getattr(self, "history", None)
+        copy.backbone.origin = getattr(self.backbone, "origin", None)
+        return copy
 
 
 def check(backbone, tokenizer):
@@ -23,24 +112,6 @@ def check(backbone, tokenizer):
             f"has {rows} rows: they belong to different checkpoints."
         )
     backbone.check_tokenizer(tokenizer)
-
-
-def trimmed(task):
-    """Return a task without what no text can ask for, such as entities that none mentions."""
-    found = task.tokenizer and task.backbone.trimmed(task.tokenizer)
-    if found is None:
-        return task
-    copy = task.over(*found)
-    for variable, own in zip(copy.weights, task.weights, strict=True):
-        if variable.shape == own.shape:  # of others, the backbone has a part
-            variable.assign(own)
-    # What the card of an export tells.
-    copy.history = getattr(task, "history", None)
-    copy.backbone.origin = getattr(task.backbone, "origin", None)
-    return copy
-
-
-# === Special tokens: those around texts, and which of them text may spell ===
 
 
 def checked(parse_special, task):
@@ -67,57 +138,3 @@ def check_known(parse_special, tokenizer):
                 f"parse_special names {token!r}, which is not a special token of the "
                 f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
             )
-
-
-def template_of(task):
-    """Return the `Template` around a task's texts: its head's, if the tokenizer has the tokens."""
-    template = None if missing_tokens(task) else _fine_tuning_template(task)
-    return template or task.backbone.template_for(task.tokenizer)
-
-
-def missing_tokens(task):
-    """Return the tokens that fine-tuning adds and the task's tokenizer lacks, a list of str."""
-    template = _fine_tuning_template(task)
-    if template is None or task.tokenizer is None:
-        return []
-    known = set(task.tokenizer.vocabulary)
-    return [token for token in template.special_tokens if token not in known]
-
-
-def with_missing_tokens(task):
-    """Return a task over the same weights, with the missing tokens and a new head."""
-    missing = missing_tokens(task)
-    if not missing:
-        return task
-    tokenizer = task.tokenizer.with_special_tokens(missing)
-    rows = max(task.backbone.vocabulary_size, tokenizer.vocabulary_size)
-    return task.over(task.backbone.with_vocabulary_size(rows), tokenizer)
-
-
-def _fine_tuning_template(task):
-    templates = (task.backbone.HEADS[kind].template for kind in task.head_kinds)
-    return next(filter(None, templates), None)
-
-
-# === Words ===
-
-
-def with_words(task, words):
-    """See `keras_lm.tasks.Task.with_words`."""
-    task.require_tokenizer()
-    tokenizer = task.tokenizer.with_words(words)
-    first, number = task.tokenizer.vocabulary_size, tokenizer.vocabulary_size
-    rows = task.backbone.vocabulary_size + number - first  # padding stays the last
-    copy = task.over(task.backbone.with_vocabulary_size(rows), tokenizer)
-    pieces = []
-    if number > first:
-        texts = tokenizer.detokenize([[i] for i in range(first, number)])
-        pieces = task.tokenizer(texts).to_list()
-    for variable, own in zip(copy.weights, task.weights, strict=True):
-        value = keras.ops.convert_to_numpy(own)
-        grown = [i for i, (a, b) in enumerate(zip(variable.shape, own.shape)) if a != b]
-        for axis in grown:
-            means = np.stack([value.take(ids, axis).mean(axis) for ids in pieces], axis)
-            value = np.insert(value, [first] * len(pieces), means, axis)
-        variable.assign(value)
-    return copy
