@@ -157,47 +157,6 @@ class NameTable:
         unused = [name for name in unused if not self._is_copy(name, tensors, resolved)]
         return sorted(missing), sorted(unused)
 
-    def write(self, arrays, heads, kinds, arguments):
-        """Return a dict of their names → arrays, what `load` reads, and the paths without a name.
-
-        Args:
-            arrays: dict of our path → array.
-            heads: names of the model's layers that may be heads.
-            kinds: str, the heads that it has, see `Converter.architectures`.
-            arguments: dict, those of the backbone.
-        """
-        begin = self.begin
-        if begin is None:
-            begin = self.prefix.replace("\\", "") if kinds else ""
-        variants = (kinds, *(name for name, value in arguments.items() if value))
-        network = {
-            path: names for path, names in self.names.items() if not _in_heads([path], heads)
-        }
-        network = {name for names in network.values() for name in _flat(names)}
-        tensors, nameless = {}, []
-        for path, array in arrays.items():
-            names = self.sources(path, variants)
-            if not names:
-                is_left_out = () in self.alternatives(path).values()
-                nameless += [] if is_left_out else [path]
-                continue
-            for name, part in zip(names, np.split(array, len(names), axis=-1), strict=True):
-                part = (
-                    self.layout(path, part)
-                    if self.stored_layout is None
-                    else self.stored_layout(path, part, arguments)
-                )
-                # (A classifier may have the network's pooler, if that has none.)
-                layer = re.sub(r"[./]\w+$", "", name)
-                is_of_network = not _in_heads([path], heads) or layer in network
-                tensors[begin + name if is_of_network else name] = part
-        tensors |= {self.twice[n]: tensors[n] for n in self.twice if n in tensors}
-        for name, constant in self.constants.items():
-            array = constant(arguments)
-            if array is not None:
-                tensors[begin + name] = array.astype("float32")
-        return tensors, nameless
-
     def _says_nothing(self, stored, tensors):
         """Whether a tensor is without information: of a name that is ignored, or a buffer."""
         name = self._own(stored)
@@ -238,22 +197,6 @@ def _check(array, path, variable, stored):
             f"{stored} holds numbers that are not finite (NaN or infinity), so that every answer "
             "would be NaN: the checkpoint is damaged, or its training failed."
         )
-
-
-def _in_heads(paths, heads):
-    """Whether a path is of one of the layers that are heads."""
-    return any(path.partition("/")[0] in heads for path in paths)
-
-
-def _flat(names):
-    """Return all names in an entry of a table, a list."""
-    if isinstance(names, str):
-        return [names]
-    return [
-        name
-        for part in (names.values() if isinstance(names, dict) else names)
-        for name in _flat(part)
-    ]
 
 
 def _fill(name, numbers):

@@ -12,6 +12,7 @@ import keras
 from keras_lm import files
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.config_table import ConfigTable, Refused
+from keras_lm.converters.published_tensors import published_tensors
 from keras_lm.presets.source import innermost_backbone, stored_weights
 
 # A format → whose code reads it.
@@ -104,7 +105,7 @@ def named_tensors(format, model, backbone, converter, kinds):
         for path, variable in stored_weights(model).items()
     }
     heads = {head.name for head in network.HEADS.values()}
-    tensors, nameless = converter.names.write(arrays, heads, kinds, network.config)
+    tensors, nameless = published_tensors(converter.names, arrays, heads, kinds, network.config)
     if nameless:
         raise ValueError(
             f"{type(model).__name__} has weights that {LIBRARIES[format]} has no place for: "
