@@ -1,12 +1,11 @@
 """The JSON files beside published vocabularies; what is not supported in them is refused."""
 
 import contextlib
-import json
 import os
 import re
 
-from keras_lm import files
 from keras_lm.registry import TOKENIZERS
+from keras_lm.tokenizers.entry_files import check_ids, check_numbers, read_json
 
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
@@ -37,7 +36,6 @@ CLASSES = {
 # Networks that are published for bytes, with no vocabulary: by their `model_type`, how many ids.
 READ_BYTES = {"reformer": 258}
 UNUSED = re.compile(r"<unused id \d+>")
-MOST_IDS = 2**20
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
@@ -54,27 +52,6 @@ def reading(folder):
         ) from error
 
 
-def read_json(folder, name):
-    """Return what a JSON file of a folder holds; an empty dict if there is no such file."""
-    path = os.path.join(folder, name)
-    if not os.path.isfile(path):
-        return {}
-    with open(path, "rb") as file:
-        data = files.whole(file, repr(path))
-    try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path!r} is not a JSON file: {error}. It may be cut off: copy or download it again."
-        ) from None
-    if not isinstance(value, dict):
-        raise ValueError(
-            f"{path!r} should hold a JSON object and holds a {type(value).__name__}. Copy or "
-            "download it again."
-        )
-    return value
-
-
 def read_tokenizer(folder):
     """Return what a folder's tokenizer.json holds; an empty dict if there is no such file.
 
@@ -89,93 +66,12 @@ def read_tokenizer(folder):
     return tokenizer
 
 
-def check_file(argument, path, remedy):
-    """Raise FileNotFoundError if there is no file where a user's argument says."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`{argument}` names the file {os.fspath(path)!r}, which does not exist; {remedy}"
-        )
-
-
-def read_lines(path, argument, remedy):
-    """Return the lines of a UTF-8 file that the user passed as `argument`."""
-    check_file(argument, path, remedy)
-    with open(path, "rb") as file:
-        data = files.whole(file, f"`{argument}` file {os.fspath(path)!r}")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"`{argument}` file {os.fspath(path)!r} is not UTF-8: byte {error.start} is "
-            f"{data[error.start]:#x}. Copy it again, or convert it to UTF-8."
-        ) from None
-    # Not splitlines(): an entry may be a line separator of Unicode.
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
-
-
-def read_lines_of_entries(path):
-    """Return the entries of a vocabulary's file with one per line."""
-    return read_lines(path, "vocabulary", "give the path of a vocab.txt, or a list of entries.")
-
-
-def _without_repeats(pairs):
-    found = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} occurs twice in one object")
-        found[key] = value
-    return found
-
-
 def content(token):
     """Return the spelling of a token, which is a string or an object in files."""
     spelled = token["content"] if isinstance(token, dict) else token
     if not isinstance(spelled, (str, type(None))):
         raise TypeError(f"a token is {spelled!r}")
     return spelled
-
-
-def read_entries(path, remedy, with_gaps=False):
-    """Return the entries of a JSON file with their ids, in the order of these."""
-    check_file("vocabulary", path, remedy)
-    return in_order(read_json(*os.path.split(path)), os.fspath(path), with_gaps)
-
-
-def in_order(ids, path, with_gaps=False):
-    """Return a dict's entries in the order of their ids; ValueError if these are not 0, 1, 2, …
-
-    `with_gaps` allows ids without an entry; they get one that `UNUSED` matches.
-    """
-    _check_numbers(ids, path)
-    entries = sorted(ids, key=ids.get)
-    by_id = {id: token for token, id in ids.items()}
-    is_unique = len(by_id) == len(ids) > 0
-    if with_gaps and is_unique and ids[entries[0]] >= 0 and ids[entries[-1]] < MOST_IDS:
-        entries = [by_id.get(i, f"<unused id {i}>") for i in range(ids[entries[-1]] + 1)]
-    check_ids(entries, ids, path)
-    return entries
-
-
-def _check_numbers(ids, path):
-    for token, id in ids.items():
-        if type(id) is not int:
-            raise ValueError(
-                f"{path!r} gives the token {token!r} the id {id!r}, and ids are whole numbers."
-            )
-
-
-def check_ids(entries, ids, path):
-    """Raise ValueError if the ids of entries are not their places in a list."""
-    for i, token in enumerate(entries):
-        if ids.get(token, i) != i:
-            raise ValueError(
-                f"{path!r} gives the token {token!r} the id {ids[token]}, but its place in the "
-                f"vocabulary is {i}; ids have to be the numbers from 0 without a gap. To load a "
-                "task without it, for packed dicts, pass tokenizer=None."
-            )
 
 
 # Additional special tokens that are usual in a family: T5's and XLNet's.
@@ -342,7 +238,7 @@ class TokenizerFolder:
         added = read_json(self.folder, "added_tokens.json")
         added = {token: (id, False) for token, id in added.items()}
         added |= {t["content"]: (t["id"], t.get("special", False)) for t in described}
-        _check_numbers({token: id for token, (id, _) in added.items()}, path)
+        check_numbers({token: id for token, (id, _) in added.items()}, path)
         known = set(vocabulary)
         vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
         check_ids(vocabulary, {token: id for token, (id, _) in added.items()}, path)

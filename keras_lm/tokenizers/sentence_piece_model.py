@@ -6,7 +6,7 @@ import struct
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from keras_lm.tokenizers.published_files import check_file
+from keras_lm.tokenizers.entry_files import check_file
 from keras_lm.tokenizers.sentence_piece_table import check_charsmap
 
 # TF Text ends the process on a piece of some hundred thousand bytes.

@@ -8,7 +8,14 @@ from typing import Any, Self
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import offsets, published_files, strings, unicode_ranges, wordpiece_files
+from keras_lm.tokenizers import (
+    entry_files,
+    offsets,
+    published_files,
+    strings,
+    unicode_ranges,
+    wordpiece_files,
+)
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
@@ -95,7 +102,7 @@ class WordPieceTokenizer(Tokenizer):
         name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
-            vocabulary = published_files.read_lines_of_entries(vocabulary)
+            vocabulary = entry_files.read_lines_of_entries(vocabulary)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None, but WordPiece needs one; name its entry.")
         if not isinstance(max_word_length, int) or not 1 <= max_word_length <= 1000:
