@@ -25,12 +25,15 @@ from keras_lm.serving.launch import Plan, find_models, launch
 PROMISED_ACCURACY = 0.80  # on all sentences; what less training gives is up to the caller
 SEQUENCE_LENGTH = 64  # one sentence in a hundred has more than 54 pieces, the longest 76
 
-NEW_SENTENCES = [
-    "I laughed, I cried, and I would happily watch it again tomorrow.",
-    "Two hours of my life that nobody will ever give back to me.",
-    "Not half as dull as its poster makes you fear.",
-    "The cast tries hard, but the jokes arrive dead.",
-]
+# What a reader would call them; the model does not always agree.
+NEW_SENTENCES = {
+    "I laughed, I cried, and I would happily watch it again tomorrow.": "positive",
+    "The best two hours I have spent in a cinema this year.": "positive",
+    "Not half as dull as its poster makes you fear.": "positive",
+    "Two hours of my life that nobody will ever give back to me.": "negative",
+    "What a waste of a good cast.": "negative",
+    "The cast tries hard, but the jokes arrive dead.": "negative",
+}
 
 
 def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_out):
@@ -104,11 +107,19 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
     for script, model in [("ask_saved_model.py", saved_model), ("ask_tflite.py", tflite)]:
         shutil.copy(Path(__file__).with_name(script), output / script)
         click.echo(f'   python {output / script} {model} "some text"')
-        answers.append(ask(output / script, model, NEW_SENTENCES))
+        answers.append(ask(output / script, model, list(NEW_SENTENCES)))
     print_side_by_side(["SavedModel", ".tflite"], *answers)
+    wrong = sum(one["label"] != NEW_SENTENCES[one["text"]] for one in answers[0])
+    click.echo()
+    say(
+        f"* marks where a reader would say the opposite: {wrong} of {len(NEW_SENTENCES)}. Of the "
+        f"held-out sentences {1 - accuracy:.1%} are wrong. It has read critics' sentences only, "
+        "which these are not; a score near 0.5 says that it does not know, but not every mistake "
+        "has one."
+    )
 
     step(7, "Serving: the same sentences over REST and gRPC")
-    answers = serve_and_ask(saved_model.parent, NEW_SENTENCES)
+    answers = serve_and_ask(saved_model.parent, list(NEW_SENTENCES))
     print_side_by_side(["REST", "gRPC"], *answers)
 
     return {
@@ -203,11 +214,12 @@ def ask_server(url, model, texts):
 
 
 def print_side_by_side(titles, *columns):
-    """Print two answers to the same sentences as a table."""
+    """Print two answers to the same sentences as a table; * marks what a reader would not say."""
     click.echo("\n   " + " ".join(f"{title:<18}" for title in titles))
     for one, other in zip(*columns):
         cells = [f"{a['label']:<9} {max(a['scores']):.3f}" for a in (one, other)]
-        click.echo(f"   {cells[0]:<18} {cells[1]:<18} {one['text']}")
+        mark = " " if one["label"] == NEW_SENTENCES[one["text"]] else "*"
+        click.echo(f"   {cells[0]:<18} {cells[1]:<18} {mark} {one['text']}")
 
 
 def step(number, title):

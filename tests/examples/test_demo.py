@@ -73,8 +73,11 @@ def test_demo_beats_a_bag_of_words(small_run):
 def test_exports_and_server_answer_alike(small_run):
     _, result = small_run
     rows = re.findall(r"^ +(\w+tive) +([\d.]+) +(\w+tive) +([\d.]+) ", result.output, re.M)
-    assert len(rows) == 8  # four sentences to two files, then to two protocols of a server
-    assert rows[4:] == [(label, score, label, score) for label, score, _, _ in rows[:4]]
+    assert len(rows) == 12  # six sentences to two files, then to two protocols of a server
+    assert rows[6:] == [(label, score, label, score) for label, score, _, _ in rows[:6]]
+    marked = re.findall(r"^ +\w+tive .* \* (.*)$", result.output, re.M)
+    said = re.search(r"would say the opposite: (\d) of 6", result.output)
+    assert len(marked) == 2 * int(said[1])
     for one_label, one_score, other_label, other_score in rows:
         assert one_label == other_label
         assert float(one_score) == pytest.approx(float(other_score), abs=0.01)
