@@ -52,7 +52,10 @@ def run(path):
     share_first_cell(notebook)
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
-        nbclient.NotebookClient(notebook, timeout=1800, resources=resources).execute()
+        client = nbclient.NotebookClient(
+            notebook, timeout=1800, coalesce_streams=True, resources=resources
+        )
+        client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
         if cell.cell_type == "code":
