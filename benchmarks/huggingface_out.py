@@ -5,9 +5,11 @@
 
 `write` makes small random models of every kind with each of their heads, saves each in a folder of
 its own, with its answers and the ids of lines of text, and loads it again here, where all answers
-must be the same bits. `compare` needs torch and transformers, and not keras_lm: it loads each
+must be the same bits. Classifiers and regressors of texts are asked with strings, too: single ones
+and pairs. `compare` needs torch and transformers, and not keras_lm: it loads each
 folder, counts the weights that are missing or left over, and prints the largest difference of an
-answer (of its largest number, where that is above 1), and the number of lines with other ids.
+answer (of its largest number, where that is above 1), of strings also of what transformers makes
+of them by itself, segments among it, and the number of lines with other ids.
 TOKENIZERS has a folder of published vocabulary files for each kind (`wordpiece-uncased`, …), and
 `lines.json`, a list of texts.
 """
@@ -135,6 +137,9 @@ CASES = {
     ),
 }
 TEXTS = ["the film was good", "a very nice cast, and a story"]
+# Strings, asked one by one, and their pairs.
+SINGLES = [*TEXTS, "café 日本 x", "word", "it's 12.50 (or so)! "]
+PAIRS = ["was it?", "no", "the end of it all, they said", "b", "y z"]
 # Our output → transformers'.
 OUTPUTS = {
     "sequence_output": "last_hidden_state",
@@ -248,6 +253,8 @@ def _write_one(folder, made, backbone, tokenizer, lines):
         **{f"in.{n}": v for n, v in inputs.items()},
         **{f"out.{n}": v for n, v in first.items()},
     )
+    if tokenizer is not None and type(made).__name__ in ("TextClassifier", "TextRegressor"):
+        (folder / "strings.json").write_text(json.dumps(_of_strings(made)))
     if tokenizer is not None and is_bare:
         ids = tokenizer(lines, parse_special=True).to_list()
         (folder / "ids.json").write_text(json.dumps({"lines": lines, "ids": ids}))
@@ -288,6 +295,18 @@ def _answers(model, inputs):
     found = model(inputs)
     found = found if isinstance(found, dict) else {"logits": found}
     return {name: np.asarray(value) for name, value in found.items() if hasattr(value, "shape")}
+
+
+def _of_strings(task):
+    """Return what a task makes of single texts and of pairs: dicts of a row's lists and outputs."""
+    found = []
+    for text, other in [*((text, None) for text in SINGLES), *zip(SINGLES, PAIRS, strict=True)]:
+        columns = {"text": [text]} if other is None else {"text": [text], "text_pair": [other]}
+        packed = task.preprocess(columns)
+        row = {name: np.asarray(value)[0].tolist() for name, value in packed.items()}
+        outputs = np.asarray(task(packed)).reshape(-1).tolist()
+        found.append({"text": text, "text_pair": other, "packed": row, "outputs": outputs})
+    return found
 
 
 def compare(folder, only):
@@ -340,6 +359,9 @@ def compare(folder, only):
         worst = max(worst, largest)
         tokens = _other_ids(path, transformers) if (path / "ids.json").is_file() else ""
         is_wrong = bool(problems) or not largest < 1e-5
+        if (path / "strings.json").is_file():
+            tokens, are_wrong = _other_strings(path, transformers, model)
+            is_wrong |= are_wrong
         wrong += is_wrong
         print(
             f"{'WRONG ' if is_wrong else ''}{path.name}: {cls.__name__} {largest:.1e}"
@@ -412,6 +434,33 @@ def _other_ids(path, transformers):
     found = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in known["lines"]]
     others = [i for i, (one, two) in enumerate(zip(found, known["ids"], strict=True)) if one != two]
     return f"{type(tokenizer).__name__}: {len(others)} of {len(found)} lines differ {others[:8]}"
+
+
+def _other_strings(path, transformers, model):
+    """Ask with strings, as its users do: tokenizer, then the model with all that it returned."""
+    import torch
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    ids, segments, largest = 0, 0, 0.0
+    for known in json.loads((path / "strings.json").read_text()):
+        texts = [text for text in (known["text"], known["text_pair"]) if text is not None]
+        encoded = tokenizer(*texts, truncation=True, return_tensors="pt")
+        packed = {name: np.array(value) for name, value in known["packed"].items()}
+        real = packed["padding_mask"] > 0
+        ids += encoded["input_ids"][0].tolist() != packed["token_ids"][real].tolist()
+        if "segment_ids" in packed:
+            none = torch.zeros_like(encoded["input_ids"])
+            theirs = encoded.get("token_type_ids", none)[0].tolist()
+            segments += theirs != packed["segment_ids"][real].tolist()
+        try:
+            with torch.no_grad():
+                found = model(**encoded).logits.reshape(-1).numpy()
+        except TypeError as error:  # it takes no segments, and its tokenizer returned some
+            return f"strings: {error}", True
+        other, size = np.array(known["outputs"]), max(1, np.abs(found).max())
+        largest = max(largest, float(np.abs(found - other).max() / size))
+    said = f"strings: {ids} with other ids, {segments} with other segments, {largest:.1e}"
+    return said, bool(ids or segments or not largest < 1e-5)
 
 
 def main():

@@ -12,9 +12,9 @@ random weights is made; without `--text`, the texts are the first words of film 
 Ratios are those within a round, batched ÷ not, and the median over all rounds: of the median
 latency at 1 client below 1.05, and of requests per second at 64 clients above 1, are wanted.
 
-With `--endpoints`, one server has a small embedder and a small language model with random weights,
-and clients ask each of its other endpoints in turn. Errors are wanted to be none: answers other
-than 200, streams without their end, connections that break.
+With `--endpoints`, one server has a small embedder, a small language model and a `.tflite` of the
+embedder, all with random weights, and clients ask each of its other endpoints in turn. Errors are
+wanted to be none: answers other than 200, streams without their end, connections that break.
 """
 
 import os
@@ -40,15 +40,20 @@ from materials import read_texts
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = 5  # of a text; some 25 tokens, as the vocabulary has letters only
 
-# An endpoint → its path, the request without the text, and the field of the text; None is a GET.
+# An endpoint → its path, and the request for a text; None is a GET.
 COMPLETION = {"model": "writer", "max_tokens": 8}
 ENDPOINTS = {
-    "embeddings": ("/v1/embeddings", {"model": "embedder"}, "input"),
-    "completions": ("/v1/completions", COMPLETION, "prompt"),
-    "completions, streamed": ("/v1/completions", COMPLETION | {"stream": True}, "prompt"),
-    "metrics": ("/metrics", None, None),
-    "healthz": ("/healthz", None, None),
-    "openapi.json": ("/openapi.json", None, None),
+    "embeddings": ("/v1/embeddings", lambda text: {"model": "embedder", "input": text}),
+    "completions": ("/v1/completions", lambda text: COMPLETION | {"prompt": text}),
+    "completions, streamed": (
+        "/v1/completions",
+        lambda text: COMPLETION | {"prompt": text, "stream": True},
+    ),
+    "a .tflite": ("/v1/models/lite:predict", lambda text: {"inputs": {"text": [text]}}),
+    "metrics": ("/metrics", None),
+    "healthz": ("/healthz", None),
+    "readyz": ("/readyz", None),
+    "openapi.json": ("/openapi.json", None),
 }
 
 
@@ -73,7 +78,7 @@ def make_export(folder):
 
 
 def make_small_exports(folder):
-    """Export an embedder, and a language model of bytes; return their folders by name."""
+    """Export an embedder, twice, and a language model of bytes; return their paths by name."""
     from keras_lm.models import BertBackbone, GPT2Backbone
     from keras_lm.tasks import CausalLM, FeatureExtractor
     from keras_lm.tokenizers import ByteTokenizer, WordPieceTokenizer
@@ -88,6 +93,7 @@ def make_small_exports(folder):
     folders = {name: folder / name for name in ("embedder", "writer")}
     for task, place in zip((embedder, writer), folders.values(), strict=True):
         task.export(place)
+    folders["lite"] = embedder.export(folder / "lite.tflite", format="litert")
     return folders
 
 
@@ -143,19 +149,20 @@ def ask_endpoint(seconds, address, texts, number, endpoint):
     """Have clients ask an endpoint; return the latencies of the answers, and the errors."""
     latencies, errors, end = [], [], time.monotonic() + seconds
     texts = itertools.cycle(texts)
-    path, request, field = ENDPOINTS[endpoint]
+    path, request_for = ENDPOINTS[endpoint]
 
     def client():
         connection = http.client.HTTPConnection(address, timeout=120)
         while (start := time.monotonic()) < end:
             try:
-                if request is None:
-                    connection.request("GET", path)
+                request = {} if request_for is None else request_for(next(texts))
+                if request:
+                    connection.request("POST", path, json.dumps(request))
                 else:
-                    connection.request("POST", path, json.dumps(request | {field: next(texts)}))
+                    connection.request("GET", path)
                 response = connection.getresponse()
                 answer = response.read()
-                is_whole = b"[DONE]" in answer or not (request or {}).get("stream")
+                is_whole = b"[DONE]" in answer or not request.get("stream")
                 if response.status != 200 or not is_whole:
                     errors.append(f"{response.status} {answer[-200:]}")
             except (OSError, http.client.HTTPException) as error:
