@@ -44,9 +44,10 @@ def compiled(task, function, *arguments, **static):
     return task._graphs[key]([variable.value for variable in task.variables], arguments)
 
 
-def rounded_up(number, least=1):
-    """Return the number of columns to compute for so many, a multiple of `COLUMNS`."""
-    return -(-max(number, least) // COLUMNS) * COLUMNS
+def rounded_up(number, most=None):
+    """Return the number of columns to compute for so many, a multiple of `COLUMNS` or the most."""
+    columns = -(-max(number, 1) // COLUMNS) * COLUMNS
+    return columns if most is None else max(min(columns, most), number)
 
 
 def continued(task, prompt=None, token_ids=None, padding_mask=None, stop_strings=(), **arguments):

@@ -44,7 +44,7 @@ def token_scores(task, rows, window, stride):
             size = min(targets - which * stride, window)
             windows.append((row, which * stride, size, window - stride if which else 0))
     found = [[] for _ in rows]
-    columns = rounded_up(max((size for _, _, size, _ in windows), default=1))
+    columns = rounded_up(max((size for _, _, size, _ in windows), default=1), window)
     at_once = min(max(TOKENS_AT_ONCE // columns, 1), len(windows))
     for first in range(0, len(windows), at_once or 1):
         token_ids, padding_mask, targets = np.zeros((3, at_once, columns), "int32")
@@ -66,10 +66,11 @@ def _likelihood(task, token_ids, padding_mask, targets):
 def score_continuations(task, packed):
     """As `continuations.scores`, for what `continuations.pack` returns: a numpy array (R,)."""
     context, own = ((packed[a], packed[b]) for a, b in (CONTEXT, OWN))
-    add = rounded_up(context[0].shape[1]) - context[0].shape[1]
+    most = task.backbone.max_sequence_length
+    add = rounded_up(context[0].shape[1], most) - context[0].shape[1]
     context = [np.pad(each, [(0, 0), (add, 0)]) for each in context]
     # A column more, since the last token has no next one.
-    add = rounded_up(own[0].shape[1]) + 1 - own[0].shape[1]
+    add = rounded_up(own[0].shape[1], most) + 1 - own[0].shape[1]
     own = [np.pad(each, [(0, 0), (0, add)]) for each in own]
     return np.asarray(compiled(task, _continuations, *context, *own, packed["of_context"]))
 
