@@ -311,6 +311,7 @@ def cross_encoder(goldens, tmp_path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, content, activation",
     [

@@ -161,9 +161,8 @@ ENDLESS = ("TransformerXLBackbone", "XLNetBackbone", "PairLSTMBackbone", "T5Enco
 OTHERS = ("ElmoBackbone", "LSTMBackbone", "AWDLSTMBackbone", "CoveBackbone", "EsimBackbone")
 
 
-@pytest.mark.parametrize(
-    "name", [*ENDLESS, "BertBackbone", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*ENDLESS, "BertBackbone", *OTHERS])
 def test_packed_rows_have_a_longest_length(name, backbone_of, tokenizer_of):
     tokenizer = tokenizer_of(tiny.MODELS[name][0])
     raw = tasks.TextClassifier(backbone_of(name), tokenizer=tokenizer, num_classes=2)

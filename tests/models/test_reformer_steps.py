@@ -88,6 +88,7 @@ def test_equal_to_reading_the_whole_text(arguments):
     np.testing.assert_allclose(found[::3], by_whole_texts(backbone, prompt, mask), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_earlier_tokens_stay_after_hashing():
     """With `"lsh"` in an earlier block, outputs differ, as earlier tokens would be moved."""
     backbone = make(attention_layers=["lsh", "local"], num_buckets=4)

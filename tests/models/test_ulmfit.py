@@ -135,6 +135,7 @@ def test_classifier(classifier, assert_equal):
     assert_equal(x[real], arrays["out.encoder"][real])
 
 
+@pytest.mark.slow
 def test_classifier_reads_a_row_alike_wherever_it_stands(classifier, assert_equal):
     task, arrays = classifier
     rows = [row[row != 1] for row in arrays["in.ids"].astype("int32")]

@@ -207,6 +207,7 @@ def test_a_memory_takes_in_what_is_reused():
     np.testing.assert_allclose(found["states"] * mask, expected["states"] * mask, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_text_from_right_to_left():
     """With other signs of the distances it is the same text, and its memory what follows it."""
     backbone = make(causal=False)

@@ -172,6 +172,7 @@ def test_fitting_lowers_both_losses(make):
     assert evaluated[0] == evaluated[1]
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(make, dtype):

@@ -159,6 +159,7 @@ def test_documents_that_fill_no_window(corpus, tokenizer, bytes_as_tokens, tmp_p
     assert not (tmp_path / "new.unfinished").exists()
 
 
+@pytest.mark.slow
 def test_duplicates_are_left_out(prepare, bytes_as_tokens, tmp_path):
     words = [f"word{i}" for i in range(200)]
     long = " ".join(words)

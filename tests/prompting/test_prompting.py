@@ -186,6 +186,7 @@ def test_a_space_belongs_to_the_word_after_it(task):
     np.testing.assert_array_equal(tight["num_tokens"], loose["num_tokens"])
 
 
+@pytest.mark.slow
 def test_normalizations(task):
     values = {None: [], "tokens": [], "unconditional": []}
     for context, row in zip(CONTEXTS, CHOICES, strict=True):

@@ -330,6 +330,7 @@ def test_a_stop_string_may_lie_across_tokens(task):
     assert stop not in beam
 
 
+@pytest.mark.slow
 def test_processors_reach_the_loop(bare_task):
     def written(**options):
         return bare_task.generate({"token_ids": [[7]]}, max_new_tokens=20, **options)[0]

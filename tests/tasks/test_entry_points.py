@@ -79,6 +79,7 @@ def logits_of(task, x):
     return task.predict(x, batch_size=2, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", forms(SINGLE))
 def test_predict_takes_every_form_of_text(reader, form):
     expected = reader(reader.preprocess({"text": tf.constant(TEXTS)}))
@@ -437,6 +438,7 @@ def test_data_frames_are_read_by_column_names(make):
         task.predict(frame.rename(columns={"text": "review"}))
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_class_weights_go_by_name(make):
     task = make(TextClassifier, class_names=["bad", "good"])

@@ -136,6 +136,7 @@ def test_soft_labels(classifier, packed, logits, loss):
         classifier.prepare_label_tensor(tf.constant(SOFT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container(classifier, logits, name):
     compiled(classifier, "smoothed")

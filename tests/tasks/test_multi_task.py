@@ -64,6 +64,7 @@ def test_all_learn_together(tasks, data, eagerly):
     assert outputs["likeness"].shape == (4, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_a_batch_changes_the_weights_of_its_task_alone(tasks, data):
     task = MultiTask(tasks)

@@ -82,6 +82,7 @@ def test_each_task_reads_what_it_reads_from_a_generator(make, cls, arguments, da
     assert fitted["val_loss"][0] == pytest.approx(generated["loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_batches_come_in_another_order_each_epoch_and_all_of_them(make):
     task, rows = make(TextClassifier, num_classes=2), Rows(TEXTS * 4, LABELS * 4)
     task.fit(rows, epochs=2, verbose=0)

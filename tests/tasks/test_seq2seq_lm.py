@@ -271,6 +271,7 @@ def unread(task, source, targets):
     return coverage
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_coverage_is_that_of_gnmt():
     task = make(target_length=3, num_beams=40, length_penalty=0.6, coverage_penalty=0.9)

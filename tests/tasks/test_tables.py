@@ -119,6 +119,7 @@ def measured(task, *data):
     return task.test_on_batch(*data, return_dict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "column"), [("DataFrame", "label"), ("Dataset", "labels")])
 def test_a_table_holds_its_labels(classifier, kind, column):
     table = TABLES[kind]({"id": [*range(8)], "text": TEXTS, column: LABELS})

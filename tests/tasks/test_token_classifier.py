@@ -356,6 +356,7 @@ def test_entities_of_labels_in_the_graph():
                 np.testing.assert_allclose(value[n, : len(own)], own, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_class_weights_weigh_words(task, make):
     packed, labels = task.preprocess_with_labels(

@@ -48,6 +48,7 @@ def answers(task):
     return task(task.preprocess(TEXTS[:4]), training=False)
 
 
+@pytest.mark.slow
 def test_only_updates_and_head_train(trained):
     task, _ = trained
     before = {v.path: v.numpy() for v in make().backbone.weights}

@@ -60,6 +60,7 @@ def in_one_go(windows):
     return state(task), history
 
 
+@pytest.mark.slow
 def test_learns_and_reports_each_epoch(in_one_go):
     _, history = in_one_go
     assert len(history["loss"]) == len(history["val_perplexity"]) == 2
@@ -188,6 +189,7 @@ def test_too_few_windows(windows):
         fit(make(seed=1), windows.take(3))
 
 
+@pytest.mark.slow
 @pytest.mark.eager
 def test_schedule_spans_the_run_and_is_free_again(windows):
     task = make(seed=1)
