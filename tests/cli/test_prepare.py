@@ -92,6 +92,19 @@ def test_mistakes_are_sentences(fail, prepare, tiny, write, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_model_of_either_direction_has_rows_by_its_objective(run, fail, tiny, corpus, tmp_path):
+    shards = tmp_path / "shards"
+    size = ["--size", "reformer_enwik8_en", "--vocabulary", tiny, "--sequence-length", 16]
+    line = ["prepare", corpus, *size, "--shards", 1, "--output", shards]
+    assert "'eos' has no special token" in fail(*line)  # which separates texts of causal models
+    assert not shards.exists()
+    run(*line, "--objective", "masked-lm")
+    index = data.read_token_index(shards)
+    assert index["template"]["single"] == "$A:0"
+    assert index["settings"]["form"] == "doc_sentences"
+
+
+@pytest.mark.slow
 def test_processes_that_are_killed_and_started_again(run, installed, prepare, corpus, tmp_path):
     """Bytes are those of one process, whatever number there is, and wherever it was killed."""
     corpus.write_text(

@@ -369,6 +369,10 @@ def test_reformer_in_both_directions(run, pretrain, fail, tiny, answers, corpus,
     config = tasks.Task.from_preset(preset).backbone.config
     assert not config["causal"] and config["dropout"] == 0.2
     assert config["num_lsh_chunks_after"] == config["num_local_chunks_after"] == 1
+    for objective in ("n-grams", "spans"):
+        other = tmp_path / objective
+        run(*pretrain(other, *masked[:-1], objective, "--steps", 1))
+        assert tasks.Task.from_preset(other).backbone.config == config
     # Its source says the direction, so the objective is known, and that of the other is refused.
     line = ["pretrain", corpus, "--from", preset, "--batch-size", 2, "--output", again]
     assert "reads in both directions" in fail(*line, "--objective", "causal-lm")
