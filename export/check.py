@@ -129,7 +129,7 @@ def _is_for_mediapipe(path):
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return archive.namelist() != [cards.FILE]
+        return archive.namelist() != [cards.CARD]
 
 
 def _ask(path, batches, signature):

@@ -116,7 +116,7 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
         logs = [serving.log(name, *request, methods.get(request[0])) for request in requests]
         serving.write_warmup(folder, logs)
         serving.write_batching(folder)
-        (folder / cards.FILE).write_text(cards.card_of_export(task), encoding="utf-8")
+        (folder / cards.CARD).write_text(cards.card_of_export(task), encoding="utf-8")
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
         verify(folder)

@@ -94,7 +94,7 @@ def write(task, path, weights, freeze, verify, offer, finish=bytes, with_card=Fa
         if with_card:
             with zipfile.ZipFile(new, "a") as archive:
                 # (A `ZipInfo` has no date of today's.)
-                archive.writestr(zipfile.ZipInfo(cards.FILE), cards.card_of_tflite(task))
+                archive.writestr(zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task))
         verify(new)
     return path
 

@@ -16,7 +16,7 @@ import tiny
 
 from keras_lm import models, presets, tasks, training
 from keras_lm.converters import open_checkpoint
-from keras_lm.converters.config_table import ConfigTable
+from keras_lm.converters.converter import ConfigTable
 from keras_lm.registry import BACKBONES
 from keras_lm.tokenizers import MarianTokenizer, Tokenizer
 

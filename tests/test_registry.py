@@ -9,7 +9,7 @@ from keras_lm import registry
 from keras_lm.converters import STATED, CheckpointError, Converter, open_checkpoint, signs
 from keras_lm.converters.names import NameTable
 from keras_lm.models import Backbone, BertBackbone
-from keras_lm.presets import recognise
+from keras_lm.presets import Source
 from keras_lm.tasks import Task, TextClassifier
 
 SIZES = {"num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
@@ -75,12 +75,12 @@ def test_sizes_belong_to_the_class_that_states_them():
 def test_more_signs_win(tmp_path):
     plain = make_folder(tmp_path / "plain")
     special = make_folder(tmp_path / "special", names=(QUERY, "fit_dense.weight"))
-    assert recognise(plain)[0] is BertBackbone
-    assert recognise(special)[0] is BertBackbone
+    assert Source(plain).recognise()[0] is BertBackbone
+    assert Source(special).recognise()[0] is BertBackbone
     tiny = model("Tiny", lambda checkpoint: signs(checkpoint, "tiny", [QUERY, "fit_dense.weight"]))
-    assert recognise(plain)[0] is BertBackbone
-    assert recognise(special)[0] is tiny
-    assert recognise(special, BertBackbone)[0] is BertBackbone
+    assert Source(plain).recognise()[0] is BertBackbone
+    assert Source(special).recognise()[0] is tiny
+    assert Source(special).recognise(BertBackbone)[0] is BertBackbone
 
 
 def test_own_tensors_count_where_nothing_is_stated(tmp_path):
@@ -98,7 +98,7 @@ def test_a_stated_model_type_beats_names(tmp_path):
     stated = make_folder(tmp_path, '{"model_type": "bert"}', names=(QUERY, "fit_dense.weight"))
     model("Tiny", lambda checkpoint: signs(checkpoint, "tiny", [QUERY, "fit_dense.weight"]))
     model("Eager", lambda checkpoint: 5)
-    assert recognise(stated)[0] is BertBackbone
+    assert Source(stated).recognise()[0] is BertBackbone
     assert signs(stated, ("roberta", "bert"), []) == STATED
     assert signs(stated, ("roberta", "camembert"), [QUERY]) == 0
 
@@ -108,13 +108,13 @@ def test_of_two_networks_one_is_asked_for(tmp_path):
     one = model("One", lambda checkpoint: signs(checkpoint, "twins", []))
     other = model("Other", lambda checkpoint: signs(checkpoint, "twins", []))
     with pytest.raises(CheckpointError, match=r"several models.*\['One', 'Other'\]"):
-        recognise(checkpoint)
+        Source(checkpoint).recognise()
     with pytest.raises(ValueError, match=r"several models.*\['One', 'Other'\]"):
         Backbone.from_preset(tmp_path)
-    assert recognise(checkpoint, one)[0] is one
-    assert recognise(checkpoint, other)[0] is other
+    assert Source(checkpoint).recognise(one)[0] is one
+    assert Source(checkpoint).recognise(other)[0] is other
     with pytest.raises(CheckpointError, match="BertBackbone can load: it is one of One or Ot"):
-        recognise(checkpoint, BertBackbone)
+        Source(checkpoint).recognise(BertBackbone)
 
 
 def test_of_two_networks_a_task_takes_the_one_with_its_head(tmp_path):
@@ -123,11 +123,11 @@ def test_of_two_networks_a_task_takes_the_one_with_its_head(tmp_path):
     other = model("Other", lambda checkpoint: signs(checkpoint, "twins", []))
     one.PRETRAINING_HEADS = {"replaced_logits": "replaced"}
     other.PRETRAINING_HEADS = {"token_logits": "token"}
-    assert recognise(checkpoint, kind="replaced")[0] is one
-    assert recognise(checkpoint, kind="token")[0] is other
+    assert Source(checkpoint).recognise(kind="replaced")[0] is one
+    assert Source(checkpoint).recognise(kind="token")[0] is other
     for kind in (None, "next_sentence"):
         with pytest.raises(CheckpointError, match="several models"):
-            recognise(checkpoint, kind=kind)
+            Source(checkpoint).recognise(kind=kind)
 
 
 def test_of_a_class_and_its_subclass_the_class_is_taken(tmp_path):
@@ -137,8 +137,8 @@ def test_of_a_class_and_its_subclass_the_class_is_taken(tmp_path):
     class Kin(base):
         CONVERTERS = dict(base.CONVERTERS)
 
-    assert recognise(checkpoint)[0] is recognise(checkpoint, base)[0] is base
-    assert recognise(checkpoint, Kin)[0] is Kin
+    assert Source(checkpoint).recognise()[0] is Source(checkpoint).recognise(base)[0] is base
+    assert Source(checkpoint).recognise(Kin)[0] is Kin
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_relative_is_refused_by_saying_what_it_is(tmp_path, config, tensor, wh
     checkpoint = make_folder(tmp_path, config, names=(tensor,))
     for cls in (object, BertBackbone):
         with pytest.raises(CheckpointError, match=f"can load: it is {what}"):
-            recognise(checkpoint, cls)
+            Source(checkpoint).recognise(cls)
 
 
 def test_a_subclass_reads_its_bases_checkpoints_if_asked_for(goldens):

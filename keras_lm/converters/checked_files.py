@@ -10,17 +10,6 @@ LFS_START = b"version https://git-lfs"
 MOST_JSON_BYTES = 2**27  # more than any vocabulary has
 MOST_TENSORS = 10_000  # many times what the largest model has
 LONGEST_MESSAGE = 1400
-# Files named like a model's configuration, but of another tool.
-NOT_OF_A_MODEL = {
-    "adapter_config.json",
-    "config.json",
-    "generation_config.json",
-    "peft_config.json",
-    "preprocessor_config.json",
-    "sentence_bert_config.json",
-    "special_tokens_config.json",
-    "tokenizer_config.json",
-}
 
 # A reader's entry for one tensor: its shape, and the function that reads it.
 Entry = tuple[tuple[int, ...], Callable[[], np.ndarray]]
@@ -87,25 +76,9 @@ def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
     return value
 
 
-# === Configurations ===
-
-
 def read_config(folder: pathlib.Path, name: str) -> dict:
     """Return the JSON object in a file of a folder, `{}` if there is no such file."""
     return read_json(folder / name) if (folder / name).is_file() else {}
-
-
-def name_of_config(folder: pathlib.Path) -> str:
-    """Return `bert_config.json` or the like; otherwise another known name."""
-    names = sorted(path.name for path in folder.glob("*_config.json"))
-    names = [name for name in names if name not in NOT_OF_A_MODEL]
-    if len(names) > 1:
-        raise CheckpointError(
-            f"{folder} has several configurations: {', '.join(names)}. Keep the one that its "
-            "weights were trained with, and move the others away."
-        )
-    fallback = "hparams.json" if (folder / "hparams.json").is_file() else "config.json"
-    return names[0] if names else fallback
 
 
 # === Tensors ===
@@ -161,42 +134,3 @@ def read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
         f"{folder} has a configuration and no weights that go with it. Put one of these beside it: "
         f"{', '.join(readers)}."
     )
-
-
-def read_shard_index(path: pathlib.Path) -> dict:
-    """Return the `weight_map` of an index file: tensor names to the files beside it."""
-    weight_map = read_json(path).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise CheckpointError(f'{path} has no "weight_map". Copy or download it again.')
-    for shards in weight_map.values():
-        for shard in shards if isinstance(shards, list) else [shards]:
-            # A downloaded index must not make us open files elsewhere on the disk.
-            if not isinstance(shard, str) or pathlib.PureWindowsPath(shard).name != shard:
-                raise CheckpointError(
-                    f"{path} names the shard {shard!r}, which is not a file name. Shards lie "
-                    "beside their index: put them there and correct the name."
-                )
-    return weight_map
-
-
-def read_shards(
-    index: pathlib.Path,
-    read_file: Callable[..., dict[str, Entry]],
-    stored_name: Callable[[str], str] = lambda name: name,
-) -> dict[str, Entry]:
-    """Open the shards that an index names, each with `read_file(path, named_by=index)`.
-
-    `stored_name` returns the name in the shard of a name in the index.
-    """
-    weight_map = {stored_name(name): shard for name, shard in read_shard_index(index).items()}
-    shards = {
-        shard: read_file(index.parent / shard, named_by=str(index))
-        for shard in sorted(set(weight_map.values()))
-    }
-    for name, shard in weight_map.items():
-        if name not in shards[shard]:
-            raise CheckpointError(
-                f"{index} places {name!r} in {shard}, which has no such tensor. The files are of "
-                "different checkpoints or versions: copy or download them together."
-            )
-    return {name: shards[shard][name] for name, shard in weight_map.items()}

@@ -5,24 +5,22 @@ import math
 import pathlib
 
 from keras_lm import files
-from keras_lm.converters import entity_files, formats, hub
+from keras_lm.converters import entity_files, formats, hub, tf_h5_files
 from keras_lm.converters.checked_files import (
     CheckpointError,
     LazyTensors,
-    name_of_config,
     read_config,
     read_first,
     read_json,
     require_few,
 )
 from keras_lm.converters.hdf5_files import read_hdf5
-from keras_lm.converters.openai_shards import SHAPES
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
-from keras_lm.converters.tf_h5_files import with_pytorch_names
 from keras_lm.converters.trax_files import find_trax
 
 PRESET_CONFIG = "keras_lm.json"
+CARD, LONGEST_CARD = "README.md", 2**20  # bytes
 MOST_PARTS = 8
 MOST_MEMBERS = 1000
 # Many times what the largest model has.
@@ -63,6 +61,13 @@ class Checkpoint:
     def has_modules(self) -> bool:
         """Whether it is a folder of sentence-transformers."""
         return self.format == "huggingface" and (self.root / MODULES).is_file()
+
+    @property
+    def card(self) -> str:
+        """The text of the source's README.md, "" if there is none or it is too long for a card."""
+        path = self.root / CARD
+        is_card = path.is_file() and path.stat().st_size <= LONGEST_CARD
+        return path.read_text("utf-8", errors="replace") if is_card else ""
 
     @property
     def weights(self) -> LazyTensors:
@@ -212,8 +217,10 @@ def _open_hugging_face(folder):
         if has_others or not config.keys() & {"model_type", "architectures"}:
             return None
     elif not config:
-        config = read_config(folder, name_of_config(folder))
-    tensors = with_pytorch_names(read_first(folder, weights))
+        config = read_config(folder, formats.name_of_config(folder))
+    tensors = read_first(folder, weights)
+    if any(name.endswith(tf_h5_files.TENSORFLOW) for name in tensors):
+        tensors = tf_h5_files.with_pytorch_names(tensors)
     for place in (folder, folder / entity_files.FOLDER):
         if (place / entity_files.VECTORS).is_file():
             return "huggingface", config, tensors | entity_files.vectors_as_tensor(place)
@@ -221,7 +228,7 @@ def _open_hugging_face(folder):
 
 
 # (What a folder of the format holds, a pattern that one of its files matches, and the function
-# that opens it or returns None, see `formats`), in the order in which they are tried.
+# that opens it or returns None), in the order in which they are tried.
 FORMATS = (
     (
         "a keras_lm preset: keras_lm.json with model.safetensors (or its shards and index)",
@@ -233,59 +240,12 @@ FORMATS = (
         "config.json",
         _open_keras_hub,
     ),
-    (
-        "OpenAI's GPT: params_shapes.json with params_N.npy",
-        SHAPES,
-        formats.open_openai,
-    ),
-    (
-        "AllenNLP's ELMo: options.json (or NAME_options.json) with weights in HDF5",
-        "*options.json",
-        formats.open_allennlp,
-    ),
+    *formats.MARKED,
     (
         "Hugging Face: config.json with model.safetensors, pytorch_model.bin or tf_model.h5 (or "
         "shards and index)",
         "*",
         _open_hugging_face,
     ),
-    (
-        "fastai's ULMFiT: one .pth (or fastai 0.7's .h5), alone or with config.json, and its "
-        "itos*.pkl",
-        "*",
-        formats.open_fastai,
-    ),
-    (
-        "Transformer-XL: model.pt as its authors' PyTorch code saves it, or a state dict in "
-        "another .pt, alone or with config.json",
-        "*.pt",
-        formats.open_transformer_xl,
-    ),
-    (
-        "trax: model.pkl or model.pkl.gz, the last with its model.weights.npy.gz, and config.gin",
-        "model*.pkl*",
-        formats.open_trax,
-    ),
-    (
-        "TensorFlow: bert_config.json or the like, GPT-2's hparams.json, or T5's "
-        "operative_config.gin, with NAME.index and NAME.data-*",
-        "*",
-        formats.open_tensorflow,
-    ),
-    (
-        "fairseq: model.pt or checkpoint*.pt, with the configuration inside, and its dict.txt",
-        "*.pt",
-        formats.open_fairseq,
-    ),
-    (
-        "CoVe: wmtlstm-*.pth, alone or with the file of word vectors that it reads",
-        "*.pth",
-        formats.open_cove,
-    ),
-    (
-        "word vectors: a file of word2vec (text or binary), GloVe or fastText (.vec), gzipped or "
-        "not",
-        "*",
-        formats.open_vectors,
-    ),
+    *formats.OTHERS,
 )

@@ -1,7 +1,8 @@
 """The formats beside Hugging Face's: from a folder to a configuration and the tensors' entries.
 
 Each function returns None for a folder without its files, otherwise the name of the format, the
-configuration, the entries, and for Model Garden the names of variables.
+configuration, the entries, and for Model Garden the names of variables. `MARKED` and `OTHERS`, at
+the end, are their rows of the table in `checkpoint.py`.
 """
 
 import pathlib
@@ -10,16 +11,15 @@ from keras_lm.converters.checked_files import (
     CheckpointError,
     Entry,
     Readers,
-    name_of_config,
     read_config,
     read_json,
-    read_shards,
 )
 from keras_lm.converters.fairseq_files import find_fairseq, read_fairseq
 from keras_lm.converters.gin_files import GIN, read_gin
 from keras_lm.converters.hdf5_files import read_hdf5, read_hdf5_shards
-from keras_lm.converters.openai_shards import read_openai_shards
+from keras_lm.converters.openai_shards import SHAPES, read_openai_shards
 from keras_lm.converters.safetensors_files import read_safetensors
+from keras_lm.converters.shard_index import read_shards
 from keras_lm.converters.tf_checkpoint import (
     choose_checkpoint,
     find_checkpoints,
@@ -30,6 +30,18 @@ from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.transformer_xl_files import read_transformer_xl
 from keras_lm.converters.trax_files import read_trax
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
+
+# Files named like a model's configuration, but of another tool.
+NOT_OF_A_MODEL = {
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "peft_config.json",
+    "preprocessor_config.json",
+    "sentence_bert_config.json",
+    "special_tokens_config.json",
+    "tokenizer_config.json",
+}
 
 SAFETENSORS: Readers = {
     "model.safetensors": read_safetensors,
@@ -47,6 +59,19 @@ KERAS_HUB: Readers = {
     "model.weights.h5": read_hdf5,
     "model.weights.json": read_hdf5_shards,
 }
+
+
+def name_of_config(folder: pathlib.Path) -> str:
+    """Return `bert_config.json` or the like; otherwise another known name."""
+    names = sorted(path.name for path in folder.glob("*_config.json"))
+    names = [name for name in names if name not in NOT_OF_A_MODEL]
+    if len(names) > 1:
+        raise CheckpointError(
+            f"{folder} has several configurations: {', '.join(names)}. Keep the one that its "
+            "weights were trained with, and move the others away."
+        )
+    fallback = "hparams.json" if (folder / "hparams.json").is_file() else "config.json"
+    return names[0] if names else fallback
 
 
 def open_openai(folder: pathlib.Path):
@@ -152,3 +177,59 @@ def _vectors(folder: pathlib.Path) -> dict[str, Entry]:
     file = open_word_vectors(path)
     words = file.words()
     return {"vectors.weight": ((len(words), file.embedding_dim), lambda: file.vectors(words))}
+
+
+# Those that a file of its own name marks, tried before Hugging Face's.
+MARKED = (
+    (
+        "OpenAI's GPT: params_shapes.json with params_N.npy",
+        SHAPES,
+        open_openai,
+    ),
+    (
+        "AllenNLP's ELMo: options.json (or NAME_options.json) with weights in HDF5",
+        "*options.json",
+        open_allennlp,
+    ),
+)
+OTHERS = (
+    (
+        "fastai's ULMFiT: one .pth (or fastai 0.7's .h5), alone or with config.json, and its "
+        "itos*.pkl",
+        "*",
+        open_fastai,
+    ),
+    (
+        "Transformer-XL: model.pt as its authors' PyTorch code saves it, or a state dict in "
+        "another .pt, alone or with config.json",
+        "*.pt",
+        open_transformer_xl,
+    ),
+    (
+        "trax: model.pkl or model.pkl.gz, the last with its model.weights.npy.gz, and config.gin",
+        "model*.pkl*",
+        open_trax,
+    ),
+    (
+        "TensorFlow: bert_config.json or the like, GPT-2's hparams.json, or T5's "
+        "operative_config.gin, with NAME.index and NAME.data-*",
+        "*",
+        open_tensorflow,
+    ),
+    (
+        "fairseq: model.pt or checkpoint*.pt, with the configuration inside, and its dict.txt",
+        "*.pt",
+        open_fairseq,
+    ),
+    (
+        "CoVe: wmtlstm-*.pth, alone or with the file of word vectors that it reads",
+        "*.pth",
+        open_cove,
+    ),
+    (
+        "word vectors: a file of word2vec (text or binary), GloVe or fastText (.vec), gzipped or "
+        "not",
+        "*",
+        open_vectors,
+    ),
+)

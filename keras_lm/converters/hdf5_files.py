@@ -7,7 +7,8 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, Entry, read_shard_index, require_file
+from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
+from keras_lm.converters.shard_index import read_shard_index
 
 # State of a training run that a weight file may hold beside the weights.
 NOT_WEIGHTS = ("optimizer/", "seed_generator", "metrics/")

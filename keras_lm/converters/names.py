@@ -30,13 +30,6 @@ GOOGLE_LEAVES = {
     "beta": "/beta",
     "embeddings": "",
 }
-KERAS_HUB_LEAVES = {
-    "kernel": "/vars/0",
-    "bias": "/vars/1",
-    "gamma": "/vars/0",
-    "beta": "/vars/1",
-    "embeddings": "/vars/0",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,26 +206,3 @@ def transpose_kernels(path, array):
 def transpose_logits(path, array):
     """The layout of google-research: matrices multiplied transposed are stored as (out, in)."""
     return array.T if path.endswith("/logits/kernel") else array
-
-
-def split_heads(path, array, arguments):
-    """The inverse of `join_heads` for a backbone of these arguments."""
-    num_heads = arguments["num_heads"]
-    if path.endswith("query_key_value/kernel"):
-        return array.reshape(array.shape[0], num_heads, -1)  # (D, D) → (D, N, H)
-    if path.endswith("query_key_value/bias"):
-        return array.reshape(num_heads, -1)
-    if path.endswith("attention/output/kernel"):
-        return array.reshape(num_heads, -1, array.shape[-1])  # (D, D) → (N, H, D)
-    return array
-
-
-def join_heads(path, array):
-    """The layout of Keras's attention: kernels and biases have an axis for the heads."""
-    if path.endswith("query_key_value/kernel"):
-        return array.reshape(array.shape[0], -1)  # (D, N, H) → (D, D)
-    if path.endswith("query_key_value/bias"):
-        return array.reshape(-1)
-    if path.endswith("attention/output/kernel"):
-        return array.reshape(-1, array.shape[-1])  # (N, H, D) → (D, D)
-    return array

@@ -10,8 +10,9 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import Entry, read_shards
+from keras_lm.converters.checked_files import Entry
 from keras_lm.converters.hdf5_files import read_hdf5
+from keras_lm.converters.shard_index import read_shards
 
 LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 MATRICES = ("emb_projs", "out_projs")  # lists of Transformer-XL's, stored like kernels
@@ -32,9 +33,7 @@ def read_tf_shards(index: pathlib.Path) -> dict[str, Entry]:
 
 
 def with_pytorch_names(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Return the entries of safetensors, whichever of Hugging Face's models saved them."""
-    if not any(name.endswith(TENSORFLOW) for name in entries):
-        return entries
+    """Return the entries of safetensors that Hugging Face's TensorFlow models saved."""
     return dict(_renamed(name, entry) for name, entry in entries.items())
 
 

@@ -1,7 +1,7 @@
 """Layers that several models share."""
 
 from keras_lm.layers.adapter import Adapter
-from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.attention import AttentionContext, SelfAttention
 from keras_lm.layers.basic import (
     Dense,
     LayerNormalization,
@@ -12,9 +12,9 @@ from keras_lm.layers.basic import (
     get_activation,
     truncated_normal,
 )
+from keras_lm.layers.cache import CausalBias
 from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.character_cnn import CharacterCNN
-from keras_lm.layers.context import AttentionContext
 from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
 from keras_lm.layers.decoder import CrossAttention, DecoderPostNormBlock, DecoderPreNormBlock
@@ -32,7 +32,7 @@ from keras_lm.layers.heads import (
     SpanHead,
 )
 from keras_lm.layers.masked_lm_head import MaskedLMHead
-from keras_lm.layers.masks import CausalBias, PaddingBias
+from keras_lm.layers.masks import PaddingBias
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,
     RelativePositionBias,

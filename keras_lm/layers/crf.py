@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import scan, softmax
-from keras_lm.layers.context import MASKED
+from keras_lm.layers.masks import MASKED
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -8,8 +8,7 @@ from typing import Any
 import keras
 
 from keras_lm.argument_types import Tensor
-from keras_lm.layers.attention import Attention
-from keras_lm.layers.context import AttentionContext
+from keras_lm.layers.attention import Attention, AttentionContext
 from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
 
 

@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from keras_lm.layers.context import MASKED, Visible
+from keras_lm.layers.masks import MASKED, Visible
 
 # Shapes: B batch, S sequence, T attended length, N heads, H per head.
 

@@ -1,15 +1,44 @@
-"""Masks: int32 in all interfaces, one additive bias inside."""
+"""Masks: int32 in all interfaces, one additive bias inside.
 
-from typing import Any
+Shapes: B batch, S sequence, T attended length.
+"""
+
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
-from keras_lm.layers.backend import takes_rules
-from keras_lm.layers.context import MASKED, Visible
-
 IGNORED = -100  # the label of a position that losses and metrics leave out
+# The exponential of `MASKED` is zero, and the sum of two still fits into float16.
+MASKED = -3e4
+
+
+class Visible(NamedTuple):
+    """Which of T columns each of S queries attends to: the bias of causal attention as a rule.
+
+    All tensors are int32. `slots` (B, S, 1) are the last columns that the queries attend to: their
+    own, or some after them. `padding_mask` (B, 1, T) is 1 for columns that may be attended to.
+    `window` is `()` or two tensors: the number of real tokens up to each column, (B, 1, T), and the
+    number that it must exceed for each query, (B, S, 1); or columns in place of numbers.
+    """
+
+    padding_mask: Any
+    slots: Any
+    window: tuple = ()
+
+    def bias(self):
+        """Return the additive bias (B, 1, S, T), float32."""
+        columns = ops.arange(ops.shape(self.padding_mask)[2], dtype="int32")
+        visible = ops.less_equal(columns, self.slots)
+        visible = ops.logical_and(visible, ops.greater(self.padding_mask, 0))
+        if self.window:
+            visible = ops.logical_and(visible, ops.greater(*self.window))
+        return ops.expand_dims((1.0 - ops.cast(visible, "float32")) * MASKED, 1)
+
+
+def as_tensor(bias):
+    """Return attention's additive bias as a tensor, (B, 1, S, T) for a `Visible`."""
+    return bias.bias() if isinstance(bias, Visible) else bias
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -28,55 +57,3 @@ class PaddingBias(keras.layers.Layer):
     def compute_output_spec(self, padding_mask):
         batch, length = padding_mask.shape
         return keras.KerasTensor((batch, 1, 1, length), dtype="float32")
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CausalBias(keras.layers.Layer):
-    """Turn a padding mask into the additive bias of causal attention.
-
-    Args:
-        window: int, 1 or more. The maximum number of tokens to attend to, including the token
-            itself; None for all earlier tokens ("dense" in GPT-3's terms, where a window is
-            "locally banded").
-
-    Call: `layer(padding_mask, slots=None)` with (B, T) int32, 1 = real; returns (B, 1, S, T)
-    float32. `slots` (B, S) int32 is the column of each query; by default, there is a query in each
-    of the T columns. A query that may attend to nothing attends uniformly to everything.
-
-    Raises:
-        ValueError: if `window` is less than 1.
-
-    Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.1; Sparse Transformer,
-    https://arxiv.org/abs/1904.10509, section 4.
-    """
-
-    def __init__(self, window: int | None = None, **kwargs: Any):
-        super().__init__(**kwargs)
-        if window is not None and window < 1:
-            raise ValueError(f"window={window}: pass 1 or more, as a token attends to itself.")
-        self.window = window
-
-    def visible(self, padding_mask: Tensor, slots: int | None = None) -> Visible:
-        """Return which columns each query attends to."""
-        window = ()
-        if self.window is not None:
-            # Windows count real tokens, as there may be padding between prompt and continuation.
-            keys = ops.cumsum(padding_mask, axis=1)  # (B, T)
-            queries = keys if slots is None else ops.take_along_axis(keys, slots, axis=1)
-            window = (ops.expand_dims(keys, 1), ops.expand_dims(queries - self.window, 2))
-        if slots is None:
-            slots = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
-        return Visible(ops.expand_dims(padding_mask, 1), ops.expand_dims(slots, 2), window)
-
-    def call(self, padding_mask, slots=None):
-        visible = self.visible(padding_mask, slots)
-        is_rule = takes_rules(visible.slots.shape[1], padding_mask.shape[1])
-        return visible if is_rule else visible.bias()  # a tensor, computed once for all layers
-
-    def compute_output_spec(self, padding_mask, slots=None):
-        batch, length = padding_mask.shape
-        queries = length if slots is None else slots.shape[1]
-        return keras.KerasTensor((batch, 1, queries, length), dtype="float32")
-
-    def get_config(self):
-        return super().get_config() | {"window": self.window}

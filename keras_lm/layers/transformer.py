@@ -6,9 +6,8 @@ from typing import Any
 import keras
 
 from keras_lm.argument_types import Tensor
-from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.attention import ContextLayer, SelfAttention
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
-from keras_lm.layers.context import ContextLayer
 
 
 @keras.saving.register_keras_serializable("keras_lm")

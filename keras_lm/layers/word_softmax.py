@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.layers.context import MASKED
+from keras_lm.layers.masks import MASKED
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -14,20 +14,18 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import (
-    Activation,
-    By,
-    ConfigTable,
-    Key,
-    Only,
-    dropout_rules,
-    has_pooler,
-)
 from keras_lm.converters.converter import (
     ACTIVATIONS,
     PLAIN_ENCODER,
+    Activation,
+    By,
+    ConfigTable,
     Converter,
+    Key,
+    Only,
     architectures,
+    dropout_rules,
+    has_pooler,
     signs,
 )
 from keras_lm.converters.names import (

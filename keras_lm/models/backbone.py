@@ -8,16 +8,15 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.argument_types import DType, PathLike
-from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.basic import as_tensor
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.backbone_formats import BackboneFormats
 from keras_lm.models.checked_arguments import bind_arguments
-from keras_lm.models.declarations import Head, Input, own
+from keras_lm.models.declarations import Input
 from keras_lm.models.default_rate import default_rate
 from keras_lm.models.sizes import kernels
 from keras_lm.models.variants import Variants
-from keras_lm.packers import Packer, Template
+from keras_lm.packers import Packer
 from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
@@ -82,7 +81,7 @@ class Backbone(Variants, BackboneFormats, keras.Model):
     encoder_class = None
     # Units of its adapters, if it has any.
     adapter_dim = None
-    # From where loaded weights are, for cards: see `keras_lm.presets.origin.Origin`.
+    # The source of loaded weights and the text of its card: see `keras_lm.presets.cards`.
     origin = None
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_contexts")
@@ -468,19 +467,6 @@ class Backbone(Variants, BackboneFormats, keras.Model):
             return keras.KerasTensor(shape, keras.backend.standardize_dtype(a.dtype))
 
         return keras.tree.map_structure(spec, small, large)
-
-
-class WordBackbone(Backbone):
-    """A model with a vector per word, for texts of any length; heads read their mean, or each."""
-
-    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
-    HEADS = {
-        "classification": Head(MeanPooledClassifier, "classifier", dropout=own("dropout")),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
-        "question_answering": Head(SpanHead, "span_head"),
-    }
-    learning_rate = 1e-3
-    forward_flops = None
 
 
 @dataclasses.dataclass(frozen=True)

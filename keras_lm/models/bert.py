@@ -9,30 +9,30 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import (
+from keras_lm.converters.converter import (
+    PLAIN_ENCODER,
     Activation,
     By,
     ConfigTable,
+    Converter,
     Key,
     Only,
+    architectures,
     dropout_rules,
     has_pooler,
-    keras_hub_table,
-)
-from keras_lm.converters.converter import (
-    PLAIN_ENCODER,
-    Converter,
-    architectures,
     signs,
+)
+from keras_lm.converters.keras_tables import (
+    KERAS_HUB_LEAVES,
+    join_heads,
+    keras_hub_table,
+    split_heads,
 )
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
-    KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
     counts,
-    join_heads,
-    split_heads,
     transpose_kernels,
     transpose_logits,
 )

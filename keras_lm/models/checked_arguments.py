@@ -127,8 +127,6 @@ def _problem(name, value):
     """Return what to pass for an argument instead, or None."""
     if name == "activation":
         return _activation_problem(value)
-    if name == "filters":
-        return None if _are_filters(value) else "a list of pairs of numbers of 1 or more"
     if name == "layer_norm_epsilon":
         return None if _is_real(value) and value > 0 else "a number above 0, such as 1e-12"
     if RATE.fullmatch(name):
@@ -149,14 +147,6 @@ def _activation_problem(value):
     except ValueError:
         return problem
     return None
-
-
-def _are_filters(value):
-    pairs = value if isinstance(value, (list, tuple)) else [()]
-    return all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and not any(map(Whole().problem, pair))
-        for pair in pairs
-    )
 
 
 def _is_flag(value):

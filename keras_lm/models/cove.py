@@ -15,8 +15,9 @@ from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers import LSTM
-from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.backbone import Input
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
+from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import TABLE, WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 

@@ -20,7 +20,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import matmul_transposed
 
-# Far below `layers.context.MASKED`: what sees nothing attends to all tokens alike.
+# Far below `layers.masks.MASKED`: what sees nothing attends to all tokens alike.
 UNSEEN = -1e30
 
 

@@ -14,24 +14,23 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import (
+from keras_lm.converters.converter import (
     Activation,
     By,
     ConfigTable,
+    Converter,
     Key,
+    architectures,
     dropout_rules,
-    keras_hub_table,
+    signs,
 )
-from keras_lm.converters.converter import Converter, architectures, signs
-from keras_lm.converters.names import (
+from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
     join_heads,
+    keras_hub_table,
     split_heads,
-    transpose_kernels,
 )
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,

@@ -17,10 +17,11 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import ConfigTable, Key
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
+    ConfigTable,
     Converter,
+    Key,
     architectures,
     dropouts,
     own_activation,

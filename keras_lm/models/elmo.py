@@ -22,7 +22,7 @@ from keras_lm.layers import (
     SpanHead,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Input, WordBackbone
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.elmo_layers import (
@@ -35,6 +35,7 @@ from keras_lm.models.elmo_layers import (
     TakeRows,
 )
 from keras_lm.models.sizes import kernels
+from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
 

@@ -11,9 +11,10 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import CharacterCNN, WordSoftmax
-from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.backbone import Input
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.elmo_layers import CHARACTERS, RANGES, ProjectedLSTMs
+from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 

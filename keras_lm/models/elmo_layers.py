@@ -21,8 +21,27 @@ from keras_lm.tokenizers.characters import (
 
 CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 
+
+class Filters:
+    """What `filters` may be: a list of (width, number)."""
+
+    is_axis = True
+
+    def problem(self, value):
+        """Return what to pass in place of a value, or None."""
+        pairs = value if isinstance(value, (list, tuple)) else [()]
+        are_pairs = all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs)
+        if are_pairs and not any(Whole().problem(number) for pair in pairs for number in pair):
+            return None
+        return "a list of pairs of numbers of 1 or more"
+
+
 # A word of more characters takes memory for each word, and no tensor tells how many there are.
-RANGES = {"num_highways": Whole(0), "characters_per_word": Whole(1, 1000)}
+RANGES = {
+    "num_highways": Whole(0),
+    "characters_per_word": Whole(1, 1000),
+    "filters": Filters(),
+}
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -13,9 +13,10 @@ from keras import ops
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, Input, WordBackbone
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.causal import CachedBackbone
 from keras_lm.models.sizes import kernels
+from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import Template
 
 

@@ -19,8 +19,14 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.config_table import read
-from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only, signs
+from keras_lm.converters.converter import (
+    PLAIN_ENCODER,
+    STATED,
+    Converter,
+    read,
+    require_only,
+    signs,
+)
 from keras_lm.converters.entity_files import ENTITY_VECTORS
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (

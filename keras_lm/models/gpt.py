@@ -9,15 +9,16 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import (
+from keras_lm.converters.converter import (
     Activation,
     By,
     ConfigTable,
+    Converter,
     Key,
     Refused,
     dropout_rules,
+    signs,
 )
-from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (

@@ -9,22 +9,14 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import (
-    Activation,
-    By,
-    ConfigTable,
-    Key,
-    Only,
-    keras_hub_table,
-)
-from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.names import (
+from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, Only, signs
+from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
     join_heads,
+    keras_hub_table,
     split_heads,
 )
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.layers import (
     CausalBias,
     LayerNormalization,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import By, Refused
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import By, Converter, Refused, signs
 from keras_lm.models.gpt import huggingface_head
 from keras_lm.models.gpt2 import (
     HUGGINGFACE_CLASSES,

@@ -17,8 +17,7 @@ import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Only
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, Only, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
     AttentionContext,

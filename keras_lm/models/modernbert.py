@@ -17,8 +17,16 @@ import keras
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused
-from keras_lm.converters.converter import Converter, architectures, signs
+from keras_lm.converters.converter import (
+    Activation,
+    By,
+    ConfigTable,
+    Converter,
+    Key,
+    Refused,
+    architectures,
+    signs,
+)
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias, truncated_normal

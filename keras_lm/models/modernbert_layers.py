@@ -19,7 +19,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import takes_rules
-from keras_lm.layers.context import Visible
+from keras_lm.layers.masks import Visible
 
 
 class RotaryPositions(keras.layers.Layer):

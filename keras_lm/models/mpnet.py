@@ -17,8 +17,15 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import By, ConfigTable, has_pooler
-from keras_lm.converters.converter import PLAIN_ENCODER, Converter, architectures, signs
+from keras_lm.converters.converter import (
+    PLAIN_ENCODER,
+    By,
+    ConfigTable,
+    Converter,
+    architectures,
+    has_pooler,
+    signs,
+)
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (

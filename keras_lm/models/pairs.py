@@ -11,7 +11,7 @@ from keras import ops
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import matmul_transposed, softmax
-from keras_lm.layers.context import MASKED
+from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.declarations import Head, own
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template

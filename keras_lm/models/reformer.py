@@ -17,8 +17,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (

@@ -15,24 +15,24 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import By, ConfigTable, has_pooler, keras_hub_table
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
+    By,
+    ConfigTable,
     Converter,
     architectures,
     dropouts,
+    has_pooler,
     require_only,
     signs,
 )
-from keras_lm.converters.names import (
+from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
     join_heads,
+    keras_hub_table,
     split_heads,
-    transpose_kernels,
 )
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,

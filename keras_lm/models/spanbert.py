@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import By
+from keras_lm.converters.converter import By
 from keras_lm.layers import (
     Dense,
     LayerNormalization,

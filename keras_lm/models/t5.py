@@ -17,16 +17,20 @@ import keras
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused
-from keras_lm.converters.converter import Converter, own_activation, signs
-from keras_lm.converters.names import (
-    KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
-    transpose_kernels,
+from keras_lm.converters.converter import (
+    Activation,
+    By,
+    ConfigTable,
+    Converter,
+    Key,
+    Refused,
+    own_activation,
+    signs,
 )
+from keras_lm.converters.keras_tables import KERAS_HUB_LEAVES
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
-from keras_lm.layers.context import as_tensor
+from keras_lm.layers.masks import as_tensor
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size

@@ -12,7 +12,8 @@ from keras import ops
 from keras_lm.argument_types import DType
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
 from keras_lm.layers.tensorflow.tracing import is_for_lite
-from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.backbone import Input
+from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer

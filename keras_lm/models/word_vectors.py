@@ -10,7 +10,8 @@ import keras
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
-from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.backbone import Input
+from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 
 

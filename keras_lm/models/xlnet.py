@@ -17,11 +17,16 @@ import numpy as np
 from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.config_table import Activation, By, ConfigTable, Key, Refused, read
 from keras_lm.converters.converter import (
+    Activation,
+    By,
+    ConfigTable,
     Converter,
+    Key,
+    Refused,
     architectures,
     own_activation,
+    read,
     require_only,
     signs,
 )

@@ -16,7 +16,7 @@ from keras_lm.models.transformer_xl_layers import (
     column_order,
 )
 
-# Far below `layers.context.MASKED`: a target that sees nothing attends to all tokens alike.
+# Far below `layers.masks.MASKED`: a target that sees nothing attends to all tokens alike.
 UNSEEN = -1e30
 
 

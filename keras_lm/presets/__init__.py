@@ -12,7 +12,7 @@ from keras_lm.presets.huggingface import save_to_huggingface
 from keras_lm.presets.keras_hub import save_to_keras_hub
 from keras_lm.presets.loading import load_task
 from keras_lm.presets.saving import save, save_ensemble
-from keras_lm.presets.source import Source, innermost_backbone, load_backbone, recognise
+from keras_lm.presets.source import Source, innermost_backbone, load_backbone
 from keras_lm.presets.vocabularies import load_tokenizer
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "load_backbone",
     "load_task",
     "load_tokenizer",
-    "recognise",
     "save",
     "save_ensemble",
     "save_to_google",

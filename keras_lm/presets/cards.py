@@ -4,10 +4,14 @@ It begins with the hub's front matter. What is in no other file, from where the 
 its author wrote, is read from the card of the source, and goes into the cards of what is saved.
 """
 
+import dataclasses
+import re
+
 import numpy as np
 
-from keras_lm.presets.origin import FILE as FILE
-from keras_lm.presets.origin import TAG, Origin
+from keras_lm.converters.checkpoint import CARD as CARD
+
+TAG = "- keras_lm"  # of our own cards
 
 # The kinds of heads → the hub's name for the task, and transformers' class for it.
 TASKS = {
@@ -29,6 +33,51 @@ that here, with the licence of the data and of the model, before others use it."
 EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
 
 
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What is known of a model that none of its weights and arguments tell.
+
+    `base_model` is the name of the model that it began with, or None, and `license` what the card
+    of that states; `results` and `limits` are sections of a card, in Markdown.
+    """
+
+    base_model: str | None = None
+    license: str | None = None
+    results: str = ""
+    limits: str = ""
+
+
+def read_origin(source, text):
+    """Return the `Origin` of a model, given the source of its weights and the text of its card.
+
+    Args:
+        source, text: str; `Checkpoint.source` and `Checkpoint.card`.
+    """
+    name = None
+    if source.startswith("hf://"):
+        name = source.removeprefix("hf://").partition("@")[0]
+    front, _, body = text.removeprefix("---\n").partition("\n---\n")
+    if not text.startswith("---\n"):
+        front, body = "", text
+
+    def stated(key):  # its value, or the first of several
+        found = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
+        return found and found[1]
+
+    is_ours = TAG in front.splitlines()
+    return Origin(
+        name or stated("base_model"),
+        stated("license") or stated("base_model_license"),
+        _section(body, "Results") if is_ours else "",
+        _section(body, "Limits") if is_ours else "",
+    )
+
+
+def _section(body, title):
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
+    return found[1].strip() if found else ""
+
+
 def card(model, code, facts=(), tag=None, library="keras_lm"):
     """Return the text of a card, in Markdown.
 
@@ -42,7 +91,7 @@ def card(model, code, facts=(), tag=None, library="keras_lm"):
     backbone = getattr(model, "backbone", model)
     while hasattr(backbone, "backbone"):
         backbone = backbone.backbone
-    origin = getattr(backbone, "origin", None) or Origin()
+    origin = read_origin(*(getattr(backbone, "origin", None) or ("", "")))
     front = [f"library_name: {library}", *([f"pipeline_tag: {tag}"] if tag else [])]
     front += [f"base_model: {origin.base_model}"] if origin.base_model else []
     front += [f"base_model_license: {origin.license}"] if origin.license else []

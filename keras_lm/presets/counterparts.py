@@ -11,7 +11,7 @@ import keras
 
 from keras_lm import files
 from keras_lm.converters import CheckpointError, open_checkpoint
-from keras_lm.converters.config_table import ConfigTable, Refused
+from keras_lm.converters.converter import ConfigTable, Refused
 from keras_lm.converters.published_tensors import published_tensors
 from keras_lm.presets.source import innermost_backbone, stored_weights
 

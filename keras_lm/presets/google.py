@@ -59,7 +59,7 @@ def save_to_google(
                     (new / ours).rename(new / theirs)
             check_tokenizer(new, tokenizer, backbone, converter)
         text = _card(backbone, task, converter.architectures[kinds])
-        (new / cards.FILE).write_text(text, encoding="utf-8")
+        (new / cards.CARD).write_text(text, encoding="utf-8")
 
 
 def _card(backbone, task, program):

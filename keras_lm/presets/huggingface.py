@@ -68,7 +68,7 @@ def save_to_huggingface(
         if task is not None:
             task.write_modules(new)
         text = _card(task or backbone, config, kinds, (new / MODULES).is_file())
-        (new / cards.FILE).write_text(text, encoding="utf-8")
+        (new / cards.CARD).write_text(text, encoding="utf-8")
         if kinds in ("causal_lm", "seq2seq_lm"):
             write_json(new / "generation_config.json", _generation(config, task))
 

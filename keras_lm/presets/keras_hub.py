@@ -86,7 +86,7 @@ def save_to_keras_hub(
         kind = f"{cls}.from_preset" if task else "Backbone.from_preset"
         code = f'import keras_hub\n\nmodel = keras_hub.models.{kind}("FOLDER")'
         text = cards.card(task or backbone, code, library="keras-hub")
-        (new / cards.FILE).write_text(text, encoding="utf-8")
+        (new / cards.CARD).write_text(text, encoding="utf-8")
 
 
 def _object(cls, config):

@@ -79,7 +79,7 @@ def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool = True) -
 
 
 def _write_card(folder, model):
-    (folder / cards.FILE).write_text(cards.card_of_preset(model), encoding="utf-8")
+    (folder / cards.CARD).write_text(cards.card_of_preset(model), encoding="utf-8")
 
 
 def _free(folder, overwrite):

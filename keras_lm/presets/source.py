@@ -14,7 +14,6 @@ from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
 from keras_lm.presets.claims import check_claims, check_classes
-from keras_lm.presets.origin import read_origin
 from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
 
@@ -86,9 +85,7 @@ class Source:
         checkpoint = self.checkpoint
         found = [_stored(checkpoint)] if self._is_preset else self._best(cls, kind)
         found = [(encoder_or_all(backbone, cls), converter) for backbone, converter in found]
-        found = [
-            (backbone, converter) for backbone, converter in found if issubclass(backbone, cls)
-        ]
+        found = [match for match in found if issubclass(match[0], cls)]
         if len(found) == 1:
             return found[0]
         model_type = checkpoint.config.get("model_type")
@@ -228,7 +225,7 @@ class Source:
             missing, unused = names.load(variables, self.checkpoint.weights)
         _check_output_matrix(self.checkpoint, names.untied(unused), model)
         network = innermost_backbone(model)
-        network.origin = read_origin(self.checkpoint)
+        network.origin = (self.checkpoint.source, self.checkpoint.card)
         needed = {v.path for v in network.weights}
         broken = [path for path in missing if path in needed]
         if broken:
@@ -271,18 +268,6 @@ def from_size(name, cls, load_weights, overrides):
     if load_weights:
         raise ValueError(f"{_without_weights(name)} Or pass load_weights=False for random weights.")
     return size_class(**(sizes()[name].SIZES[name] | overrides))
-
-
-def recognise(
-    checkpoint: Checkpoint, cls: type = object, kind: str | None = None
-) -> tuple[Any, Any]:
-    """Return the class of a checkpoint's backbone, and its `Converter`; see `Source.recognise`.
-
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        cls, kind: see there.
-    """
-    return Source(checkpoint).recognise(cls, kind)
 
 
 def encoder_or_all(backbone, cls):

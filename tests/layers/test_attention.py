@@ -19,7 +19,7 @@ from keras_lm.layers import (
     SelfAttention,
     attention,
 )
-from keras_lm.layers.context import MASKED, Visible
+from keras_lm.layers.masks import MASKED, Visible
 from keras_lm.layers.tensorflow import attention_blocks, attention_ops
 from keras_lm.layers.tensorflow.tracing import for_lite
 from keras_lm.models import GPT2Backbone

@@ -16,7 +16,7 @@ from keras_lm.layers import (
     gelu_tanh,
     get_activation,
 )
-from keras_lm.layers.context import MASKED
+from keras_lm.layers.masks import MASKED
 
 
 def softmax(x):

@@ -33,8 +33,9 @@ def check_kernel():
     import numpy as np
 
     from keras_lm.layers import SelfAttention, jax_attention
-    from keras_lm.layers.context import AttentionContext, as_tensor
-    from keras_lm.layers.masks import CausalBias, PaddingBias
+    from keras_lm.layers.attention import AttentionContext
+    from keras_lm.layers.cache import CausalBias
+    from keras_lm.layers.masks import PaddingBias, as_tensor
 
     calls = []
     real = jax.nn.dot_product_attention

@@ -1,0 +1,19 @@
+"""What models with a vector per word share."""
+
+from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
+from keras_lm.models.backbone import Backbone
+from keras_lm.models.declarations import Head, own
+from keras_lm.packers import Template
+
+
+class WordBackbone(Backbone):
+    """A model with a vector per word, for texts of any length; heads read their mean, or each."""
+
+    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
+    HEADS = {
+        "classification": Head(MeanPooledClassifier, "classifier", dropout=own("dropout")),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+    }
+    learning_rate = 1e-3
+    forward_flops = None
