@@ -2,13 +2,15 @@
 
     python colab/run.py [NOTEBOOK…]
 
-A digest of the code goes into the metadata: a test compares it, so that no output outlives the
-code that made it.
+They run in this program's own environment, and install nothing there: where the first cell would,
+it stops and says what is missing. A digest of the code goes into the metadata: a test compares it,
+so that no output outlives the code that made it.
 """
 
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -34,6 +36,13 @@ def share_first_cell(notebook):
     first.source = first.source.partition(MARK)[0].rstrip() + "\n\n" + MARK + shared
 
 
+def install_nothing(notebook):
+    """Let the cell that installs stop where it would, and say what is missing."""
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    stop = r"raise ImportError(f'colab/run.py installs nothing. First: pip install \1')"
+    first.source = re.sub(r"%pip install --quiet (.*)", stop, first.source)
+
+
 def digest(notebook):
     """Return a digest of the code of a notebook, but for the cell that installs."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"][1:]
@@ -50,12 +59,14 @@ def run(path):
     """Run the notebook at `path` in an empty folder, and write it with its outputs."""
     notebook = nbformat.read(path, as_version=4)
     share_first_cell(notebook)
+    install_nothing(notebook)
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
         client = nbclient.NotebookClient(
             notebook, timeout=1800, coalesce_streams=True, resources=resources
         )
         client.execute()
+    share_first_cell(notebook)  # which installs, for readers
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
         if cell.cell_type == "code":

@@ -53,6 +53,7 @@ def run(tmp_path, monkeypatch, minilm):
         cell = nbformat.v4.new_code_cell("SMALL = True", metadata=tags)
         notebook.cells.insert(position(notebook, "parameters") + 1, cell)
         notebook.cells.append(nbformat.v4.new_code_cell(code, id="findings"))
+        RUN.install_nothing(notebook)
         nbclient.NotebookClient(
             notebook,
             timeout=300,
@@ -181,6 +182,21 @@ def test_first_cell_says_to_restart(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
     exec(first, {"PACKAGES": {}, "EXTRAS": "demo"})
     assert not capsys.readouterr().out
+
+
+def test_run_installs_nothing(tmp_path, monkeypatch):
+    """Whether the library is missing, or a package of the notebook's own."""
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    RUN.install_nothing(notebook)
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code").source
+    assert "%pip" not in first
+    monkeypatch.chdir(tmp_path)
+    Path("keras_lm-0.1.0-py3-none-any.whl").touch()
+    for missing, what in [("keras_lm", r"keras_lm-\S+\.whl\[demo\]"), ("x", "x==1")]:
+        cell = re.sub("^PACKAGES = {.*?}$", "PACKAGES = {'x': 'x==1'}", first, flags=re.M | re.S)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, m=missing: name != m or None)
+        with pytest.raises(ImportError, match=f"installs nothing. First: pip install .?{what}"):
+            exec(compile(cell, "first", "exec"), {})
 
 
 @pytest.mark.slow
