@@ -1,6 +1,7 @@
 """What gets installed: the wheel's contents, and that tests test the tree."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import keras_lm
 
@@ -114,3 +116,24 @@ def test_both_package_managers_have_what_make_asks_for(repository):
     assert asked
     for name in ",".join(asked).split(","):
         assert f'"{name.strip()}":' in setup
+
+
+def test_workflows_call_what_is_there(repository):
+    """Targets of the Makefile, folders of tests, and versions that setup.py admits, all of them."""
+    files = (repository / ".github" / "workflows").glob("*.yml")
+    workflows = "".join(path.read_text() for path in files)
+    targets = re.findall(r"^([a-z]+):", (repository / "Makefile").read_text(), flags=re.M)
+    called = re.findall(r"make ([a-z]+)", workflows)
+    assert {"lint", "test", "slow", "package"} <= {*called} <= {*targets}
+    folders = set(re.findall(r"(?<!--ignore=)(tests/\w+)", workflows))
+    assert folders == set(re.findall(r"--ignore=(tests/\w+)", workflows)) != set()  # once each
+    assert all((repository / folder).is_dir() for folder in folders)
+
+    setup = (repository / "setup.py").read_text()
+    ranges = {"3": r'python_requires="(.*)"', "2": r'"tensorflow(>.*)"'}
+    for major, pattern in ranges.items():
+        admitted = SpecifierSet(re.search(pattern, setup)[1])
+        versions = {f"{major}.{minor}" for minor in range(50) if f"{major}.{minor}" in admitted}
+        assert set(re.findall(rf'"({major}\.\d+)"', workflows)) == versions
+    pinned = {path.name for path in (repository / ".github" / "constraints").iterdir()}
+    assert pinned == {f"tensorflow-{version}.txt" for version in versions}
