@@ -211,10 +211,10 @@ def minilm():
 @pytest.fixture(scope="session")
 def int8_products():
     """Skips where the processor is not an x86, for which oneDNN multiplies in int8."""
-    from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
+    from keras_lm.layers.tensorflow.int8_products import Int8Products
 
     try:
-        with multiplying_in_int8():
+        with Int8Products():
             pass
     except ValueError as error:
         pytest.skip(str(error))

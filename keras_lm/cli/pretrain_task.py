@@ -154,7 +154,7 @@ def _from_scratch(options):
             f"{options['size']} needs: make one with keras-lm vocab --kind {kind}."
         )
     is_causal = "causal-lm" in options["objectives"]
-    if not is_causal and hasattr(backbone_class, "in_both_directions"):
+    if not is_causal and backbone_class.in_both_directions:
         size = size | backbone_class.in_both_directions(size)
     given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
     if "max_sequence_length" in inspect.signature(backbone_class).parameters:
@@ -190,7 +190,7 @@ def choose_objectives(backbone_class, options, source=None):
     states; a new one is causal unless an objective is for the other.
     """
     is_causal = backbone_class.is_causal
-    if hasattr(backbone_class, "in_both_directions"):
+    if backbone_class.in_both_directions:
         is_causal = not options["objectives"] or "causal-lm" in options["objectives"]
         if source:
             is_causal = source.arguments(backbone_class).get("causal", True)

@@ -16,15 +16,13 @@ if keras.backend.backend() == "tensorflow":
         split_seed,
         write_slots,
     )
-    from keras_lm.layers.tensorflow.bfloat16_products import bfloat16_weights, narrowed
     from keras_lm.layers.tensorflow.indexing import argmax, at_columns, at_rows, size_within
-    from keras_lm.layers.tensorflow.int8_products import int8_product
     from keras_lm.layers.tensorflow.loops import in_some_rows, scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
     from keras_lm.layers.tensorflow.tracing import (
-        is_in_bfloat16,
-        is_in_int8,
+        narrowed,
         num_replicas,
+        products_for,
         require,
         sum_over_replicas,
     )
@@ -41,7 +39,7 @@ else:
     from keras_lm.layers.jax_attention import dropout, fused_attention, has_fused_kernel
     from keras_lm.layers.jax_gradients import draw_seed, map_chunks, reversible, split_seed
 
-    in_blocks = int8_product = bfloat16_weights = None  # never called
+    in_blocks = None  # never called
     computed_again = keras.remat
 
     def argmax(logits):
@@ -68,11 +66,8 @@ else:
         """See `keras_lm.layers.tensorflow.loops`; computes all, as shapes are static."""
         return ops.where(is_chosen, function(*tensors), 0.0)
 
-    def is_in_int8(dense):
-        """Return False, since only TensorFlow exports models."""
-        return False
-
-    is_in_bfloat16 = is_in_int8
+    def products_for(dense):
+        """Return None, since only TensorFlow exports models."""
 
     def narrowed(x):
         """Return `x`, for the same reason."""
@@ -114,16 +109,12 @@ __all__ = [
     "argmax",
     "at_columns",
     "at_rows",
-    "bfloat16_weights",
     "computed_again",
     "draw_seed",
     "dropout",
     "fused_attention",
     "in_blocks",
     "in_some_rows",
-    "int8_product",
-    "is_in_bfloat16",
-    "is_in_int8",
     "is_long",
     "map_chunks",
     "matmul",
@@ -131,6 +122,7 @@ __all__ = [
     "narrowed",
     "normal",
     "num_replicas",
+    "products_for",
     "require",
     "reversible",
     "scan",

@@ -8,13 +8,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.adapter import Adapter
-from keras_lm.layers.backend import (
-    bfloat16_weights,
-    int8_product,
-    is_in_bfloat16,
-    is_in_int8,
-    narrowed,
-)
+from keras_lm.layers.backend import products_for
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
@@ -80,20 +74,17 @@ class Dense(keras.layers.Dense):
             self.adapter.build((None, self.units))
 
     def call(self, x, training=None):
-        if is_in_bfloat16(self):
-            return ops.cast(self._transform(narrowed(x)), self.compute_dtype)
-        return self._transform(x)
+        products = products_for(self)
+        if products is None:
+            return self._transform(x)
+        return ops.cast(self._transform(products.narrowed(x), products), self.compute_dtype)
 
-    def _transform(self, x):
+    def _transform(self, x, products=None):
         if len(x.shape) > 2:
             matrix = ops.reshape(x, (-1, x.shape[-1]))
-            return ops.reshape(self._transform(matrix), (*ops.shape(x)[:-1], self.units))
-        if is_in_bfloat16(self):
-            kernel, bias = bfloat16_weights(self)
-            x = ops.matmul(x, kernel)
-        else:
-            x, bias = self._product(x), self.bias
-        x = x if bias is None else ops.add(x, bias)
+            rows = self._transform(matrix, products)
+            return ops.reshape(rows, (*ops.shape(x)[:-1], self.units))
+        x = self._affine(x) if products is None else products.affine(x, self)
         x = x if self.activation is None else self.activation(x)
         return x if self.adapter is None else self.adapter(x)
 
@@ -107,12 +98,7 @@ class Dense(keras.layers.Dense):
         Returns a tensor (…, stop − start).
         """
         # Where the product is not that of the kernel alone, parts of it would save little.
-        if (
-            is_in_int8(self)
-            or is_in_bfloat16(self)
-            or self.lora_enabled
-            or self.adapter is not None
-        ):
+        if products_for(self) or self.lora_enabled or self.adapter is not None:
             return self(x)[..., start:stop]
         width = x.shape[-1]
         # Keras casts weights within `__call__` alone, and JAX slices tensors alone.
@@ -125,15 +111,14 @@ class Dense(keras.layers.Dense):
         columns = columns if self.activation is None else self.activation(columns)
         return ops.reshape(columns, (*ops.shape(x)[:-1], stop - start))
 
-    def _product(self, x):
-        if is_in_int8(self):
-            return ops.cast(int8_product(x, self), self.compute_dtype)
-        if not self.lora_enabled:
-            return ops.matmul(x, self.kernel)
-        # Keras adds A · B to W first, and so computes a gradient for the whole kernel.
-        low_rank = ops.matmul(ops.matmul(x, self.lora_kernel_a), self.lora_kernel_b)
-        low_rank = ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
-        return ops.matmul(x, self._kernel) + self.lora_alpha / self.lora_rank * low_rank
+    def _affine(self, x):
+        product = ops.matmul(x, self._kernel if self.lora_enabled else self.kernel)
+        if self.lora_enabled:
+            # Keras adds A · B to W first, and so computes a gradient for the whole kernel.
+            low_rank = ops.matmul(ops.matmul(x, self.lora_kernel_a), self.lora_kernel_b)
+            low_rank = ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
+            product = product + self.lora_alpha / self.lora_rank * low_rank
+        return product if self.bias is None else ops.add(product, self.bias)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

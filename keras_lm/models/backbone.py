@@ -68,6 +68,8 @@ class Backbone(Variants, BackboneFormats, keras.Model):
     STREAM_LENGTHS = {}
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
+    # If a model may be of either kind: `(size)` → the arguments by which a size is not causal.
+    in_both_directions = None
     # The peak learning rate of random weights with 768 units, and the power of the width by which
     # it falls: those of BERT-base and ELECTRA-small.
     SCRATCH_RATE = (1e-4, 1.5)

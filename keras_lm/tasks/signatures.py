@@ -6,8 +6,8 @@ import math
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow.bfloat16_products import multiplying_in_bfloat16
-from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
+from keras_lm.layers.tensorflow.bfloat16_products import BFloat16Products
+from keras_lm.layers.tensorflow.int8_products import Int8Products
 from keras_lm.layers.tensorflow.tracing import for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tensorflow import tf
@@ -117,14 +117,14 @@ class TextSignatures:
         """Return those of `functions` that take texts as `texts` says, with constants for weights.
 
         Others would hold a copy of the weights each. With `weights` of `"int8"` or `"bfloat16"`,
-        these are the matrices of `multiplying_in_int8` or `multiplying_in_bfloat16`; what is not
-        multiplied stays a variable.
+        these are the matrices of `Int8Products` or `BFloat16Products`; what is not multiplied stays
+        a variable.
         """
         tokenize = self.tokenize
         return self._of_texts(self.frozen_answer(weights, tokenize), tokenize)
 
     def frozen_answer(self, weights, tokenize=None):
-        contexts = {"int8": multiplying_in_int8, "bfloat16": multiplying_in_bfloat16}
+        contexts = {"int8": Int8Products, "bfloat16": BFloat16Products}
         with contexts.get(weights, lambda: Constants(self.task.variables))():
             function = trace(self.answer(tokenize), self.texts())
         constants = [op for op in function.graph.get_operations() if op.type == "Const"]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_lm.layers.attention import SelfAttention
 from keras_lm.layers.basic import Dense
-from keras_lm.layers.tensorflow.bfloat16_products import multiplying_in_bfloat16
+from keras_lm.layers.tensorflow.bfloat16_products import BFloat16Products
 
 
 def rounded(x):
@@ -15,7 +15,7 @@ def rounded(x):
 
 
 def traced(function, *inputs):
-    with multiplying_in_bfloat16():
+    with BFloat16Products():
         traced = tf.function(function, autograph=False).get_concrete_function(*inputs)
     return traced, traced(*inputs).numpy()
 
@@ -23,14 +23,6 @@ def traced(function, *inputs):
 @pytest.fixture(scope="module")
 def x():
     return tf.constant(keras.random.normal((3, 5, 96), seed=1))
-
-
-@pytest.fixture
-def dense():
-    layer = Dense(64, activation="relu", bias_initializer="ones")
-    layer.build((None, 96))
-    layer.kernel.assign(keras.random.normal((96, 64), stddev=0.1, seed=2))
-    return layer
 
 
 def test_products_are_those_of_rounded_numbers(dense, x):

@@ -1,10 +1,8 @@
 """Products in int8."""
 
-import contextlib
-
 import numpy as np
 
-from keras_lm.layers.tensorflow.tracing import INT8_CONSTANTS
+from keras_lm.layers.tensorflow.tracing import Products
 from keras_lm.tensorflow import tf
 
 LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's are unsigned
@@ -13,53 +11,46 @@ LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's
 LARGEST_PAIR = 127
 
 
-@contextlib.contextmanager
-def multiplying_in_int8():
+class Int8Products(Products):
     """A context for tracing in which `Dense` multiplies in int8, with constants for its weights.
-
-    Raises:
-        ValueError: if oneDNN, which has the product, is off in this process.
-    """
-    _require_onednn()
-    token = INT8_CONSTANTS.set({})
-    try:
-        yield
-    finally:
-        INT8_CONSTANTS.reset(token)
-
-
-def int8_product(x, dense):
-    """Return the product (rows, units), float32, of `x` (rows, D) and a layer's kernel (D, units).
 
     Weights have a scale per output. Activations have a scale per row, computed in each call, so
     that a row's answer does not depend on other rows. The operation is oneDNN's: it is fast on
     processors with VNNI or AMX, and exact on others, too, see `LARGEST_PAIR`.
 
+    Raises:
+        ValueError: if oneDNN, which has the product, is off in this process.
+
     Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
     https://arxiv.org/abs/2208.07339, section 3.1.
     """
-    known, here = INT8_CONSTANTS.get(), (id(dense), id(tf.compat.v1.get_default_graph()))
-    if here not in known:  # a layer may be called several times, as in ALBERT
-        known[here] = _int8_constants(dense)
-    weights, offset, scales = known[here]
-    x = tf.cast(x, tf.float32)
-    largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
-    row_scales = tf.maximum(largest, 1e-20) / LARGEST_INT8
-    rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
-    return _multiply_int8(rows, weights, offset) * row_scales * scales
 
+    def __init__(self):
+        super().__init__()
+        _require_onednn()
 
-def _int8_constants(dense):
-    """Return int8 weights, the offset of the sums from centring activations on 128, and scales."""
-    with tf.init_scope():
-        values = tf.cast(dense.kernel, tf.float32).numpy()  # including LoRA's update
-    signs = np.maximum(values, 0), np.maximum(-values, 0)
-    pair = np.max([(part[1:] + part[:-1]).max(axis=0, initial=0) for part in signs], axis=0)
-    scales = np.maximum(np.abs(values).max(axis=0) / LARGEST_INT8, pair / LARGEST_PAIR)
-    scales[scales == 0] = 1
-    weights = np.round(values / scales).astype("int8")
-    offset = 128 * weights.sum(axis=0, dtype="int32")
-    return tf.constant(weights), tf.constant(offset), tf.constant(scales)
+    def make_constants(self, dense):
+        """Return weights, the offset of sums from centring activations on 128, and scales."""
+        with tf.init_scope():
+            values = tf.cast(dense.kernel, tf.float32).numpy()
+        signs = np.maximum(values, 0), np.maximum(-values, 0)
+        pair = np.max([(part[1:] + part[:-1]).max(axis=0, initial=0) for part in signs], axis=0)
+        scales = np.maximum(np.abs(values).max(axis=0) / LARGEST_INT8, pair / LARGEST_PAIR)
+        scales[scales == 0] = 1
+        weights = np.round(values / scales).astype("int8")
+        offset = 128 * weights.sum(axis=0, dtype="int32")
+        return tf.constant(weights), tf.constant(offset), tf.constant(scales)
+
+    def affine(self, x, dense):
+        weights, offset, scales = self.constants(dense)
+        x = tf.cast(x, tf.float32)
+        largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
+        row_scales = tf.maximum(largest, 1e-20) / LARGEST_INT8
+        rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
+        x = tf.cast(
+            _multiply_int8(rows, weights, offset) * row_scales * scales, dense.compute_dtype
+        )
+        return x if dense.bias is None else tf.add(x, tf.convert_to_tensor(dense.bias))
 
 
 def _multiply_int8(rows, weights, offset):
