@@ -84,7 +84,10 @@ class XLNetBackbone(Backbone):
     does not see another; `target_mapping` (B, R, S) has a row for each of R tokens to predict, with
     1 at its place. With the latter, `sequence_output` (B, R, D) is that of the query stream, whose
     tokens do not see themselves. `is_reversed` (B,) is 1 for texts whose tokens come from right to
-    left, so that the memory is of what follows: their distances have the other sign.
+    left, so that the memory is of what follows: their distances have the other sign. Of a target
+    that sees no token at all, nothing defines the answer: here it attends to all columns alike,
+    those of padding and of an empty memory, too, so that it varies with their number, and may
+    differ from `transformers`.
 
     Example:
 

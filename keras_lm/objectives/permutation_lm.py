@@ -27,7 +27,8 @@ class PermutationLanguageModel(Objective):
     too, but are no targets.
 
     Nothing is replaced in the text, so no token has to be a mask. Targets are `target_mapping`
-    (B, R, S), and which tokens a token does not see is `permutation_mask` (B, S, S).
+    (B, R, S), and which tokens a token does not see is `permutation_mask` (B, S, S). In a row of
+    targets alone, the first of the order sees no token: see `XLNetBackbone`.
 
     Args:
         special_ids: list of int. Tokens that are never targets; by default all special tokens of

@@ -188,7 +188,9 @@ class TextSignatures:
 
         def raw(**packed):
             if task.backbone.max_sequence_length is None:
-                packed = {name: bounded(x) for name, x in packed.items()}
+                # (A `CoreferenceResolver` also takes the places of words, which are in no rows.)
+                is_row = {name: x.shape.rank > axis for name, x in packed.items()}
+                packed = {n: bounded(x) if is_row[n] else x for n, x in packed.items()}
             outputs = task(packed, training=False)
             outputs = outputs if isinstance(outputs, dict) else {task.output_name: outputs}
             return plain_floats(outputs)

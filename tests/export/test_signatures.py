@@ -181,6 +181,18 @@ def test_packed_rows_have_a_longest_length(name, backbone_of, tokenizer_of):
 
 
 @pytest.mark.slow
+def test_places_of_words_are_no_rows(backbone_of, tokenizer_of):
+    """Rows of a model without a longest sequence are counted; the places of words are not."""
+    tokenizer = tokenizer_of(tiny.MODELS["XLNetBackbone"][0])
+    sizes = {"max_span_width": 2, "hidden_dim": 4}
+    task = tasks.CoreferenceResolver(backbone_of("XLNetBackbone"), tokenizer=tokenizer, **sizes)
+    packed = task.preprocess(["the film was good", "it"])
+    found, expected = task.signatures.raw()(**packed), task(packed)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
+
+
+@pytest.mark.slow
 def test_prompts_of_a_model_without_a_longest_sequence(backbone_of, tokenizer_of):
     """AWD-LSTM takes any, as it reads them word by word."""
     words = tokenizer_of("words")

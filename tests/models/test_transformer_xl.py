@@ -12,7 +12,8 @@ from keras_lm import tasks
 from keras_lm.converters import CheckpointError
 from keras_lm.layers.tensorflow import attention_blocks, attention_ops
 from keras_lm.models import Backbone, TransformerXLBackbone
-from keras_lm.objectives import IGNORED, MaskedCrossentropy
+from keras_lm.objectives import IGNORED, BitsPerToken, MaskedCrossentropy, PerplexityOfLosses
+from keras_lm.tokenizers import TransformerXLTokenizer
 from keras_lm.training import evaluate_streams, fit_streams
 
 TINY = {
@@ -407,20 +408,29 @@ def test_streams_teach_what_only_the_memory_holds():
     assert history["loss"][-1] < 15 / 16 * np.log(12) - 0.2
 
 
-def test_streams_are_read_as_one_text(tokenizer_of):
-    """With as many tokens for each, windows with a carried memory are one long read."""
-    tokenizer = tokenizer_of("words")
-    size = tokenizer.vocabulary_size
-    backbone = make(vocabulary_size=size, cutoffs=[4, 9], dropout=0.0, same_length=True)
+def test_streams_are_read_as_one_text():
+    """With as many tokens for each, windows with a carried memory are one long read.
+
+    The tokens are bytes, as those of enwik8, and their bits are those of NumPy, of what one long
+    read says of each byte. The last window is not full, and left out.
+    """
+    text = "The memory crosses. É"
+    tokenizer = TransformerXLTokenizer([str(i) for i in range(256)], None, rules="bytes")
+    backbone = make(vocabulary_size=256, cutoffs=(), div_val=1, dropout=0.0, same_length=True)
     task = tasks.CausalLM(backbone, tokenizer=tokenizer)
-    ids = np.random.default_rng(3).integers(0, size, 25).astype("int32")
-    outputs = backbone({"token_ids": ids[np.newaxis, :24]})
-    losses = task.head(outputs, {"labels": ids[np.newaxis, 1:]})
-    for length in (4, 6, 24):
+    task.compile(metrics=[BitsPerToken(), PerplexityOfLosses()])
+    ids = tokenizer(text).numpy().astype("int32")
+    assert bytes(ids.tolist()) == text.encode() and len(ids) == 22
+    for length, streams in ((4, 1), (5, 2)):
         windows = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::length]
         windows = tf.data.Dataset.from_tensor_slices(windows)
-        found = evaluate_streams(task, windows, verbose=0)
-        assert found["perplexity"] == pytest.approx(float(np.exp(np.mean(losses))), rel=1e-4)
+        found = evaluate_streams(task, windows, batch_size=streams, verbose=0)
+        bits = []
+        for read, after in zip(np.split(ids[:20], streams), np.split(ids[1:21], streams)):
+            (logs,) = np.float64(task.head(backbone({"token_ids": read[None]})))  # (S, 256)
+            bits.extend(-logs[np.arange(len(after)), after] / np.log(2))
+        assert found["bits_per_token"] == pytest.approx(np.mean(bits), rel=1e-4)
+        assert found["perplexity"] == pytest.approx(2 ** np.mean(bits), rel=1e-4)
     backbone.set_lengths(memory_length=2)
     assert evaluate_streams(task, windows, verbose=0)["loss"] != pytest.approx(found["loss"])
     with pytest.raises(ValueError, match="do not fill batch_size=9 streams"):

@@ -236,10 +236,19 @@ def test_it_learns_which_questions_have_an_answer(tokenizer_of, tmp_path):
     again = Task.from_preset(tmp_path / "preset")
     assert again.answer(DATA) == task.answer(DATA)
     exported = tf.saved_model.load(task.export(tmp_path / "exported"))
-    served = exported.signatures["serving_default"](
-        **{name: tf.constant(value) for name, value in DATA.items()}
-    )
+    columns = {name: tf.constant(value) for name, value in DATA.items()}
+    served = exported.signatures["serving_default"](**columns)
     assert [text.decode() for text in served["text"][:, 0].numpy()] == ["nice cast", ""]
+    packed = {name: packed[name] for name in ("token_ids", "segment_ids", "padding_mask")}
+    for found, expected in (
+        (served, task.answer(columns)),
+        (exported.signatures["tokens"](**packed), task(packed)),  # ends for each of the starts
+    ):
+        assert set(found) == set(expected)
+        for name in {*expected} - {"text"}:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
+        if "text" in expected:
+            np.testing.assert_array_equal(found["text"], expected["text"])
 
 
 @pytest.mark.slow
