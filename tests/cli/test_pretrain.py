@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from keras_lm import data, models, presets, tasks, training
-from keras_lm.cli.config_file import tomllib
+from keras_lm.cli.config_file import RECIPES, tomllib
 from keras_lm.cli.objective_options import default_objectives
-from keras_lm.tokenizers import BytePairTokenizer, EntityTokenizer, Tokenizer
+from keras_lm.tokenizers import BytePairTokenizer, ByteTokenizer, EntityTokenizer, Tokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
 
 END = "<|endoftext|>"
@@ -261,6 +261,7 @@ HEADS = {
     "roberta-base": {"token_head"},
     "gpt3-small": {"position_embedding"},
     "xlnet-large": {"target_embedding", "token_head"},
+    "transformer-xl-enwik8": {"token_head"},
 }
 
 
@@ -274,6 +275,7 @@ HEADS = {
         pytest.param("roberta-base", "masked-lm", marks=pytest.mark.thorough),
         pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.thorough),
         pytest.param("xlnet-large", "permutation-lm", marks=pytest.mark.slow),
+        pytest.param("transformer-xl-enwik8", "causal-lm", marks=pytest.mark.slow),
     ],
 )
 def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, recipe, shown):
@@ -291,6 +293,9 @@ def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, re
         like = ["--special-tokens", "roberta"] if recipe == "roberta-base" else []
         options = ["--kind", "byte-pair", "--size", 300, *like]
         run("vocab", texts, *options, "--output", vocabulary)
+    if recipe == "transformer-xl-enwik8":
+        vocabulary = tmp_path / "vocabulary"
+        presets.save(vocabulary, backbone=None, tokenizer=ByteTokenizer())
     small = ["--num-layers", 1, "--hidden-dim", 16, "--num-heads", 4, "--sequence-length", 16]
     parts = [] if recipe == "electra-small" else ["--micro-batch-size", 2]
     run_size = ["--batch-size", 4, *parts, "--epochs", 1, "--document", "block"]
@@ -298,8 +303,13 @@ def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, re
     said = run("pretrain", texts, "--output", preset, *line)
     assert f"objective  {shown}" in said
     assert stored(preset)["hidden-dim"] == 16
-    assert stored(preset)["weight-decay"] > 0
-    assert corrected == {recipe in ("span-bert-large", "roberta-base", "gpt3-small")}
+    its = tomllib.loads((RECIPES / f"{recipe}.toml").read_text(encoding="utf-8"))
+    for name in ("weight-decay", "learning-rate", "beta-2", "epsilon"):
+        assert stored(preset)[name] == its[name]
+    assert corrected == {its.get("bias-correction", True)}
+    if its.get("streams"):
+        memory = tasks.Task.from_preset(preset).backbone.config["memory_length"]
+        assert memory == (12 if recipe == "xlnet-large" else 16)
     names = {name.split("/")[0] for name in load_file(preset / "model.safetensors")}
     assert names >= {"token_embedding"} | HEADS[recipe]
     if recipe == "electra-small":  # with its generator, it goes on, too
