@@ -3,7 +3,7 @@
 import click
 
 from keras_lm.cli import shared_options as opt
-from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
+from keras_lm.cli.command import ConfiguredCommand, config_option, write_config
 from keras_lm.cli.fitting import (
     check_data,
     check_loss,
@@ -83,7 +83,7 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
     import keras
 
     from keras_lm import presets, tasks, training
-    from keras_lm.cli.sources import load_task
+    from keras_lm.cli.terminal import load_task
 
     opened = presets.Source.open(teacher)
     stated = opened.task
@@ -144,7 +144,7 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
 def _student(source, cls, teacher, arguments, layers):
     """Return the student task: from a preset, or of a size with the teacher's vocabulary."""
     from keras_lm import registry
-    from keras_lm.cli.sources import load_task
+    from keras_lm.cli.terminal import load_task
     from keras_lm.tokenizers import Tokenizer
 
     size = registry.sizes().get(source)

@@ -113,7 +113,8 @@ def evaluate_command(
         check_file(file, format, columns)
 
     from keras_lm import evaluation, presets, tasks  # imports TensorFlow
-    from keras_lm.cli.sources import load_task, stated_task
+    from keras_lm.cli.terminal import load_task
+    from keras_lm.tasks.from_source import stated_task
 
     opened = presets.Source.open(preset)
     cls = stated_task(opened)

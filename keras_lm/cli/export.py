@@ -118,7 +118,8 @@ def export_command(
         find_format(texts)  # its errors before TensorFlow is there
 
     from keras_lm import export, presets  # imports TensorFlow
-    from keras_lm.cli.sources import choose_task, load_task
+    from keras_lm.cli.sources import choose_task
+    from keras_lm.cli.terminal import load_task
 
     several = not (texts or do_check)  # which are compared for one task
     opened = presets.Source.open(preset)

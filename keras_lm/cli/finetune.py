@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from keras_lm.cli import shared_options as opt
-from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
+from keras_lm.cli.command import ConfiguredCommand, config_option, write_config
 from keras_lm.cli.fitting import (
     check_class_weight,
     check_data,
@@ -193,7 +193,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     import keras
 
     from keras_lm import presets
-    from keras_lm.cli.sources import load_task, stated_task
+    from keras_lm.cli.terminal import load_task
+    from keras_lm.tasks.from_source import stated_task
     from keras_lm.training.distribution import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()

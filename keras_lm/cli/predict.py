@@ -176,7 +176,8 @@ def answer(load, texts, input_file, format, output, batch_size, columns, lines=F
 def load_predictor(source, text_pair, task=None, **options):
     """Return a `Predictor` of a source's task, with options of a FeatureExtractor or a writer."""
     from keras_lm import presets, tasks
-    from keras_lm.cli.sources import choose_task, load_task
+    from keras_lm.cli.sources import choose_task
+    from keras_lm.cli.terminal import load_task
 
     vectors = {name: value for name, value in options.items() if name in VECTORS}
     writing = {name: value for name, value in options.items() if name in WRITING}

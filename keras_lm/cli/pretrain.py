@@ -4,7 +4,7 @@ import click
 from click.core import ParameterSource
 
 from keras_lm.cli import shared_options as opt
-from keras_lm.cli.config_file import (
+from keras_lm.cli.command import (
     ConfiguredCommand,
     Files,
     config_option,

@@ -17,7 +17,7 @@ from keras_lm.cli.objective_options import (
     vocabulary_for,
     with_generator,
 )
-from keras_lm.cli.sources import load_task
+from keras_lm.cli.terminal import load_task
 from keras_lm.inspection import inspect_checkpoint
 from keras_lm.tokenizers import Tokenizer
 

@@ -1,4 +1,4 @@
-"""What commands say and write: progress, tables, notes and rows."""
+"""What commands say and write: progress, tables, rows, and notes of what they load."""
 
 import contextlib
 import re
@@ -30,6 +30,14 @@ def notes():
             if message not in said:
                 click.echo(f"Note: {message}", err=True)
             said.add(message)
+
+
+def load_task(*arguments, **options):
+    """Return the task of a source; see `keras_lm.tasks.from_source.load_task`."""
+    from keras_lm.tasks import from_source  # imports TensorFlow
+
+    with notes():
+        return from_source.load_task(*arguments, **options)
 
 
 @contextlib.contextmanager

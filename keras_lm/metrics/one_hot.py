@@ -69,14 +69,3 @@ class OneHotMetric(keras.metrics.Metric):
     @classmethod
     def from_config(cls, config):
         return cls(keras.saving.deserialize_keras_object(config.pop("metric")), **config)
-
-
-def of_classes(metric, multi_label=False):
-    """Return a metric or name for `compile`; those in `ONE_HOT` are wrapped by `OneHotMetric`."""
-    if metric in ("accuracy", "acc"):  # Keras would choose by the shape of the labels
-        if multi_label:
-            return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0)
-        return keras.metrics.SparseCategoricalAccuracy(name=metric)
-    if isinstance(metric, str):
-        metric = keras.metrics.get(metric)
-    return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric

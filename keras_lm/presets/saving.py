@@ -11,9 +11,8 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
-from keras_lm.presets.loading import member_folder
+from keras_lm.presets.loading import ASSETS, member_folder
 from keras_lm.presets.source import FORMAT_VERSION, stored_weights
-from keras_lm.presets.vocabularies import ASSETS
 from keras_lm.version import __version__
 
 MAX_SHARD_BYTES = 5_000_000_000

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.metrics.one_hot import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
 from keras_lm.tensorflow import tf
@@ -197,3 +198,14 @@ def without_last_axis(labels, num_classes=None):
     rank = np.ndim(labels) if isinstance(labels, np.ndarray) else labels.shape.rank or 0
     is_column = rank > 1 and labels.shape[-1] == 1 and num_classes != 1
     return labels[..., 0] if is_column else labels
+
+
+def metric_of_classes(metric, multi_label=False):
+    """Return a metric or name for `compile`; those in `ONE_HOT` are wrapped by `OneHotMetric`."""
+    if metric in ("accuracy", "acc"):  # Keras would choose by the shape of the labels
+        if multi_label:
+            return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0)
+        return keras.metrics.SparseCategoricalAccuracy(name=metric)
+    if isinstance(metric, str):
+        metric = keras.metrics.get(metric)
+    return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric

@@ -21,7 +21,7 @@ from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
-from keras_lm.training import schedules
+from keras_lm.training.optimizers import plan_schedule
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
 
@@ -214,7 +214,7 @@ class Distiller(TextModel):
             validation_data = validation.batches(student, validation_data, batch_size)
         batches = distributed(self.distribute_strategy, batches)
         validation_data = distributed(self.distribute_strategy, validation_data)
-        schedules.plan(self, 0, epochs * datasets.number_of_batches(batches))
+        plan_schedule(self, 0, epochs * datasets.number_of_batches(batches))
         return keras.Model.fit(
             self,
             batches,

@@ -10,7 +10,7 @@ import keras
 from jax import numpy as jnp
 from keras import ops
 
-from keras_lm.training.schedules import schedule_and_steps
+from keras_lm.training.optimizers import schedule_and_steps
 
 IS_COMPILED = True  # Keras would run a step operation by operation
 

@@ -20,8 +20,8 @@ from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
-from keras_lm.training import schedules
 from keras_lm.training.distribution import common_seed
+from keras_lm.training.optimizers import plan_schedule
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -136,7 +136,7 @@ class MultiTask(KerasFile, TextModel):
         }
         turns = self._turns(batches)
         number = number_of_batches(turns)
-        schedules.plan(self, -initial_epoch * number, epochs * number)
+        plan_schedule(self, -initial_epoch * number, epochs * number)
         if validation_data is not None:
             validation = _EachEvaluated(self, self._by_task(validation_data), batch_size)
             callbacks = [validation, *keras.tree.flatten(callbacks or [])]

@@ -10,7 +10,6 @@ from keras import ops
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
-from keras_lm.metrics.one_hot import of_classes
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import classes, label_forms
 from keras_lm.tasks.backend_steps import at_numbers
@@ -223,7 +222,7 @@ class TextClassifier(Task):
         return labels
 
     def prepare_metric(self, metric):
-        return of_classes(metric, self.multi_label)
+        return classes.metric_of_classes(metric, self.multi_label)
 
     def prepare_class_weight(self, class_weight, labels=None):
         if self.multi_label:

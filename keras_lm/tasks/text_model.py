@@ -15,7 +15,7 @@ from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label
 from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import steps, without_defaults
 from keras_lm.tensorflow import current_strategy
-from keras_lm.training import AdamW, schedules
+from keras_lm.training.optimizers import AdamW, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
 
 
@@ -296,9 +296,9 @@ class TextModel(keras.Model):
             validation_data = replicas.distributed(self.distribute_strategy, validation_data)
         steps = datasets.number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
         if steps is None or steps < 1:
-            schedules.plan(self, 0, None)
+            plan_schedule(self, 0, None)
         else:
-            schedules.plan(self, -initial_epoch * steps, epochs * steps)
+            plan_schedule(self, -initial_epoch * steps, epochs * steps)
         return super().fit(
             batches,
             epochs=epochs,
@@ -348,7 +348,7 @@ class TextModel(keras.Model):
         return keras.tree.map_structure(lambda array: array[places], outputs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
-        schedules.plan(self, 0, None)
+        plan_schedule(self, 0, None)
         batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
         if class_weight is not None:
             batch = class_weights.weigh_classes(self.prepare_class_weight(class_weight), *batch)

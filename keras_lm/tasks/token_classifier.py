@@ -11,7 +11,6 @@ from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
-from keras_lm.metrics.one_hot import of_classes
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.losses import MeanLoss
@@ -150,7 +149,7 @@ class TokenClassifier(Task):
     def prepare_metric(self, metric):
         if metric in ("accuracy", "acc"):
             return MaskedAccuracy(metric)
-        return of_classes(metric)
+        return classes.metric_of_classes(metric)
 
     def prepare_class_weight(self, class_weight, labels=None):
         if self.crf is not None:

@@ -7,11 +7,10 @@ from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, Warmu
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lamb import Lamb
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
-from keras_lm.training.optimizers import AdamW
+from keras_lm.training.optimizers import AdamW, WarmupLinearDecay
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.rematerialization import enable_rematerialization
 from keras_lm.training.runs import Run
-from keras_lm.training.schedules import WarmupLinearDecay
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.training.streams import evaluate_streams, fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows

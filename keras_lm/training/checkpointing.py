@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.training.distribution import check_agreement, workers_of
-from keras_lm.training.schedules import schedule_and_steps
+from keras_lm.training.optimizers import schedule_and_steps
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_lm.training.schedules import WarmupLinearDecay
+from keras_lm.training.optimizers import WarmupLinearDecay
 
 
 @keras.saving.register_keras_serializable("keras_lm")

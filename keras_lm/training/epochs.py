@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_lm.training.schedules import Plan
+from keras_lm.training.optimizers import Plan
 
 
 class OneRun(keras.callbacks.CallbackList):

@@ -12,8 +12,9 @@ from sklearn.metrics import f1_score as sklearn_f1_score
 
 from keras_lm import metrics
 from keras_lm.metrics import EntityF1
-from keras_lm.metrics.one_hot import OneHotMetric, of_classes
+from keras_lm.metrics.one_hot import OneHotMetric
 from keras_lm.objectives import IGNORED
+from keras_lm.tasks.classes import metric_of_classes
 
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", *(f"{prefix}-{name}" for prefix in "BIES" for name in ("PER", "LOC"))]
@@ -97,7 +98,7 @@ def test_entity_f1_of_nothing_is_zero_and_needs_entities():
 def test_keras_metrics_over_numbers_and_logits():
     labels, logits = draw("abc", 1, shape=(50,))
     labels = np.abs(labels) % 3
-    metric = of_classes(keras.metrics.F1Score(average="macro"))
+    metric = metric_of_classes(keras.metrics.F1Score(average="macro"))
     metric.update_state(labels, logits)
     expected = sklearn_f1_score(labels, logits.argmax(-1), average="macro")
     assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
@@ -105,7 +106,7 @@ def test_keras_metrics_over_numbers_and_logits():
     assert float(metric.result()) == 0.0
 
     labels, logits = draw("abc", 2)
-    metric = of_classes(keras.metrics.F1Score(average="macro"))
+    metric = metric_of_classes(keras.metrics.F1Score(average="macro"))
     metric.update_state(labels, logits)
     known = labels != IGNORED
     expected = sklearn_f1_score(labels[known], logits.argmax(-1)[known], average="macro")
@@ -119,7 +120,9 @@ def test_keras_metrics_over_several_labels():
     random = np.random.default_rng(3)
     labels = random.integers(2, size=(40, 3)).astype("float32")
     logits = (random.normal(size=labels.shape) + labels).astype("float32")
-    metric = of_classes(keras.metrics.F1Score(average="macro", threshold=0.5), multi_label=True)
+    metric = metric_of_classes(
+        keras.metrics.F1Score(average="macro", threshold=0.5), multi_label=True
+    )
     metric.update_state(labels, logits)
     expected = sklearn_f1_score(labels, logits > 0, average="macro")
     assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
