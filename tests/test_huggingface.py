@@ -18,7 +18,7 @@ from keras_lm import models, presets, tasks, training
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.converter import ConfigTable
 from keras_lm.registry import BACKBONES
-from keras_lm.tokenizers import MarianTokenizer, Tokenizer
+from keras_lm.tokenizers import MarianTokenizer, Tokenizer, WordPieceTokenizer
 
 # A golden → the task whose head it has.
 GOLDENS = {
@@ -367,6 +367,28 @@ def test_tokenizers_without_a_counterpart(tokenizer_of, backbone_of, monkeypatch
     with pytest.raises(ImportError, match=r"keras-lm\[vocab\]"):
         backbone.save_to_huggingface(new, tokenizer=tokenizer_of("wordpiece"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.eager
+def test_the_class_of_a_tokenizer(tokenizer_of, tmp_path):
+    """The model's own, if transformers 5 makes all steps of tokenizer.json in it."""
+    pytest.importorskip("tokenizers", reason="needs: pip install 'keras-lm[vocab]'")
+    bert = tokenizer_of("wordpiece")
+    short = WordPieceTokenizer(bert.vocabulary, lowercase=True, max_word_length=9)
+    kinds = [
+        (models.BertBackbone, bert, "BertTokenizer"),
+        (models.BertBackbone, short, None),
+        (models.RobertaBackbone, tokenizer_of("bytebpe-roberta"), "RobertaTokenizer"),
+        (models.RobertaBackbone, tokenizer_of("bytebpe-modernbert"), None),  # in the form NFC
+        (models.AlbertBackbone, tokenizer_of("sentencepiece-albert"), None),
+        (models.T5EncoderBackbone, tokenizer_of("sentencepiece-t5"), None),
+    ]
+    for i, (cls, tokenizer, expected) in enumerate(kinds):
+        folder, usual = tmp_path / str(i), cls.CONVERTERS["huggingface"].tokenizer
+        folder.mkdir()
+        tokenizer.save_huggingface(folder, cls.TEMPLATE.for_tokenizer(tokenizer), usual, 9, True)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        assert config["tokenizer_class"] == (expected or "PreTrainedTokenizerFast")
 
 
 @pytest.mark.eager

@@ -37,7 +37,8 @@ class Converter:
             `"classification"` → the class, or the program, that the format's library has for the
             model with them; `""` for the bare model. With it, and a `ConfigTable` as `config`, the
             format is written, too.
-        tokenizer: str, the library's class of the model's tokenizer, for writing.
+        tokenizer: str, the library's class of the model's tokenizer, for writing; None for the one
+            that takes all steps from its file.
         files: dict of what is written → the name of its file, for google-research's format, whose
             names are each model's: `"config"`, `"checkpoint"`, and files of our tokenizers.
     """

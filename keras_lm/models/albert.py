@@ -428,7 +428,6 @@ AlbertBackbone.CONVERTERS = {
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
         vocabulary={"usual_family": "albert"},
         architectures=architectures("Albert", sentence_order_and_token="ForPreTraining"),
-        tokenizer="AlbertTokenizer",
     ),
     "google": Converter(
         lambda checkpoint: (

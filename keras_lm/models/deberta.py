@@ -628,7 +628,6 @@ DebertaV3Backbone.CONVERTERS = {
         vocabulary={"usual_family": "deberta"},
         architectures=architectures("DebertaV2"),
         # Transformers 5's own class leaves out the model's table of characters.
-        tokenizer="PreTrainedTokenizerFast",
     ),
     "keras_hub": Converter(
         lambda checkpoint: checkpoint.config.get("class_name") == "DebertaV3Backbone",

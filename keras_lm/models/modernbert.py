@@ -441,6 +441,5 @@ ModernBertBackbone.CONVERTERS = {
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
         architectures=architectures("ModernBert"),
-        tokenizer="PreTrainedTokenizerFast",
     ),
 }

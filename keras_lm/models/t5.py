@@ -524,7 +524,6 @@ T5Backbone.CONVERTERS = {
         _CONFIG,
         NAMES,
         architectures={"": "T5Model", "seq2seq_lm": "T5ForConditionalGeneration"},
-        tokenizer="T5Tokenizer",
     ),
     "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
@@ -535,7 +534,6 @@ T5EncoderBackbone.CONVERTERS = {
         _ENCODER_CONFIG,
         NAMES,
         architectures={"": "T5EncoderModel"},
-        tokenizer="T5Tokenizer",
     ),
     "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(

@@ -504,7 +504,6 @@ XLNetBackbone.CONVERTERS = {
             question_answering="ForQuestionAnsweringSimple",
             conditional_question_answering="ForQuestionAnswering",
         ),
-        tokenizer="XLNetTokenizer",
     ),
     "google": Converter(
         lambda checkpoint: "model/transformer/mask_emb/mask_emb" in checkpoint.tensors,

@@ -10,11 +10,13 @@ import os
 from keras_lm.optional import require
 from keras_lm.tokenizers.published_files import CLASSES
 from keras_lm.tokenizers.sentence_piece_model import SPACE, UNIGRAM, UNKNOWN, parse_model
+from keras_lm.tokenizers.sentence_piece_normalizer import marks
 
-# Hugging Face's class that takes all steps from the tokenizer.json. Others have some of their own.
+# Hugging Face's class that takes all steps from the tokenizer.json. In transformers 5, the others
+# make them anew: those for SentencePiece leave out some of the model's, and the rest know no other
+# values of these settings.
 GENERIC = "PreTrainedTokenizerFast"
-# A class → the place of the unknown token in its vocabulary, where it is fixed.
-UNKNOWN_IDS = {"AlbertTokenizer": 1, "T5Tokenizer": 2, "XLMRobertaTokenizer": 3}
+DEFAULTS = {"max_word_length": 100, "normalization": None}
 
 
 def write(folder, tokenizer, template, name, max_sequence_length, reads_segments):
@@ -24,7 +26,7 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
         folder: path.
         tokenizer: `Tokenizer`.
         template: `keras_lm.packers.Template`, the special tokens around texts.
-        name: str, Hugging Face's class for the model's usual tokenizer.
+        name: str, Hugging Face's class for the model's usual tokenizer, or None.
         max_sequence_length: int or None, the most tokens that the model reads.
         reads_segments: bool. Whether the model tells segments apart.
 
@@ -40,9 +42,7 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
             "without one."
         )
     backend, settings = _WRITERS[kind](tokenizer)
-    if CLASSES.get(name, (None,))[0] != kind or not _fits(name, tokenizer):
-        name = GENERIC
-    config = {"tokenizer_class": name, **settings, **_named(tokenizer)}
+    config = {"tokenizer_class": _class(name, kind, tokenizer), **settings, **_named(tokenizer)}
     config |= {"clean_up_tokenization_spaces": False, "padding_side": template.padding_side}
     if max_sequence_length is not None:
         config["model_max_length"] = max_sequence_length
@@ -65,11 +65,12 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
     _write_json(folder, "special_tokens_map.json", _named(tokenizer))
 
 
-def _fits(name, tokenizer):
-    """Whether Hugging Face's class does what a tokenizer of this kind does."""
-    unknown = UNKNOWN_IDS.get(name)
-    is_in_place = unknown is None or tokenizer.special_id("unknown") == unknown
-    return is_in_place and getattr(tokenizer, "max_word_length", 100) == 100
+def _class(name, kind, tokenizer):
+    """Return `name` if that class does all that a tokenizer does, else the generic one."""
+    is_own = CLASSES.get(name, (None,))[0] == kind and kind != "SentencePieceTokenizer"
+    if any(getattr(tokenizer, key, value) != value for key, value in DEFAULTS.items()):
+        is_own = False
+    return name if is_own else GENERIC
 
 
 # === Special tokens ===
@@ -224,7 +225,8 @@ def _pieces(tokenizer):
     if config["straighten_quotes"]:
         steps += [kinds.Replace("``", '"'), kinds.Replace("''", '"')]
     if config["strip_accents"]:
-        steps += [kinds.NFKD(), kinds.StripAccents()]
+        # (StripAccents would drop what Unicode calls a mark, such as vowels of Thai and Hindi.)
+        steps += [kinds.NFKD(), kinds.Replace(tokenizers.Regex(marks()), "")]
     if config["lowercase"]:
         steps.append(kinds.Lowercase())
     if spec.precompiled_charsmap:

@@ -274,9 +274,10 @@ def _normalizers(tokenizer):
         )
     steps = tokenizer.get("normalizer") or {}
     steps = steps.get("normalizers", [steps])
-    kinds = {step.get("type") for step in steps}
+    steps = [step for step in steps if "type" in step]
+    kinds = {step["type"] for step in steps}
     return {
         "lowercase": "Lowercase" in kinds,
-        "strip_accents": "StripAccents" in kinds,
+        "strip_accents": tokenizer_json.drops_marks(steps),
         "straighten_quotes": any(step.get("content") == '"' for step in steps),
     }

@@ -11,9 +11,11 @@ are equally good, or almost, another one would win.
 
 import dataclasses
 import functools
+import itertools
 import unicodedata
 
 from keras_lm.tokenizers.sentence_piece_table import DAMAGED, SYLLABLES, Table
+from keras_lm.tokenizers.unicode_ranges import character_class
 
 # Beyond these, no character has a case, a decomposition or is a mark.
 CHANGEABLE = (range(0xD800), range(0xE000, 0x20000), range(0x2F800, 0x2FA20))
@@ -77,6 +79,15 @@ class Preparation:
                     yield character
         if self.straighten_quotes:
             yield from ("``", "''")
+
+
+@functools.cache
+def marks():
+    """Return a regular expression for the characters that `strip_accents` drops."""
+    numbers = [n for part in CHANGEABLE for n in part if unicodedata.combining(chr(n))]
+    runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ends = [[n for _, n in run] for _, run in runs]
+    return "[" + character_class(" ".join(f"{run[0]:X}-{run[-1]:X}" for run in ends)) + "]"
 
 
 class _Characters(dict):

@@ -23,6 +23,7 @@ from keras_lm.tokenizers.sentence_piece_model import (
     USER_DEFINED,
     Model,
 )
+from keras_lm.tokenizers.sentence_piece_normalizer import marks
 
 WHO = "SentencePieceTokenizer"
 NO = (None, "", False)
@@ -56,6 +57,7 @@ def _normalize(tokenizer, spec):
     spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
     steps = published_files.steps(tokenizer, "normalizer", "normalizers")
     kinds = [step["type"] for step in steps]
+    strips = "NFKD" in kinds and drops_marks(steps)
     for step in steps:
         kind, pattern = step["type"], step.get("pattern") or {}
         if kind == "Precompiled":
@@ -68,7 +70,7 @@ def _normalize(tokenizer, spec):
             settings["straighten_quotes"] = True
         elif kind == "Prepend" and step["prepend"] == SPACE:
             spec.add_dummy_prefix = True
-        elif kind in ("NFKD", "StripAccents") and {"NFKD", "StripAccents"} <= {*kinds}:
+        elif strips and (kind == "NFKD" or drops_marks([step])):
             settings["strip_accents"] = True
         elif kind == "Lowercase":
             settings["lowercase"] = True
@@ -85,6 +87,12 @@ def _normalize(tokenizer, spec):
         )
         spec.precompiled_charsmap = table_of(*own) if any(own) else b""
     return settings
+
+
+def drops_marks(steps):
+    """Whether one of a normalizer's steps drops the marks that NFKD parts from letters."""
+    ours = {"type": "Replace", "pattern": {"Regex": marks()}, "content": ""}
+    return any(step["type"] == "StripAccents" or step == ours for step in steps)
 
 
 def _split(tokenizer, spec):
