@@ -17,8 +17,9 @@ FOUND = (
     "city's building 0.04 and halves of names 1e-6. One seed."
 )
 SHOWS = (
-    "What follows from the objectives, in a world of two sentences. How often it matters in real "
-    "texts it does not show."
+    "What follows from the objectives, in a world of two sentences. What it is worth in real texts "
+    "it does not show: benchmarks/objectives.py fine-tunes after either, at equal compute, with "
+    "68.1 % of TREC's questions for XLNet and 64.0 for masked LM."
 )
 
 TEXTS = [
