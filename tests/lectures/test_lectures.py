@@ -8,7 +8,13 @@ import pytest
 from keras_lm import lectures
 
 # Recipes that train, even when they are quick: some seconds each.
-TRAINING = {"feature_layers", "frozen_or_fine_tuned", "independent_blanks", "layer_weights"}
+TRAINING = {
+    "feature_layers",
+    "frozen_or_fine_tuned",
+    "independent_blanks",
+    "layer_weights",
+    "shots_over_sizes",
+}
 RECIPES = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in lectures.recipes()
 ]

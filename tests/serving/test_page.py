@@ -712,9 +712,13 @@ def test_choices_are_asked_for_and_answered_one_by_one(browser):
     assert len(browser.texts("#tokens .tokens")) == 2
 
 
+def test_a_question_is_asked_before_its_context(browser):
+    browser.choose("reader")  # whose signature has them by the alphabet
+    assert browser.texts("#fields label") == ["Question", "Context"]
+
+
 def test_an_answer_is_marked_in_its_context(browser):
     browser.choose("reader")
-    assert browser.texts("#fields label") == ["Question", "Context"]
     context = "\U0001f600 a <b>good</b> film " * 5
     browser.ask("good ?", context)
     answer = browser.curl()
