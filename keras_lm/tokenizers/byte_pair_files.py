@@ -4,8 +4,9 @@ import itertools
 import json
 import os
 
-from keras_lm.tokenizers import entry_files, published_files
+from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.published_files import TokenizerFolder
+from keras_lm.tokenizers.vocabulary import in_order, read_entries, read_lines
 
 ROLES = ("cls", "sep", "pad", "mask", "unknown", "bos", "eos")
 
@@ -124,14 +125,12 @@ def _is_long(entry, end):
 def read_vocabulary(path):
     """Return the entries of a JSON file with their ids, in the order of these."""
     remedy = "give the path of a vocab.json, or a list of entries."
-    return entry_files.read_entries(path, remedy, with_gaps=True)
+    return read_entries(path, remedy, with_gaps=True)
 
 
 def read_merges(path):
     """Return the merges of a file with one per line."""
-    lines = entry_files.read_lines(
-        path, "merges", "give the path of a merges.txt, or a list of pairs."
-    )
+    lines = read_lines(path, "merges", "give the path of a merges.txt, or a list of pairs.")
     return lines[1:] if lines and lines[0].startswith("#version") else lines
 
 
@@ -168,7 +167,7 @@ def read_folder(folder, end, who):
 
 def _by_dictionary(vocabulary, dictionary):
     """Return GPT-2's entries in the order of fairseq's dictionary, and settings."""
-    lines = entry_files.read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
+    lines = read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
     words = [line.split(" ")[0] for line in lines]
     entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
     made_up = [word for word in words if not word.isdigit()]  # padding up to a round number
@@ -202,7 +201,7 @@ def _vocabulary_and_merges(folder, tokenizer):
         )
     path = os.path.join(folder, "tokenizer.json")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    return entry_files.in_order(model["vocab"], path, with_gaps=True), merges, path
+    return in_order(model["vocab"], path, with_gaps=True), merges, path
 
 
 def _byte_level_settings(files):

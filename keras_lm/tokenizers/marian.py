@@ -8,13 +8,14 @@ from typing import Any, Self
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import entry_files, published_files, strings
+from keras_lm.tokenizers import published_files, strings
 from keras_lm.tokenizers import sentence_piece_model as models
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import NORMAL, SPACE
 from keras_lm.tokenizers.sentence_piece_steps import Aligner, tokenize_parts
 from keras_lm.tokenizers.strings import size
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
+from keras_lm.tokenizers.vocabulary import read_entries
 
 WHO = "MarianTokenizer"
 MODELS = ("source.spm", "target.spm")
@@ -254,7 +255,7 @@ def _read_vocabulary(vocabulary):
     if not isinstance(vocabulary, (str, os.PathLike)):
         return vocabulary
     remedy = "give the path of the checkpoint's vocab.json, or the list of its entries."
-    return entry_files.read_entries(vocabulary, remedy)
+    return read_entries(vocabulary, remedy)
 
 
 def _write_vocabulary(path, vocabulary):

@@ -20,9 +20,10 @@ from keras_lm.converters.torch_unpickler import (
     options_class,
 )
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import entry_files, moses_rules, published_files, strings
+from keras_lm.tokenizers import moses_rules, published_files, strings
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
+from keras_lm.tokenizers.vocabulary import check_file, read_lines
 
 RULES = ("moses", "whitespace", "characters", "bytes")
 # In the order of preference, as Hugging Face has it; then what the authors' code caches.
@@ -156,7 +157,7 @@ class TransformerXLTokenizer(Tokenizer):
     @classmethod
     def from_assets(cls, folder, config):
         path = os.path.join(folder, WORDS)
-        entry_files.check_file("vocabulary", path, "copy the preset again, whole.")
+        check_file("vocabulary", path, "copy the preset again, whole.")
         with open(path, "rb") as file:
             return cls(json.loads(files.whole(file, repr(path))), **config)
 
@@ -237,7 +238,7 @@ class VocabularyUnpickler(RestrictedUnpickler):
 def _read(path, is_corpus):
     """Return the words of a published file, and the settings beside them, a dict."""
     if path.suffix == ".txt":
-        lines = entry_files.read_lines(path, "vocabulary", "copy it there.")
+        lines = read_lines(path, "vocabulary", "copy it there.")
         return list(dict.fromkeys(line.split()[0] for line in lines if line.split())), {}
     try:
         if is_torch(path):

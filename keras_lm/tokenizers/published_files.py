@@ -5,7 +5,7 @@ import os
 import re
 
 from keras_lm.registry import TOKENIZERS
-from keras_lm.tokenizers.entry_files import check_ids, check_numbers, read_json
+from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
 
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")

@@ -6,8 +6,8 @@ import struct
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from keras_lm.tokenizers.entry_files import check_file
 from keras_lm.tokenizers.sentence_piece_table import check_charsmap
+from keras_lm.tokenizers.vocabulary import check_file
 
 # TF Text ends the process on a piece of some hundred thousand bytes.
 LONGEST_PIECE, MOST_PIECES = 1000, 2**20

@@ -7,10 +7,11 @@ from typing import Any, Self
 
 from keras_lm.argument_types import PathLike
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import entry_files, strings, unicode_ranges
+from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
+from keras_lm.tokenizers.vocabulary import read_lines
 from keras_lm.tokenizers.wordpiece import make_matcher, sentinel
 
 FILES = ("*.subwords", "vocab.*.[0-9]*")  # their names now, and at first
@@ -221,7 +222,7 @@ def _unescape(runs):
 
 
 def _read(path):
-    lines = entry_files.read_lines(
+    lines = read_lines(
         path, "vocabulary", "give the path of tensor2tensor's file of subwords, or a list of str."
     )
     entries = []

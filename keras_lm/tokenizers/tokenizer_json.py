@@ -8,7 +8,7 @@ their ids. Anything that SentencePiece has no setting for is refused.
 import base64
 import re
 
-from keras_lm.tokenizers import entry_files, published_files
+from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.byte_pair_files import check_merges, last_ranks
 from keras_lm.tokenizers.sentence_piece_composition import table_of
 from keras_lm.tokenizers.sentence_piece_model import (
@@ -24,6 +24,7 @@ from keras_lm.tokenizers.sentence_piece_model import (
     Model,
 )
 from keras_lm.tokenizers.sentence_piece_normalizer import marks
+from keras_lm.tokenizers.vocabulary import in_order
 
 WHO = "SentencePieceTokenizer"
 NO = (None, "", False)
@@ -197,7 +198,7 @@ def _add_pieces(tokenizer, model):
 
 def _scores_of_merges(described):
     """Return the entries of a BPE with scores in the order of its merges; see `merging_model`."""
-    entries = entry_files.in_order(described["vocab"], "tokenizer.json")
+    entries = in_order(described["vocab"], "tokenizer.json")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in described["merges"]]
     ranks = check_merges(merges, entries, set())
     last = last_ranks({entry: tuple(entry) for entry in entries}, ranks)

@@ -9,7 +9,6 @@ from typing import Any, Self
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import (
-    entry_files,
     offsets,
     published_files,
     strings,
@@ -19,6 +18,7 @@ from keras_lm.tokenizers import (
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
+from keras_lm.tokenizers.vocabulary import read_lines_of_entries
 from keras_lm.tokenizers.wordpiece_lite import LiteWordPiece
 
 MOST_WORDS = 2**19  # ten times what published vocabularies have; the matcher takes seconds for it
@@ -102,7 +102,7 @@ class WordPieceTokenizer(Tokenizer):
         name: str | None = None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
-            vocabulary = entry_files.read_lines_of_entries(vocabulary)
+            vocabulary = read_lines_of_entries(vocabulary)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None, but WordPiece needs one; name its entry.")
         if not isinstance(max_word_length, int) or not 1 <= max_word_length <= 1000:

@@ -3,8 +3,8 @@
 import os
 import re
 
-from keras_lm.tokenizers import entry_files
 from keras_lm.tokenizers.published_files import TokenizerFolder
+from keras_lm.tokenizers.vocabulary import in_order, read_lines_of_entries
 
 # The roles of special tokens, and the entries that play them in published vocabularies: the first
 # row whose entries are all there. (MPNet's vocabulary is BERT's with entries of its own.)
@@ -39,11 +39,11 @@ def read_folder(folder):
     paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path:
-        vocabulary = entry_files.read_lines_of_entries(path)
+        vocabulary = read_lines_of_entries(path)
         _check_look(vocabulary, path)
     elif "vocab" in model:
         path = os.path.join(folder, "tokenizer.json")
-        vocabulary = entry_files.in_order(model["vocab"], path)
+        vocabulary = in_order(model["vocab"], path)
     else:
         raise FileNotFoundError(
             f"`folder` {os.fspath(folder)!r} holds none of {', '.join(VOCABULARY_FILES)} and "

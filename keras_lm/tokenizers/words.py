@@ -20,9 +20,9 @@ from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import fastai_rules, splitting, strings
-from keras_lm.tokenizers.entry_files import check_file
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor, lookup_table
+from keras_lm.tokenizers.vocabulary import check_file
 
 RULES = (None, "fastai")
 
