@@ -3,8 +3,10 @@
 Packages are found, not imported: some need PyTorch, or read all of their data.
 """
 
+import collections
 import csv
 import random
+import re
 import statistics
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,6 +69,42 @@ def read_reviews(quick, source):
         rows = [row for row in csv.DictReader(file) if row["source"] == source]
     random.Random(0).shuffle(rows)
     return [(row["text"], int(float(row["label"]))) for row in rows]
+
+
+def film_words(quick, size):
+    """Return a tokenizer of the words that IMDB's reviews have most often, and stretches of these.
+
+    A stretch is 40 words; the reviews are those of `read_reviews`, one after the other.
+
+    Args:
+        size: int, how many words, signs among them.
+    """
+    import keras_lm
+
+    words = []
+    for text, _ in read_reviews(quick, "imdb"):
+        words += re.findall(r"[a-z0-9]+|[^\w\s]", text.lower().replace("<br />", " "))
+    frequent = [word for word, _ in collections.Counter(words).most_common(size)]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = keras_lm.tokenizers.WordPieceTokenizer(special + frequent, lowercase=True)
+    cuts = range(0, len(words), 40)
+    return tokenizer, [" ".join(words[cut : cut + 40]) for cut in cuts]
+
+
+def small_writer(quick):
+    """Return a `CausalLM` over a small GPT-2 with random weights, and stretches for it to read."""
+    import keras
+
+    import keras_lm
+
+    tokenizer, stretches = film_words(quick, 40 if quick else 3000)
+    keras.utils.set_random_seed(0)
+    backbone = keras_lm.models.GPT2Backbone(
+        tokenizer.vocabulary_size, 4, 2, 64, 256, dropout=0.0, max_sequence_length=64
+    )
+    task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer, sequence_length=48)
+    task.compile(optimizer=keras.optimizers.Adam(2e-3))
+    return task, stretches
 
 
 def read_entities(quick):

@@ -14,6 +14,7 @@ TRAINING = {
     "independent_blanks",
     "layer_weights",
     "shots_over_sizes",
+    "zero_shot_over_steps",
 }
 RECIPES = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in lectures.recipes()
