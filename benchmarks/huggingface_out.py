@@ -83,7 +83,7 @@ CASES = {
     "modernbert-mean": ("ModernBert", "modernbert", NEAR | {"classifier_pooling": "mean"}, FEW),
     "electra": ("Electra", "wordpiece-uncased", {"embedding_dim": 16}, ENCODER_TASKS),
     "electra-generator": ("ElectraGenerator", "wordpiece-uncased", {}, FEW),
-    "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS),
+    "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS | FEATURES),
     "albert-groups": (
         "Albert",
         "sentencepiece-albert",
@@ -102,12 +102,12 @@ CASES = {
         {"gated": True, "activation": "gelu_tanh", "tie_embeddings": False},
         TRANSLATORS,
     ),
-    "t5-encoder": ("T5Encoder", "sentencepiece-t5", {}, {"backbone": {}}),
+    "t5-encoder": ("T5Encoder", "sentencepiece-t5", {}, {"backbone": {}} | FEATURES),
     "xlnet": (
         "XLNet",
         "sentencepiece-xlnet",
         {"memory_length": 4},
-        ENCODER_TASKS | {"QuestionAnswerer": {"conditional_ends": False}},
+        ENCODER_TASKS | {"QuestionAnswerer": {"conditional_ends": False}} | FEATURES,
     ),
     "xlnet-ends": (
         "XLNet",
