@@ -378,9 +378,7 @@ def test_the_class_of_a_tokenizer(tokenizer_of, tmp_path):
     kinds = [
         (models.BertBackbone, bert, "BertTokenizer"),
         (models.BertBackbone, short, None),
-        (models.RobertaBackbone, tokenizer_of("bytebpe-roberta"), "RobertaTokenizer"),
         (models.RobertaBackbone, tokenizer_of("bytebpe-modernbert"), None),  # in the form NFC
-        (models.AlbertBackbone, tokenizer_of("sentencepiece-albert"), None),
         (models.T5EncoderBackbone, tokenizer_of("sentencepiece-t5"), None),
     ]
     for i, (cls, tokenizer, expected) in enumerate(kinds):

@@ -101,7 +101,7 @@ text = strategies.lists(strategies.integers(1, 50), max_size=14)
 
 
 @pytest.mark.eager
-@hypothesis.settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@hypothesis.settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
     rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=8),
     is_pair=strategies.booleans(),
