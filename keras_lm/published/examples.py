@@ -5,9 +5,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from keras_lm.argument_types import PathLike
 from keras_lm.published import PUBLISHED
-from keras_lm.published.labels import all_names, class_indices, fits, read_labels, read_number
 from keras_lm.published.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.published.task_rows import READERS
 from keras_lm.published.trees import labels_of_trees
@@ -121,6 +122,54 @@ class TreeExamples(Examples):
 
     def targets(self, class_names=None, multi_label=False):
         return self.labels
+
+
+def all_names(labels):
+    """Return the different labels, sorted: as numbers if all are integers."""
+    found = {name for label in labels for name in ([label] if isinstance(label, str) else label)}
+    return sorted(found, key=int) if all(map(_is_integer, found)) else sorted(found)
+
+
+def fits(labels, class_names):
+    """Return whether all labels are among `class_names`, or all are positions in it."""
+    return _index(all_names(labels), class_names) is not None
+
+
+def class_indices(rows, labels, lines, class_names, multi_label=False):
+    """Return positions, (B,) int32, or with `multi_label` (B, classes) float32 of 0 and 1.
+
+    For labels of words, it returns lists of int.
+    """
+    index = _index(all_names(labels), class_names)
+    if index is None:
+        for line, label in zip(lines, labels):
+            for name in [label] if isinstance(label, str) else label:
+                if name not in class_names:
+                    raise rows.error(
+                        line, f"the label {name!r} is not one of {', '.join(class_names)}."
+                    )
+    if labels and isinstance(labels[0], list) and not multi_label:
+        return [[index[name] for name in row] for row in labels]
+    if not multi_label:
+        return np.array([index[label] for label in labels], "int32")
+    hot = np.zeros((len(labels), len(class_names)), "float32")
+    for row, names in enumerate(labels):
+        hot[row, [index[name] for name in names]] = 1.0
+    return hot
+
+
+def _index(names, class_names):
+    """Return a dict of name → position; None if names are neither all classes nor all positions."""
+    index = {name: position for position, name in enumerate(class_names)}
+    if all(name in index for name in names):
+        return index
+    if all(_is_integer(name) and int(name) < len(class_names) for name in names):
+        return {name: int(name) for name in names}
+    return None
+
+
+def _is_integer(name):
+    return name.isascii() and name.isdigit()
 
 
 def check_file(path, format, columns, task=None):
@@ -245,8 +294,8 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
             return rows.filled(line, row, labels_column)
         value = rows.value(line, row, labels_column)
         if task == "text-regressor":
-            return read_number(rows, line, value)
-        return read_labels(rows, line, value, separator)
+            return rows.number(line, value)
+        return rows.labels(line, value, separator)
 
     def read(line, row):
         if task in UNLABELLED and not rows.text(line, row, found["text"]).strip():

@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import itertools
 import json
+import math
 import os
 import re
 import sys
@@ -175,6 +176,38 @@ class Rows:
                 line, f"{column!r} is {json.dumps(value)[:40]}, not a list of strings."
             )
         return value
+
+    def labels(self, line, value, separator=None):
+        """Return a label as a string, or with a separator labels as a list of strings.
+
+        The value may be a string, a number, a bool, or with a separator also a list of these.
+        """
+        if separator is not None:
+            parts = value.split(separator) if isinstance(value, str) else value
+            parts = parts if isinstance(parts, list) else [parts]
+            return [label for label in (self._label(line, part) for part in parts) if label]
+        label = self._label(line, value)
+        if not label:
+            raise self.error(line, "the label is empty: write one, or delete the row.")
+        return label
+
+    def _label(self, line, value):
+        if isinstance(value, bool):
+            return str(value).lower()  # as JSON writes it
+        # NaN is what pandas writes for a missing label; it would be a class of its own.
+        if isinstance(value, (int, str)) or (isinstance(value, float) and value == value):
+            return str(value).strip()
+        raise self.error(line, f"the label {value!r} is neither a string nor a number.")
+
+    def number(self, line, value):
+        """Return a label as a finite number, for a regressor."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not math.isfinite(number):
+            raise self.error(line, f"the label {value!r} is not a number, which a regressor needs.")
+        return number
 
 
 def _raising(lines):

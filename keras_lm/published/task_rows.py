@@ -3,7 +3,6 @@
 Each returns a function from (line, row) to (texts, label), and whether there are labels.
 """
 
-from keras_lm.published.labels import read_labels
 from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.published.row_files import GUESSES
 from keras_lm.published.trees import read_tree
@@ -20,7 +19,7 @@ def _words(rows, columns, needs_labels):
         words = rows.strings(line, row, words_column)
         tags = words  # without labels, the number is right
         if tags_column is not None:
-            tags = read_labels(rows, line, rows.value(line, row, tags_column), separator="")
+            tags = rows.labels(line, rows.value(line, row, tags_column), separator="")
         if len(words) != len(tags) or not all(words):
             raise rows.error(
                 line,
