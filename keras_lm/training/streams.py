@@ -12,6 +12,7 @@ import numpy as np
 from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import inputs_and_labels
 from keras_lm.elements import check_batch_size, elements
+from keras_lm.layers.masks import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import workers_of
@@ -50,8 +51,9 @@ def fit_streams(
             as a `Pretrainer`. Its backbone carries a state of one size from text to text: it is
             recurrent, or has a memory.
         windows: `tf.data.Dataset` of (S + 1,) int32, or of rows, in the order of the corpus; see
-            `keras_lm.data.token_windows` and `keras_lm.data.stream_rows`. Of rows in both
-            directions (`is_reversed`), half of the streams are of each.
+            `keras_lm.data.token_windows`, whose last may be shorter, and
+            `keras_lm.data.stream_rows`. Of rows in both directions (`is_reversed`), half of the
+            streams are of each.
         batch_size: int, B. Windows at the end that do not fill all streams are dropped.
         Other arguments: as `fit_windows`.
 
@@ -106,7 +108,7 @@ def evaluate_streams(
 
     Example:
         task.backbone.set_lengths(memory_length=640, clamp_length=400, same_length=True)
-        windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=64)
+        windows = keras_lm.data.token_windows(documents, tokenizer, 64, drop_remainder=False)
         keras_lm.training.evaluate_streams(task, windows)["perplexity"]
 
     Source: kimiyoung/transformer-xl, `pytorch/eval.py`.
@@ -195,8 +197,13 @@ def _require_state(task, windows):
 def _streams(windows, batch_size):
     """Return windows, or columns of rows, as (steps, B, …): a row continues in the next step."""
     check_batch_size(batch_size)
-    parts = [tf.nest.map_structure(np.asarray, part) for part in
-             elements(windows.batch(READ_AT_ONCE))]  # fmt: skip
+    if isinstance(windows.element_spec, dict):
+        batches = windows.batch(READ_AT_ONCE)
+    else:  # the last one may be shorter
+        width = next((len(window) for window in elements(windows.take(1))), 0)
+        padding = tf.constant(IGNORED, windows.element_spec.dtype)
+        batches = windows.padded_batch(READ_AT_ONCE, [width], padding)
+    parts = [tf.nest.map_structure(np.asarray, part) for part in elements(batches)]
     number = sum(len(tf.nest.flatten(part)[0]) for part in parts)
     columns = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts) if parts else {}
     directions = [slice(None)]
