@@ -8,6 +8,7 @@ from keras import ops, tree
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import (
+    Dropout,
     draw_seed,
     dropout,
     fused_attention,
@@ -189,7 +190,7 @@ class Attention(ContextLayer):
         return self.num_heads * self.head_dim
 
     def build_output(self, hidden_dim):
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.output_dense = self.make_output(hidden_dim)
         self.output_dense.build((None, None, self.num_heads * self.head_dim))
 

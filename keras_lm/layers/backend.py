@@ -14,6 +14,7 @@ if keras.backend.backend() == "tensorflow":
         normal,
         softmax,
         split_seed,
+        table_scores,
         write_slots,
     )
     from keras_lm.layers.tensorflow.indexing import argmax, at_columns, at_rows, size_within
@@ -28,6 +29,7 @@ if keras.backend.backend() == "tensorflow":
     )
 
     takes_rules = is_long
+    Dropout, gelu = keras.layers.Dropout, keras.activations.gelu
 
     def fused_attention(query, key, value, bias, scale):
         """Return None, since TensorFlow has no fused kernel."""
@@ -36,7 +38,8 @@ else:
     import jax
     from keras.ops import matmul, scan
 
-    from keras_lm.layers.jax_attention import dropout, fused_attention, has_fused_kernel
+    from keras_lm.layers.jax_attention import fused_attention, has_fused_kernel
+    from keras_lm.layers.jax_elementwise import Dropout, dropout, gelu
     from keras_lm.layers.jax_gradients import draw_seed, map_chunks, reversible, split_seed
 
     in_blocks = None  # never called
@@ -85,6 +88,18 @@ else:
         """See `keras_lm.layers.tensorflow.attention_ops.matmul_transposed`."""
         return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
+    def table_scores(rows, table):
+        """See `keras_lm.layers.tensorflow.attention_ops.table_scores`.
+
+        Columns of zeros make the words of a vocabulary a multiple of 64: without them, a GPU's
+        products are half as fast, which is more than writing the table anew for many rows.
+        """
+        number, words = rows.shape[0], table.shape[0]
+        if words % 64 and words >= 4096 and isinstance(number, int) and number >= 4096:
+            table = ops.pad(table, [(0, -words % 64), (0, 0)])
+            return matmul_transposed(rows, table)[:, :words]
+        return matmul_transposed(rows, table)
+
     def require(condition, message, *values):
         """Do nothing, since other backends cannot raise errors in compiled code."""
 
@@ -106,6 +121,7 @@ else:
 
 
 __all__ = [
+    "Dropout",
     "argmax",
     "at_columns",
     "at_rows",
@@ -113,6 +129,7 @@ __all__ = [
     "draw_seed",
     "dropout",
     "fused_attention",
+    "gelu",
     "in_blocks",
     "in_some_rows",
     "is_long",
@@ -130,6 +147,7 @@ __all__ = [
     "softmax",
     "split_seed",
     "sum_over_replicas",
+    "table_scores",
     "takes_rules",
     "write_slots",
 ]

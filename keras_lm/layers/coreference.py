@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_lm.argument_types import Tensor
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import Dense
 
 LOWEST = -1e9  # the score of what is not there: finite, but below all others
@@ -79,7 +80,7 @@ class CoreferenceHead(keras.layers.Layer):
     def build(self, words_shape, mask_shape=None):
         dim = words_shape[-1]
         span_dim = 3 * dim + self.feature_dim
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype="float32")
+        self.dropout = Dropout(self.dropout_rate, dtype="float32")
         self.attention = Score(self.hidden_dim, self.dropout_rate, name="attention")
         self.attention.build((None, dim))
         self.width_embedding = self._embedding(self.max_span_width, "width_embedding")
@@ -217,7 +218,7 @@ class Score(keras.layers.Layer):
         super().__init__(dtype="float32", **kwargs)
         sizes = {"hidden_0": hidden_dim, "hidden_1": hidden_dim}
         self.hidden = [Dense(n, "relu", dtype="float32", name=name) for name, n in sizes.items()]
-        self.dropout = keras.layers.Dropout(dropout, dtype="float32")
+        self.dropout = Dropout(dropout, dtype="float32")
         self.score = Dense(1, dtype="float32", name="score")
 
     def build(self, input_shape):

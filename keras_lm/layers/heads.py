@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import (
     Dense,
     float32_or_wider,
@@ -45,7 +46,7 @@ class PooledClassifier(keras.layers.Layer):
                 name="pooler",
             )
             self.pooler.build(pooled_shape)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
             self.num_classes,
             kernel_initializer=truncated_normal(),
@@ -116,7 +117,7 @@ class EachTokenClassifier(keras.layers.Layer):
         self.dropout_rate = dropout
 
     def build(self, outputs_shape, inputs_shape=None):
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
             self.num_classes,
             kernel_initializer=truncated_normal(),

@@ -1,7 +1,6 @@
-"""What attention has of JAX: cuDNN's fused kernel, and dropout by a cheap hash."""
+"""What attention has of JAX: cuDNN's fused kernel."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -110,32 +109,3 @@ def _as_lengths(bias, shape):
     lengths = jnp.sum(visible, axis=1, dtype="int32")
     is_first = jnp.arange(columns, dtype="int32") < lengths[:, None]
     return is_rule & jnp.all(visible == is_first) & jnp.all(lengths > 0), lengths, is_causal
-
-
-def dropout(x, rate, seed):
-    """Return `x` with a fraction `rate` dropped; the seed decides which.
-
-    An element is dropped by a hash of its index and the seed, which XLA computes along with what
-    is done to it, forwards and backwards, instead of keeping random numbers.
-
-    Args:
-        x: tensor.
-        rate: float.
-        seed: (2,) uint32.
-
-    Source: the hash is Wang and Wellons's "lowbias32", https://github.com/skeeto/hash-prospector.
-    """
-    index = jnp.zeros(x.shape, "uint32")
-    for axis in range(x.ndim):
-        stride = math.prod(x.shape[axis + 1 :]) % 2**32
-        index += jax.lax.broadcasted_iota("uint32", x.shape, axis) * jnp.uint32(stride)
-    first, second = jnp.asarray(seed).astype("uint32")
-    bits = _hash(_hash(index ^ first) ^ second)
-    is_kept = bits >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(is_kept, x / (1 - rate), 0).astype(x.dtype)
-
-
-def _hash(x):
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)

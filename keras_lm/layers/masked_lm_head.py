@@ -12,6 +12,7 @@ from keras_lm.layers.basic import (
     LayerNormalization,
     get_activation,
     truncated_normal,
+    word_scores,
 )
 
 
@@ -65,8 +66,8 @@ class MaskedLMHead(keras.layers.Layer):
         x = outputs["sequence_output"]
         if inputs is not None and "mask_positions" in inputs:
             x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, D)
-        x = self.token_embedding(self.transform(x), reverse=True)
-        return ops.cast(x, "float32") + ops.cast(self.bias, "float32")
+        x = word_scores(self.transform(x), self.token_embedding.embeddings)
+        return x + ops.cast(self.bias, "float32")
 
     def transform(self, x):
         """Return the vectors (…, D) that the embedding's are compared with."""

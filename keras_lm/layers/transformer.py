@@ -7,6 +7,7 @@ import keras
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.attention import ContextLayer, SelfAttention
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 
 
@@ -148,7 +149,7 @@ class PostNormBlock(ContextLayer):
         self.attention_norm = self.make_norm("attention_norm")
         self.feedforward = self.make_feedforward()
         self.feedforward_norm = self.make_norm("feedforward_norm")
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         for layer in (
             self.attention,
             self.attention_norm,

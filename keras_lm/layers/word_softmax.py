@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.masks import MASKED
 
 
@@ -46,7 +47,7 @@ class WordSoftmax(keras.layers.Layer):
         self.vocabulary_size = vocabulary_size
         self.num_candidates = num_candidates
         self.dropout_rate = dropout
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, x_shape, labels_shape=None):

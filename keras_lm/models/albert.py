@@ -49,6 +49,7 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import ENCODER_RULES, GOOGLE_PROGRAMS, GOOGLE_RULES, WITHOUT_POOLER
 from keras_lm.models.declarations import Head, own
@@ -182,7 +183,7 @@ class AlbertBackbone(Backbone):
             layer_norm_epsilon,
             dtype,
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.embedding_projection = None
         if always_project or embedding_dim != hidden_dim:
             self.embedding_projection = self._dense(hidden_dim, name="embedding_projection")

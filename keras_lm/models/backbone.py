@@ -296,6 +296,9 @@ class Backbone(Variants, BackboneFormats, keras.Model):
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
+    def stateless_call(self, trained, others, inputs, **kwargs):
+        return super().stateless_call(trained, others, self.complete(inputs), **kwargs)
+
     def complete(self, inputs):
         """Return `inputs` as `forward` takes them: checked tensors, missing ones filled in."""
         fields = self.fields_of(inputs)

@@ -49,6 +49,7 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
@@ -151,7 +152,7 @@ class BertBackbone(Backbone):
             layer_norm_epsilon,
             dtype,
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.blocks = [
             PostNormBlock(

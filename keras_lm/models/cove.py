@@ -15,6 +15,7 @@ from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers import LSTM
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Input
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
 from keras_lm.models.word_backbone import WordBackbone
@@ -86,7 +87,7 @@ class CoveBackbone(WordBackbone):
             self.word_embedding = keras.layers.Embedding(
                 vocabulary_size, embedding_dim, dtype=dtype, name="word_embedding"
             )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.forwards, self.backwards = (
             [
                 LSTM(hidden_dim // 2, reverse=reverse, dtype=dtype, name=f"{direction}_{i}")

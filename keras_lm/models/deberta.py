@@ -45,6 +45,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.deberta_layers import (
@@ -229,7 +230,7 @@ class DebertaV3Backbone(Backbone):
         self.embedding_norm = MaskedNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PairBias()
         self.distances = _make_distances(self.config, dtype) if position_attention else None
         self.blocks = [_make_block(self.config, dtype, f"block_{i}") for i in range(num_layers)]

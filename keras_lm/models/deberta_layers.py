@@ -18,7 +18,7 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.layers.backend import matmul_transposed
+from keras_lm.layers.backend import Dropout, matmul_transposed
 
 # Far below `layers.masks.MASKED`: what sees nothing attends to all tokens alike.
 UNSEEN = -1e30
@@ -161,7 +161,7 @@ class DisentangledSelfAttention(SelfAttention):
         self.terms = terms
         super().__init__(*args, **kwargs)
         self.share_projections = share_projections
-        self.position_dropout = keras.layers.Dropout(position_dropout, dtype=self.dtype_policy)
+        self.position_dropout = Dropout(position_dropout, dtype=self.dtype_policy)
 
     def make_scale(self):
         return (self.head_dim * (1 + len(self.terms))) ** -0.5
@@ -287,7 +287,7 @@ class LocalConvolution(keras.layers.Layer):
         self.kernel_size = kernel_size
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):
         self.dense = Dense(
@@ -343,7 +343,7 @@ class ContextPooledClassifier(FirstTokenClassifier):
     def __init__(self, num_classes, dropout=0.1, pooler_dropout=0.0, activation="gelu", **kwargs):
         super().__init__(num_classes, dropout, **kwargs)
         self.activation = activation
-        self.pooler_dropout = keras.layers.Dropout(pooler_dropout, dtype=self.dtype_policy)
+        self.pooler_dropout = Dropout(pooler_dropout, dtype=self.dtype_policy)
 
     def build(self, outputs_shape, inputs_shape=None):
         super().build(outputs_shape)

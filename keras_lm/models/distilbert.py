@@ -44,6 +44,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.declarations import Head, own
@@ -171,7 +172,7 @@ class DistilBertBackbone(Backbone):
         self.embedding_norm = LayerNormalization(
             epsilon=self.LAYER_NORM_EPSILON, dtype=dtype, name="embedding_norm"
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.blocks = [
             PostNormBlock(

@@ -49,6 +49,7 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import (
     ENCODER_RULES,
@@ -203,7 +204,7 @@ class ElectraBackbone(Backbone):
             if embeddings_of is None
             else _embeddings_of(embeddings_of, embeddings)
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.projection = None
         if embedding_dim != hidden_dim:
             self.projection = Dense(

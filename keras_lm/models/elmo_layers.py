@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.layers.backend import scan
+from keras_lm.layers.backend import Dropout, scan
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.tokenizers.characters import (
     BEGIN_SENTENCE,
@@ -247,7 +247,7 @@ class ProjectedLSTMs(keras.layers.Layer):
         self.number = len(directions)
         self.output_dim = self.directions[0].output_dim
         self.dropout_rate = dropout
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, *_):
         for direction in self.directions:

@@ -37,6 +37,7 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_NAMES, BertBackbone
 from keras_lm.models.declarations import Head, own
@@ -218,7 +219,7 @@ class ErnieBackbone(Backbone):
             layer_norm_epsilon,
             dtype,
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.layer_types = all_layer_types(layer_types, num_layers)
         options = {

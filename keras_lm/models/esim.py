@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType
 from keras_lm.layers import Dense
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest, mean
 
 
@@ -66,7 +67,7 @@ class EsimBackbone(PairBackbone):
         self.narrow = Dense(hidden_dim // 2, activation="relu", dtype=dtype, name="projection")
         self.compose = TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name="composition")
         self.pool = PoolPair(dtype=dtype)
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.pooler = Dense(hidden_dim // 2, activation="tanh", dtype=dtype, name="pooler")
         self.finish()
 

@@ -14,6 +14,7 @@ from keras_lm.layers import (
     SpanHead,
     get_activation,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.recurrent import BidirectionalLSTM
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.declarations import Head
@@ -107,7 +108,7 @@ class FeatureBackbone(Backbone):
         ]
         for mix in self.mixes:
             mix.build([state.shape for state in chosen])
-        self.dropout = keras.layers.Dropout(feature_dropout, dtype="float32")
+        self.dropout = Dropout(feature_dropout, dtype="float32")
         self.lstms = [
             BidirectionalLSTM(lstm_dim // 2, dtype=backbone.dtype_policy, name=f"feature_lstm_{i}")
             for i in range(num_lstm_layers)

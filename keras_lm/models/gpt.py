@@ -28,6 +28,7 @@ from keras_lm.layers import (
     PostNormBlock,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.declarations import Head, own
@@ -107,7 +108,7 @@ class GPTBackbone(CausalBackbone):
         self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = CausalBias()
         self.blocks = [
             PostNormBlock(

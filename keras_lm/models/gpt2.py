@@ -24,6 +24,7 @@ from keras_lm.layers import (
     PreNormBlock,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
@@ -102,7 +103,7 @@ class GPT2Backbone(CausalBackbone):
         self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.blocks = [
             self.make_block(
                 num_layers,

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers import LSTM, Dense
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import as_tensor, float32_or_wider
 from keras_lm.layers.recurrent import BidirectionalLSTM
 
@@ -134,7 +135,7 @@ class KagNet(keras.layers.Layer):
             dense(graph_dim, "second_convolution", activation="relu"),
         ]
         self.pair_layers = [dense(2 * pair_dim, "pair_hidden"), dense(pair_dim, "pair")]
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         lstm, units = (BidirectionalLSTM, path_dim // 2) if bidirectional else (LSTM, path_dim)
         self.lstm = lstm(units, dtype=dtype, name="path")
         self.path_query = dense(path_dim, "path_query")

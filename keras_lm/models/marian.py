@@ -29,6 +29,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.marian import MarianTokenizer
@@ -142,7 +143,7 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
             dtype=dtype,
             name="position_embedding",
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
         options = {
             "num_heads": num_heads,

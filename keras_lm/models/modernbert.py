@@ -30,6 +30,7 @@ from keras_lm.converters.converter import (
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias, truncated_normal
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.declarations import Head, own
@@ -172,7 +173,7 @@ class ModernBertBackbone(Backbone):
         self.embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, center=False, dtype=dtype, name="embedding_norm"
         )
-        self.embedding_dropout = keras.layers.Dropout(
+        self.embedding_dropout = Dropout(
             dropout if embedding_dropout is None else embedding_dropout, dtype=dtype
         )
         # The window of each block, and what attention has by its window.

@@ -18,7 +18,7 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.layers.backend import takes_rules
+from keras_lm.layers.backend import Dropout, takes_rules
 from keras_lm.layers.masks import Visible
 
 
@@ -133,7 +133,7 @@ class GatedFeedForward(FeedForward):
         )
         self.intermediate.build(input_shape)
         self.activate = get_activation(self.activation)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.output_dense = Dense(
             input_shape[-1],
             use_bias=False,
@@ -177,7 +177,7 @@ class ModernBertBlock(PreNormBlock):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.dropout = keras.layers.Dropout(self.attention_dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.attention_dropout, dtype=self.dtype_policy)
 
     def add_feedforward(self, x, training=None):
         return x + self.feedforward(self.read(x, self.feedforward_norm), training=training)
@@ -252,7 +252,7 @@ class ModernBertHead(keras.layers.Layer):
             name="transformation",
         )
         self.transformation.build(shape)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
             self.num_classes,
             kernel_initializer=truncated_normal(),

@@ -43,6 +43,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import ENCODER_RULES, WITHOUT_POOLER
 from keras_lm.models.declarations import Head, own
@@ -136,7 +137,7 @@ class MPNetBackbone(Backbone):
         self.embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.relative_positions = RelativePositionBias(
             NUM_BUCKETS,

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType
 from keras_lm.layers import Dense
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.pairs import PairBackbone, mean
 
 
@@ -54,7 +55,7 @@ class PairCBOWBackbone(PairBackbone):
         name: str = "pair_cbow_backbone",
     ):
         super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
         self.finish()
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
-from keras_lm.layers.backend import matmul_transposed, softmax
+from keras_lm.layers.backend import Dropout, matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.declarations import Head, own
@@ -146,7 +146,7 @@ class TwoWayLSTM(keras.layers.Layer):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.hidden_dim = hidden_dim
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.ahead = LSTM(hidden_dim // 2, dtype=dtype, name="forward")
         self.back = LSTM(hidden_dim // 2, reverse=True, dtype=dtype, name="backward")
 

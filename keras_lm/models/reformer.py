@@ -28,7 +28,7 @@ from keras_lm.layers import (
     float32_or_wider,
     truncated_normal,
 )
-from keras_lm.layers.backend import draw_seed, split_seed
+from keras_lm.layers.backend import Dropout, draw_seed, split_seed
 from keras_lm.layers.cache import known
 from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import Input
@@ -194,7 +194,7 @@ class ReformerBackbone(CachedBackbone):
             self.position_embedding = AxialPositionEmbedding(
                 axial_shape, axial_dims, dtype=dtype, name="position_embedding"
             )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.seed_generator = keras.random.SeedGenerator()
         self.blocks = [
             ReformerBlock(

@@ -48,6 +48,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.models.checked_arguments import Whole
@@ -148,7 +149,7 @@ class RobertaBackbone(Backbone):
         self.embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
-        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.blocks = [
             PostNormBlock(

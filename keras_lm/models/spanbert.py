@@ -24,6 +24,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import require
+from keras_lm.layers.basic import word_scores
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.declarations import Head, own
 
@@ -115,8 +116,8 @@ class SpanBoundaryHead(keras.layers.Layer):
         )
         for dense, norm in (self.first, self.second):
             x = norm(dense(x))  # (B, M, L, D)
-        x = self.token_embedding(x, reverse=True)
-        return ops.cast(x, "float32") + ops.cast(self.bias, "float32")
+        x = word_scores(x, self.token_embedding.embeddings)
+        return x + ops.cast(self.bias, "float32")
 
     def _read_positions(self, places):
         """Return the vectors of all places, (1, 1, L, 200), or of those given, (B, M, 1, 200)."""

@@ -30,6 +30,7 @@ from keras_lm.converters.converter import (
 from keras_lm.converters.keras_tables import KERAS_HUB_LEAVES
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.masks import as_tensor
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
@@ -118,7 +119,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
         options = {
             "num_heads": num_heads,

@@ -14,6 +14,7 @@ from keras_lm.layers import (
     float32_or_wider,
     get_activation,
 )
+from keras_lm.layers.backend import Dropout
 
 
 def normal(stddev):
@@ -127,7 +128,7 @@ class T5FeedForward(keras.layers.Layer):
         if self.gated:
             self.gate = dense(self.intermediate_dim, width, "gate")
             self.gate.build(input_shape)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.output_dense = dense(width, self.intermediate_dim, "output")
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.models.backbone import Input
 from keras_lm.models.word_backbone import WordBackbone
@@ -145,7 +146,7 @@ class TagLMBackbone(WordBackbone):
                 dtype=dtype,
                 name="tagger_embedding",
             )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.forwards, self.backwards = (
             [
                 LSTM(hidden_dim // 2, reverse=reverse, dtype=dtype, name=f"tagger_{direction}_{i}")

@@ -32,6 +32,7 @@ from keras_lm.layers import (
     SelfAttention,
     SinusoidalPositionEmbedding,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.packers import Template
@@ -189,7 +190,7 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         self.position_embedding = TimingSignal(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
         options = {
             "num_heads": num_heads,

@@ -19,6 +19,7 @@ from keras_lm.layers import (
     PostNormBlock,
     SinusoidalPositionEmbedding,
 )
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.declarations import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -107,7 +108,7 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
         self.position_embedding = SinusoidalPositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
         options = {
             "num_heads": num_heads,

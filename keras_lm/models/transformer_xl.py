@@ -29,6 +29,7 @@ from keras_lm.converters.names import (
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input
@@ -158,7 +159,7 @@ class TransformerXLBackbone(Backbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.positions = SegmentPositions(hidden_dim, clamp_length, dtype=dtype, name="positions")
         self.attention_bias, self.padding_bias = CausalBias(), PaddingBias()
         self._set_lengths()

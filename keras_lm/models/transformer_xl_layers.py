@@ -14,6 +14,7 @@ from keras_lm.layers import (
     SelfAttention,
     truncated_normal,
 )
+from keras_lm.layers.backend import Dropout
 
 
 class SegmentPositions(keras.layers.Layer):
@@ -201,7 +202,7 @@ class DroppedFeedForward(FeedForward):
 
     def __init__(self, *args, dropout=0.0, **kwargs):
         super().__init__(*args, **kwargs)
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def call(self, x, training=None):
         return self.output_dense(self.dropout(self.intermediate(x), training=training))

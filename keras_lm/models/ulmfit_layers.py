@@ -8,7 +8,7 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import num_replicas, sum_over_replicas
+from keras_lm.layers.backend import Dropout, num_replicas, sum_over_replicas
 from keras_lm.layers.basic import Dense, float32_or_wider
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
 
@@ -170,7 +170,7 @@ class ConcatPoolingClassifier(keras.layers.Layer):
             BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype, name=f"norm_{i}")
             for i in range(len(dims))
         ]
-        self.dropouts = [keras.layers.Dropout(rate, dtype=dtype) for rate in rates]
+        self.dropouts = [Dropout(rate, dtype=dtype) for rate in rates]
         self.denses = [
             Dense(
                 width,

@@ -39,6 +39,7 @@ from keras_lm.converters.names import (
 )
 from keras_lm.converters.published_labels import CONDITIONAL_ENDS, Labels, huggingface_labels
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
+from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.declarations import Head, own
@@ -175,7 +176,7 @@ class XLNetBackbone(Backbone):
             1, hidden_dim, truncated_normal(), dtype=dtype, name="target_embedding"
         )
         self.target_embedding.build()
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout = Dropout(dropout, dtype=dtype)
         self.positions = XLNetPositions(
             hidden_dim, causal, clamp_length, reuse_length, dtype=dtype, name="positions"
         )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import Dense, LayerNormalization, float32_or_wider, truncated_normal
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.causal_heads import last_real_token
 
 UNSEEN = -1e30  # the logit of a token with which no answer begins or ends
@@ -59,7 +60,7 @@ class ConditionalSpanHead(keras.layers.Layer):
         self.end_norm.build((None, None, width))
         self.end = dense(1, width, "end", wide)
         self.null_inner = dense(width, 2 * width, "null_inner", activation="tanh")
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.null = dense(1, width, "null", wide, use_bias=False)
 
     def call(self, outputs, inputs=None, training=None):

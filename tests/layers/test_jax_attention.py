@@ -1,4 +1,4 @@
-"""Attention's fused kernel and dropout on JAX, in a process of its own.
+"""Attention's fused kernel on JAX, in a process of its own.
 
 There is no GPU here, so XLA computes what the kernel is asked for.
 """
@@ -112,38 +112,6 @@ def check_kernel():
     assert len(calls) == before
 
 
-def check_dropout():
-    """As many are dropped as asked for, others by each seed, without a pattern."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from keras_lm.layers.jax_attention import dropout
-
-    x = jnp.ones((4, 3, 128, 130), "bfloat16")
-    drawn = {}
-    for seed in [(0, 0), (0, 1), (1, 0), (1, 1), (7, 123456789), (2**32 - 1, 2**32 - 1)]:
-        for rate in (0.1, 0.5):
-            y = jax.jit(dropout, static_argnums=1)(x, rate, jnp.asarray(seed, "uint32"))
-            y = np.asarray(y, "float32")
-            drawn[seed, rate] = is_kept = y != 0
-            expected = np.asarray(jnp.bfloat16(1 / (1 - rate)), "float32")
-            assert np.all(y[is_kept] == expected)
-            spread = 4 * (rate * (1 - rate)) ** 0.5  # of a mean, times the root of the number
-            assert abs(is_kept.mean() - (1 - rate)) < spread / is_kept.size**0.5
-            for axis in range(4):
-                near = np.diff(is_kept.astype(int), axis=axis) == 0
-                chance = rate**2 + (1 - rate) ** 2
-                assert abs(near.mean() - chance) < 4 * 0.5 / near.size**0.5 + 1e-3, (seed, axis)
-    kept = [value.astype("float32") - 0.5 for (_, rate), value in drawn.items() if rate == 0.5]
-    for i, one in enumerate(kept):
-        for other in kept[:i]:
-            assert abs((one * other).mean()) < 4 * 0.25 / one.size**0.5
-    gradient = jax.grad(lambda x: dropout(x, 0.5, jnp.asarray((1, 2), "uint32")).sum())(x)
-    again = dropout(x, 0.5, jnp.asarray((1, 2), "uint32"))
-    assert np.array_equal(np.asarray(gradient != 0), np.asarray(again != 0))
-
-
 def check_compiled():
     """A step is compiled as a whole unless asked otherwise, also by a file of TensorFlow's."""
     from keras_lm import models, tasks
@@ -160,6 +128,5 @@ def check_compiled():
 
 
 if __name__ == "__main__":
-    check_dropout()
     check_compiled()
     check_kernel()  # the last, as it sets what others would find

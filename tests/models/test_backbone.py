@@ -184,3 +184,16 @@ def test_a_head_brings_its_tokens_and_its_loss(marked, tokenizer_of):
     assert grown.missing_tokens() == []
     ids = grown.preprocess(["a film"])["token_ids"][0].numpy()
     assert ids[-1] == grown.tokenizer.token_to_id("[MARK]")
+
+
+def test_stateless_call_fills_in_inputs():
+    """As a call does: segments are left out, and unknown keys refused."""
+    backbone = BertBackbone(20, 1, 2, 8, 16, max_sequence_length=6)
+    ids = np.array([[3, 4, 0]], "int32")
+    variables = backbone.trainable_variables, backbone.non_trainable_variables
+    values = [[variable.value for variable in some] for some in variables]
+    found, _ = backbone.stateless_call(*values, {"token_ids": ids})
+    expected = backbone({"token_ids": ids})["sequence_output"]
+    np.testing.assert_allclose(found["sequence_output"], expected, atol=1e-6)
+    with pytest.raises(ValueError, match="unknown keys"):
+        backbone.stateless_call(*values, {"ids": ids})
