@@ -13,6 +13,7 @@ TRAINING = {
     "frozen_or_fine_tuned",
     "independent_blanks",
     "layer_weights",
+    "orders_or_masks",
     "shots_over_sizes",
     "zero_shot_over_steps",
 }
