@@ -9,12 +9,15 @@ from keras_lm import lectures
 
 # Recipes that train, even when they are quick: some seconds each.
 TRAINING = {
+    "another_task_first",
     "feature_layers",
     "frozen_or_fine_tuned",
+    "gpt_fine_tuning",
     "independent_blanks",
     "layer_weights",
     "orders_or_masks",
     "shots_over_sizes",
+    "why_not_earlier",
     "zero_shot_over_steps",
 }
 RECIPES = [
