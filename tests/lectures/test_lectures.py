@@ -10,6 +10,7 @@ from keras_lm import lectures
 # Recipes that train, even when they are quick: some seconds each.
 TRAINING = {
     "another_task_first",
+    "data_and_batch",
     "feature_layers",
     "frozen_or_fine_tuned",
     "gpt_fine_tuning",
