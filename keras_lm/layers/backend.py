@@ -14,7 +14,7 @@ if keras.backend.backend() == "tensorflow":
         normal,
         softmax,
         split_seed,
-        table_scores,
+        word_scores,
         write_slots,
     )
     from keras_lm.layers.tensorflow.indexing import argmax, at_columns, at_rows, size_within
@@ -88,17 +88,18 @@ else:
         """See `keras_lm.layers.tensorflow.attention_ops.matmul_transposed`."""
         return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
-    def table_scores(rows, table):
-        """See `keras_lm.layers.tensorflow.attention_ops.table_scores`.
+    def word_scores(x, table):
+        """See `keras_lm.layers.tensorflow.attention_ops`.
 
         Columns of zeros make the words of a vocabulary a multiple of 64: without them, a GPU's
-        products are half as fast, which is more than writing the table anew for many rows.
+        products are half as fast, which is more than writing the table anew for many vectors.
         """
-        number, words = rows.shape[0], table.shape[0]
+        rows, words = ops.reshape(x, (-1, x.shape[-1])), table.shape[0]
+        table, number = ops.cast(table, x.dtype), rows.shape[0]
         if words % 64 and words >= 4096 and isinstance(number, int) and number >= 4096:
             table = ops.pad(table, [(0, -words % 64), (0, 0)])
-            return matmul_transposed(rows, table)[:, :words]
-        return matmul_transposed(rows, table)
+        scores = ops.cast(matmul_transposed(rows, table)[:, :words], "float32")
+        return ops.reshape(scores, (*ops.shape(x)[:-1], words))
 
     def require(condition, message, *values):
         """Do nothing, since other backends cannot raise errors in compiled code."""
@@ -147,7 +148,7 @@ __all__ = [
     "softmax",
     "split_seed",
     "sum_over_replicas",
-    "table_scores",
     "takes_rules",
+    "word_scores",
     "write_slots",
 ]

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.adapter import Adapter
-from keras_lm.layers.backend import gelu, products_for, table_scores
+from keras_lm.layers.backend import gelu, products_for
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
@@ -120,18 +120,6 @@ class Dense(keras.layers.Dense):
             low_rank = ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
             product = product + self.lora_alpha / self.lora_rank * low_rank
         return product if self.bias is None else ops.add(product, self.bias)
-
-
-def word_scores(x: Tensor, table: Tensor) -> Tensor:
-    """Return the product of each vector with that of each word: logits (…, V) float32.
-
-    Args:
-        x: (…, D); the product is computed in its dtype.
-        table: (V, D), a row per token of the vocabulary.
-    """
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    scores = ops.cast(table_scores(rows, ops.cast(table, rows.dtype)), "float32")
-    return ops.reshape(scores, (*ops.shape(x)[:-1], table.shape[0]))
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_lm.argument_types import Tensor
-from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import Dense, float32_or_wider, truncated_normal, word_scores
+from keras_lm.layers.backend import Dropout, word_scores
+from keras_lm.layers.basic import Dense, float32_or_wider, truncated_normal
 
 
 class CausalLMHead(keras.layers.Layer):

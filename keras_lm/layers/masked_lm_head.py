@@ -7,12 +7,12 @@ import keras
 from keras import ops
 
 from keras_lm.argument_types import Tensor
+from keras_lm.layers.backend import word_scores
 from keras_lm.layers.basic import (
     Dense,
     LayerNormalization,
     get_activation,
     truncated_normal,
-    word_scores,
 )
 
 

@@ -23,8 +23,7 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.layers.backend import require
-from keras_lm.layers.basic import word_scores
+from keras_lm.layers.backend import require, word_scores
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.declarations import Head, own
 

@@ -116,7 +116,7 @@ def check_word_scores():
     import keras
     import numpy as np
 
-    from keras_lm.layers.basic import word_scores
+    from keras_lm.layers.backend import word_scores
 
     generator = np.random.default_rng(0)
     table = generator.normal(size=(4099, 8)).astype("float32")
