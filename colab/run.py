@@ -49,10 +49,17 @@ def digest(notebook):
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()
 
 
-def is_worth_reading(output):
-    """Tell warnings, which hold paths of this machine, and progress bars from other outputs."""
-    is_noise = any(mark in output.get("text", "") for mark in ("\b", "━", "INFO:tensorflow:"))
-    return output.get("name") != "stderr" and not is_noise
+def worth_reading(outputs):
+    """Return outputs without warnings, which hold paths of this machine, and progress bars."""
+    kept = []
+    for output in outputs:
+        if output.get("name") == "stdout":
+            lines = output.text.splitlines(keepends=True)
+            noise = ("\b", "━", "INFO:tensorflow:")
+            output.text = "".join(line for line in lines if not any(mark in line for mark in noise))
+        if output.get("name") != "stderr" and output.get("text") != "":
+            kept.append(output)
+    return kept
 
 
 def run(path):
@@ -70,7 +77,7 @@ def run(path):
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
         if cell.cell_type == "code":
-            cell.outputs = [out for out in cell.outputs if is_worth_reading(out)]
+            cell.outputs = worth_reading(cell.outputs)
     notebook.metadata.keras_lm = {"outputs_of": digest(notebook)}
     notebook.metadata.language_info = {"name": "python"}
     path.write_text(as_text(notebook), encoding="utf-8")

@@ -434,3 +434,11 @@ def test_glue_board(names_of, minilm):
     assert list(names["board"]) == ["most frequent", "bag of words", "one for each", "one for all"]
     assert all(list(row) == tasks for row in names["board"].values())
     assert names["millions"]["one for all"] < names["millions"]["one for each"] / 3
+
+
+def test_noise_is_left_out_and_what_a_cell_prints_beside_it_is_kept():
+    texts = ["INFO:tensorflow:devices\n2 replicas\n", "1/9 ━━━\n", "a result\n"]
+    outputs = [nbformat.v4.new_output("stream", name="stdout", text=text) for text in texts]
+    outputs.append(nbformat.v4.new_output("stream", name="stderr", text="a warning\n"))
+    kept = RUN.worth_reading(outputs)
+    assert [output.text for output in kept] == ["2 replicas\n", "a result\n"]
