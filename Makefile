@@ -1,7 +1,7 @@
 # make demo    fine-tune a small BERT on movie reviews, export it, serve it (a few minutes)
 # make test    the tests; on a fresh clone it first creates .venv and installs everything
 #              (make test SEED=7 starts each test from other random numbers, ORDER=7 takes the
-#              files in another order, SLOW=1 runs the slow tests with them)
+#              files in another order)
 # make slow    tests that guard a promise and take long; make thorough, before a release: more cases
 # make lint    formatting and lint, and that what users call is annotated
 # make bench   speed, side by side
@@ -34,7 +34,6 @@ BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken
 # in the others, it takes whole files, as what the tests of a file share is made in a minute there.
 PARALLEL := --numprocesses 2 --dist worksteal
 BY_FILE  := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-TESTS    := $(if $(SLOW),-m "not thorough" $(BY_FILE),$(PARALLEL))
 
 .PHONY: help demo test slow thorough lint format bench docs wheel package clean FORCE
 
@@ -45,7 +44,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/demo
 
 test: $(VENV)/.installed-test
-	SEED=$(SEED) ORDER=$(ORDER) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(TESTS) $(ARGS)
+	SEED=$(SEED) ORDER=$(ORDER) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # "|| …": 5 says that there are none
 slow: $(VENV)/.installed-test
