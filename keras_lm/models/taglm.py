@@ -14,6 +14,7 @@ from keras_lm.layers import LSTM, CharacterCNN, Frozen
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.models.backbone import Input
+from keras_lm.models.elmo_layers import Filters
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
@@ -92,6 +93,7 @@ class TagLMBackbone(WordBackbone):
     Source: Peters et al. 2017, https://arxiv.org/abs/1705.00108, sections 2.1 to 2.3.
     """
 
+    RANGES = {"filters": Filters()}
     # The language model decides the format of its inputs.
     TEMPLATE = property(lambda self: self.language_model.TEMPLATE)
     tokenizer_class = property(lambda self: self.language_model.tokenizer_class)
