@@ -34,6 +34,8 @@ def dropout(x, rate, seed):
 
     Source: the hash is Wang and Wellons's "lowbias32", https://github.com/skeeto/hash-prospector.
     """
+    if rate == 1:  # whose bits are one too many, and whose scale is none
+        return jnp.zeros_like(x)
     index = jnp.zeros(x.shape, "uint32")
     for axis in range(x.ndim):
         stride = math.prod(x.shape[axis + 1 :]) % 2**32

@@ -3,28 +3,12 @@
 There is no GPU here, so XLA computes what the kernel is asked for.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax"),
-]
 
-
-def test_on_jax():
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env=os.environ | {"KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.mark.slow
+def test_on_jax(on_jax):
+    on_jax()
 
 
 def check_kernel():

@@ -1,27 +1,11 @@
 """Dropout, GELU and the scores of words on JAX, in a process of its own."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax"),
-]
 
-
-def test_on_jax():
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env=os.environ | {"KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.mark.slow
+def test_on_jax(on_jax):
+    on_jax()
 
 
 def check_dropout():
@@ -71,6 +55,7 @@ def check_dropout_layer():
     np.testing.assert_array_equal(first, again(x, training=True))
     np.testing.assert_array_equal(layer(x), x)
     np.testing.assert_array_equal(Dropout(0.0)(x, training=True), x)
+    assert not np.asarray(Dropout(1.0)(x, training=True)).any()
     columns = Dropout(0.5, noise_shape=(50, 1))(x, training=True)
     assert set(np.asarray(columns).mean(axis=1)) == {0.0, 2.0}
 
