@@ -50,9 +50,8 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.bert import ENCODER_RULES, GOOGLE_PROGRAMS, GOOGLE_RULES, WITHOUT_POOLER
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer

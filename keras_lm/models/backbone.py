@@ -1,28 +1,105 @@
-"""Backbone: what every pretrained model is, under its head."""
+"""Backbone: what every pretrained model is, under its head; and what it declares of both."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_lm import presets
 from keras_lm.argument_types import DType, PathLike
 from keras_lm.layers.basic import as_tensor
-from keras_lm.layers.state import fit_rows
 from keras_lm.models.backbone_formats import BackboneFormats
+from keras_lm.models.carried_state import CarriedState
 from keras_lm.models.checked_arguments import bind_arguments
-from keras_lm.models.declarations import Input
-from keras_lm.models.default_rate import default_rate
-from keras_lm.models.sizes import kernels
+from keras_lm.models.looking_inside import LookingInside
 from keras_lm.models.variants import Variants
 from keras_lm.packers import Packer
 from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
 
+# At 768 units, BERT's of section A.3, and the most; the most of random weights.
+FINE_TUNING_RATE, MOST, MOST_OF_RANDOM = 5e-5, 3e-4, 1e-3
 
-class Backbone(Variants, BackboneFormats, keras.Model):
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """One entry of the dict that a backbone takes.
+
+    `shape` is without the batch axis. `default` fills a missing input: an int fills (B, S), a
+    callable computes it from the input called `like`, and with None the input is required. With
+    `is_state` it is what an earlier call returned under the same key, by default the initial state.
+
+    Example:
+
+        Input(default=1, like="token_ids")  # a mask: every token is real
+    """
+
+    shape: tuple = (None,)
+    dtype: str = "int32"
+    default: int | Callable | None = None
+    like: str | None = None
+    is_state: bool = False
+
+    def make_default(self, like):
+        """Return the default for the input `like`, (B, S) or (B, S, …)."""
+        if callable(self.default):
+            return self.default(like)
+        like = like[:, :, 0] if len(like.shape) == 3 else like
+        return ops.cast(ops.full_like(like, self.default), self.dtype)
+
+
+class Head:
+    """One entry of the table of heads that a model has: how the layer is made.
+
+    An option that is a function, such as `own("dropout")`, is called with the backbone.
+
+    Args:
+        layer: class of the layer, called with a backbone's outputs and inputs.
+        name: str. The layer's name, which the paths of its weights begin with.
+        template: `keras_lm.packers.Template`. The special tokens that fine-tuning adds for this
+            head, where pretraining had none; None for the model's `TEMPLATE`.
+        lm_loss_weight: float. The weight of the language model's loss beside this head's in
+            training, if the user passes none.
+        **options: arguments of the layer.
+    """
+
+    def __init__(self, layer, name, template=None, lm_loss_weight=0.0, **options):
+        self.layer = layer
+        self.name = name
+        self.template = template
+        self.lm_loss_weight = lm_loss_weight
+        self.options = options
+
+    @property
+    def reads_embedding(self):
+        """Whether the output matrix is the backbone's token embedding."""
+        return "token_embedding" in self.options
+
+    def make(self, backbone, **options):
+        """Return the layer, unbuilt; `options` replace those that were declared."""
+        declared = {
+            name: value(backbone) if callable(value) else value
+            for name, value in self.options.items()
+        }
+        return self.layer(name=self.name, dtype=backbone.dtype_policy, **declared | options)
+
+
+def own(*names):
+    """Return what reads an argument or a layer from a backbone: the first of these not None."""
+
+    def read(backbone):
+        config = backbone.config
+        found = (config[name] if name in config else getattr(backbone, name) for name in names)
+        return next((value for value in found if value is not None), None)
+
+    return read
+
+
+class Backbone(Variants, BackboneFormats, CarriedState, LookingInside, keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -124,11 +201,6 @@ class Backbone(Variants, BackboneFormats, keras.Model):
     def forward(self, **inputs):
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
-    def compute(self, inputs, training=None):
-        """Return all that `forward` computes for the inputs of a call, hidden states too."""
-        computed = self.forward(**self.complete(inputs), training=training)
-        return computed | self._outputs(computed)
-
     def call(self, inputs, training=None):
         return self._outputs(self.forward(**inputs, training=training))
 
@@ -172,9 +244,17 @@ class Backbone(Variants, BackboneFormats, keras.Model):
         return list(self.input)
 
     @property
-    def hidden_states(self):
-        """Symbolic tensors: the embedding's output, then that of each block."""
-        return self.symbolic["hidden_states"]
+    def state_name(self):
+        """The key of the state in inputs and outputs, or None if the model has no state."""
+        return next((name for name, field in self.input_fields.items() if field.is_state), None)
+
+    def stepping_state(self, state):
+        """Return a state of `forward` in the form from which it best reads a token at a time.
+
+        It is for loops that read one token of each row in every step. A state whose tensors are
+        computed with in each step, such as a memory that is projected, overrides it.
+        """
+        return state
 
     # === Files ===
 
@@ -274,23 +354,6 @@ class Backbone(Variants, BackboneFormats, keras.Model):
         """Whether a head is one for a user's task, that is, no part of pretraining."""
         return not (self.HEADS[kind].reads_embedding or kind in self.PRETRAINING_HEADS.values())
 
-    def attention_probabilities(self, inputs):
-        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
-
-        Raises:
-            ValueError: if the model has no attention, or none with heads.
-        """
-        if "attention_contexts" not in self.symbolic:
-            raise ValueError(
-                f"{type(self).__name__} has no attention with heads to look at: see hidden_states."
-            )
-        computed = self.compute(inputs)
-        states, contexts = computed["hidden_states"], computed["attention_contexts"]
-        return [
-            block.attention_probabilities(x, context)
-            for block, x, context in zip(self.blocks, states[:-1], contexts, strict=True)
-        ]
-
     # === Inputs ===
 
     def __call__(self, inputs, *args, **kwargs):
@@ -380,9 +443,13 @@ class Backbone(Variants, BackboneFormats, keras.Model):
 
         To fine-tune, 5e-5 for 768 units, as BERT-base has; by the inverse square of the width for
         others, but 3e-4 at most. Weights that are still random get more, by `SCRATCH_RATE` up to
-        1e-3.
+        1e-3. See `docs/training.md` for what was measured.
         """
-        return default_rate(self)
+        width = 768 / self.config.get("hidden_dim", 768)
+        if has_random_weights(self):
+            rate, power = self.SCRATCH_RATE
+            return min(rate * width**power, MOST_OF_RANDOM)
+        return min(FINE_TUNING_RATE * width**2, MOST)
 
     # === Cost ===
 
@@ -390,88 +457,6 @@ class Backbone(Variants, BackboneFormats, keras.Model):
     def layers_with_tensors(cls, arguments):
         """Return how many layers with kernels of their own a model of these arguments has."""
         return arguments.get("num_layers", 0)
-
-    @classmethod
-    def of_width(cls, size, hidden_dim):
-        """Return what a size, a dict of arguments, changes where it is `hidden_dim` wide."""
-        if "intermediate_dim" not in size:
-            return {"hidden_dim": hidden_dim}
-        inner = hidden_dim * size["intermediate_dim"] // size["hidden_dim"]
-        return {"hidden_dim": hidden_dim, "intermediate_dim": inner}
-
-    def forward_flops(self):
-        """Return the FLOPs of a forward for the last token of a full sequence.
-
-        They are those of blocks with attention: two for each weight of a kernel, and four for each
-        channel of each attended token. Another model overrides this, or has None: then there is no
-        `keras_lm.models.sizes.estimate`.
-        """
-        return 2 * kernels(self.blocks) + 4 * self.attended_tokens() * self.config["hidden_dim"]
-
-    def attended_tokens(self):
-        """Return to how many tokens the last one of a full sequence attends, in all blocks."""
-        return len(self.blocks) * self.max_sequence_length
-
-    # === State ===
-
-    @property
-    def state_name(self):
-        """The key of the state in inputs and outputs, or None if the model has no state."""
-        return next((name for name, field in self.input_fields.items() if field.is_state), None)
-
-    @property
-    def carries_state(self):
-        """Whether there is a state that has one size, however long the text before it was."""
-        parts = keras.tree.flatten(self.state_spec()) if self.state_name else []
-        return bool(parts) and all(None not in part.shape[1:] for part in parts)
-
-    def initial_state(self, batch_size, length=0):
-        """Return the state before any token as `forward` takes it: nested tensors, each (B, …).
-
-        `length` is how many tokens to make room for, if there are slots. Both may be int32 scalars.
-        """
-        raise ValueError(f"{type(self).__name__} has no state: it reads whole texts at once.")
-
-    def pack_state(self, state):
-        """Convert a state from the form of `forward` to that of callers."""
-        return state
-
-    def unpack_state(self, state):
-        """Convert a state from the form of callers to that of `forward`."""
-        return state
-
-    def rewind(self, state, number):
-        """Return a state of `forward` as it was before the last `number` (B,) columns it read."""
-        raise ValueError(
-            f"{type(self).__name__} cannot take back tokens that it has read, as prompt_lookup "
-            "must: pass prompt_lookup=0."
-        )
-
-    def stepping_state(self, state):
-        """Return a state of `forward` in the form from which it best reads a token at a time.
-
-        It is for loops that read one token of each row in every step. A state whose tensors are
-        computed with in each step, such as a memory that is projected, overrides it.
-        """
-        return state
-
-    def fit_state(self, state, rows):
-        """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
-        return fit_rows(state, rows, self.state_spec(), self.state_name)
-
-    def make_room(self, state, inputs):
-        """Return a caller's state with room for the tokens of `inputs`, if the state has slots."""
-        return state
-
-    def state_spec(self):
-        """Return a caller's state as `keras.KerasTensor`s, None for sizes that vary."""
-        small, large = (self.pack_state(self.initial_state(size, size)) for size in (1, 2))
-
-        def spec(a, b):
-            shape = [m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)]
-            return keras.KerasTensor(shape, keras.backend.standardize_dtype(a.dtype))
-
-        return keras.tree.map_structure(spec, small, large)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -481,3 +466,12 @@ class _View:
     inputs: dict
     computed: dict
     outputs: dict
+
+
+def has_random_weights(model):
+    """Whether weights are still those that a model was made with.
+
+    Norms and biases begin as ones and zeros, and neither a checkpoint nor training leaves them so.
+    """
+    vectors = (weight for weight in model.weights if len(weight.shape) == 1)
+    return all(np.isin(vector.numpy().astype(float), (0, 1)).all() for vector in vectors)

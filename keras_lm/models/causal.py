@@ -12,8 +12,7 @@ from keras_lm.argument_types import DType
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.backend import require
 from keras_lm.layers.cache import known, with_free_slots
-from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import Template
 
 

@@ -46,7 +46,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.deberta_layers import (
     ContextPooledClassifier,
@@ -57,7 +57,6 @@ from keras_lm.models.deberta_layers import (
     PairBias,
     ReplacedTokenByContextHead,
 )
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer

@@ -45,9 +45,8 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Template

@@ -22,8 +22,7 @@ from keras_lm.layers import (
     SpanHead,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.elmo_layers import (
     CHARACTERS,

@@ -11,8 +11,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import CharacterCNN, WordSoftmax
-from keras_lm.models.backbone import Input
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, Input, own
 from keras_lm.models.elmo_layers import CHARACTERS, RANGES, ProjectedLSTMs
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.characters import CharacterTokenizer

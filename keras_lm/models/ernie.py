@@ -38,9 +38,8 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_NAMES, BertBackbone
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.ernie_layers import (
     NO_ENTITY,
     EntityHead,

@@ -16,8 +16,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.recurrent import BidirectionalLSTM
-from keras_lm.models.backbone import Backbone
-from keras_lm.models.declarations import Head
+from keras_lm.models.backbone import Backbone, Head
 
 # The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
 # each one takes, as a slice or a list.

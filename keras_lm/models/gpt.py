@@ -30,8 +30,8 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.cache import KeyValueCache
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.causal import CausalBackbone
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer

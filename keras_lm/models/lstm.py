@@ -12,8 +12,7 @@ from keras import ops
 
 from keras_lm.argument_types import DType
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Input
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, Input, own
 from keras_lm.models.ulmfit_layers import AWDLSTMHead
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer

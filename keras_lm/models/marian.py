@@ -30,7 +30,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.marian import MarianTokenizer
 

@@ -31,9 +31,8 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kerne
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias, truncated_normal
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.modernbert_layers import (
     FirstModernBertBlock,
     ModernBertBlock,

@@ -12,8 +12,7 @@ from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import Dropout, matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.tokenizers.words import WordTokenizer
 

@@ -31,10 +31,9 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout, draw_seed, split_seed
 from keras_lm.layers.cache import known
 from keras_lm.models import reformer_steps as steps
-from keras_lm.models.backbone import Input
+from keras_lm.models.backbone import Head, Input, own
 from keras_lm.models.causal import CachedBackbone
 from keras_lm.models.checked_arguments import Whole, Wholes
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.reformer_attention import HashedAttention, make_attention
 from keras_lm.models.reformer_layers import (
     AtPlaces,

@@ -15,7 +15,7 @@ from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
 from keras_lm.models.sizes import kernels

@@ -24,8 +24,8 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import require, word_scores
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.declarations import Head, own
 
 POSITION_DIM = 200  # as in the authors' code
 

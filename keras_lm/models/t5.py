@@ -32,7 +32,7 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kerne
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.masks import as_tensor
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.t5_layers import (

@@ -10,8 +10,8 @@ import functools
 import keras
 
 from keras_lm.layers import PooledClassifier
+from keras_lm.models.backbone import Head
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.declarations import Head
 from keras_lm.models.sizes import transformer_size
 
 

@@ -20,7 +20,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 

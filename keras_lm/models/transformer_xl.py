@@ -32,10 +32,9 @@ from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.checked_arguments import Whole, check_arguments
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.models.transformer_xl_layers import (
     RelativeBiases,

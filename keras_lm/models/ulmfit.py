@@ -19,9 +19,8 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.packers import Template

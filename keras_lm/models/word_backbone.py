@@ -1,8 +1,7 @@
 """What models with a vector per word share."""
 
 from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
-from keras_lm.models.backbone import Backbone
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Backbone, Head, own
 from keras_lm.packers import Template
 
 

@@ -40,9 +40,8 @@ from keras_lm.converters.names import (
 from keras_lm.converters.published_labels import CONDITIONAL_ENDS, Labels, huggingface_labels
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
-from keras_lm.models.declarations import Head, own
 from keras_lm.models.transformer_xl_layers import in_order
 from keras_lm.models.xlnet_layers import (
     LastTokenPooledClassifier,

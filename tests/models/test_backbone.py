@@ -7,8 +7,7 @@ from keras import ops
 
 from keras_lm.layers import CausalLMHead, PooledClassifier
 from keras_lm.models import Backbone, BertBackbone
-from keras_lm.models.backbone import Input
-from keras_lm.models.declarations import Head, own
+from keras_lm.models.backbone import Head, Input, own
 from keras_lm.packers import Template
 from keras_lm.tasks import TextClassifier
 

@@ -14,7 +14,7 @@ from keras_lm import tasks
 from keras_lm.export import tflite
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.models import Backbone
-from keras_lm.models.default_rate import has_random_weights
+from keras_lm.models.backbone import has_random_weights
 from keras_lm.models.sizes import estimate
 from keras_lm.registry import BACKBONES
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.models.default_rate import has_random_weights
+from keras_lm.models.backbone import has_random_weights
 from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
 from keras_lm.training import AdamW, WarmupLinearDecay
 
