@@ -87,7 +87,7 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     `regress`. With int8 weights, the matrices of `Dense` layers are int8 constants and multiplied
     in int8 (`keras_lm.layers.tensorflow.int8_products`); all other weights, such as embeddings, are
     stored as int8 and widened. With bfloat16 weights, these matrices are bfloat16 constants,
-    multiplied in bfloat16 (`bfloat16_products`, beside it), and others are stored as float16.
+    multiplied in bfloat16 (`products`, beside it), and others are stored as float16.
 
     Half precision is served as float32. An empty batch returns empty outputs, except that
     `MaskedLM` refuses it. The folder contains each weight once, and no operations of Python, XLA or

@@ -1,6 +1,12 @@
-"""Iteration over a `tf.data.Dataset` outside of a graph, and the check of a batch size."""
+"""Batches outside of a graph: those of a dataset, how many rows they have, how many are done."""
 
 import numbers
+import sys
+import time
+
+import keras
+
+SILENT_SECONDS = 5
 
 
 def elements(dataset):
@@ -20,3 +26,27 @@ def check_batch_size(batch_size):
     if not is_whole or batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r}: pass an int, 1 or more.")
     return batch_size
+
+
+def with_progress(batches, number, verbose):
+    """Yield batches, and draw Keras's progress bar; `number` is their number, None if unknown.
+
+    `verbose="auto"` draws it after `SILENT_SECONDS`, if the output is interactive.
+    """
+    is_drawn, begins = verbose != "auto", time.monotonic() + SILENT_SECONDS
+    verbose = int(_is_watched()) if verbose == "auto" else verbose
+    bar = keras.utils.Progbar(number, verbose=verbose, unit_name="batch")
+    done = 0
+    for done, batch in enumerate(batches, start=1):
+        yield batch
+        is_drawn = is_drawn or time.monotonic() >= begins
+        if is_drawn:
+            bar.update(done, finalize=done == number)
+    if done and number is None and is_drawn:
+        bar.update(done, finalize=True)
+
+
+def _is_watched():
+    return keras.config.is_interactive_logging_enabled() and (
+        sys.stdout.isatty() or "ipykernel" in sys.modules
+    )

@@ -2,21 +2,18 @@
 
 import collections
 import itertools
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
 
-from keras_lm.elements import check_batch_size, elements
+from keras_lm.elements import check_batch_size, elements, with_progress
 from keras_lm.feeding import datasets, lengths
 from keras_lm.tensorflow import tf
 
 # Between its matrix products, a batch leaves cores idle, which another batch can use. On JAX, Keras
 # keeps a model's state in one place while it predicts.
 AT_ONCE = 2 if keras.backend.backend() == "tensorflow" else 1
-SILENT_SECONDS = 5
 
 
 def answer_all(task, x, batch_size, answer, verbose="auto"):
@@ -47,20 +44,6 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
     return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
 
 
-def written_for_all(task, columns, write, batch_size, number, verbose="auto"):
-    """Return the generated text of each row, or if `number` is not 1, a list of `number` texts.
-
-    `columns` are the texts of the rows; `write` maps the places of some rows of similar lengths to
-    the list of their generated texts, `number` per row.
-    """
-    texts, order = [], lengths.longest_first(task, columns, batch_size)
-    starts = range(0, len(order), batch_size)
-    for start in with_progress(starts, len(starts), verbose):
-        texts += write(order[start : start + batch_size])
-    rows = [texts[i : i + number] for i in number * np.argsort(order)]
-    return rows if number > 1 else [row[0] for row in rows]
-
-
 def _side_by_side(compute, batches):
     """Yield the results of batches in their order, computing `AT_ONCE` of them at a time."""
     batches = iter(batches)
@@ -82,30 +65,6 @@ def _joined_batches(dataset):
     while window := list(itertools.islice(batches, lengths.BATCHES_SORTED)):
         columns = {name: tf.concat([batch[name] for batch in window], 0) for name in window[0]}
         yield columns, max(1, *(next(iter(batch.values())).shape[0] for batch in window))
-
-
-def with_progress(batches, number, verbose):
-    """Yield batches, and draw Keras's progress bar; `number` is their number, None if unknown.
-
-    `verbose="auto"` draws it after `SILENT_SECONDS`, if the output is interactive.
-    """
-    is_drawn, begins = verbose != "auto", time.monotonic() + SILENT_SECONDS
-    verbose = int(_is_watched()) if verbose == "auto" else verbose
-    bar = keras.utils.Progbar(number, verbose=verbose, unit_name="batch")
-    done = 0
-    for done, batch in enumerate(batches, start=1):
-        yield batch
-        is_drawn = is_drawn or time.monotonic() >= begins
-        if is_drawn:
-            bar.update(done, finalize=done == number)
-    if done and number is None and is_drawn:
-        bar.update(done, finalize=True)
-
-
-def _is_watched():
-    return keras.config.is_interactive_logging_enabled() and (
-        sys.stdout.isatty() or "ipykernel" in sys.modules
-    )
 
 
 def batches_of(columns, batch_size):

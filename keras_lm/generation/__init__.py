@@ -3,6 +3,6 @@
 Everything runs in the graph. Users call `keras_lm.tasks.CausalLM`; the loop is in `decoding`.
 """
 
-from keras_lm.generation.sampling import Sampling
+from keras_lm.generation.options import Sampling
 
 __all__ = ["Sampling"]

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_lm.generation import decoding
-from keras_lm.generation.decoding import State
-from keras_lm.generation.options import repeat_rows
+from keras_lm.generation.decoding import State, repeat_rows
 from keras_lm.layers.backend import at_columns, at_rows
 from keras_lm.layers.state import map_state
 from keras_lm.tensorflow import tf

@@ -10,7 +10,7 @@ continuations, V vocabulary.
 
 import numpy as np
 
-from keras_lm.feeding.collect import with_progress
+from keras_lm.elements import with_progress
 from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.host import as_lists

@@ -19,12 +19,13 @@ Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabu
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
-from keras_lm.generation import prompts, stopping
-from keras_lm.generation.options import batch_options, repeat_rows
+from keras_lm.generation import texts
+from keras_lm.generation.options import batch_options, no_room
 from keras_lm.layers.backend import at_columns
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
@@ -81,13 +82,13 @@ class Ending(NamedTuple):
         def is_text():
             # Enough tokens for the longest string, since each has at least one byte. Up to three
             # more bytes may be replaced if the first character is cut.
-            longest = tf.minimum(stopping.longest(self.strings) + 3, tf.shape(token_ids)[1])
+            longest = tf.minimum(texts.longest(self.strings) + 3, tf.shape(token_ids)[1])
             back = tf.range(longest, 0, -1)
             columns = end[:, tf.newaxis] - back
             tail = tf.gather(token_ids, tf.maximum(columns, 0), batch_dims=1)
-            tail = prompts.real_tokens(tail, tf.cast(columns >= begin, tf.int32))
-            places = stopping.first_place(self.detokenize(tail), self.strings)
-            return places < stopping.NOWHERE
+            tail = texts.real_tokens(tail, tf.cast(columns >= begin, tf.int32))
+            places = texts.first_place(self.detokenize(tail), self.strings)
+            return places < texts.NOWHERE
 
         return tf.cond(tf.reduce_any(self.strings != ""), is_text, lambda: nothing)
 
@@ -129,15 +130,7 @@ def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), 
         tf.convert_to_tensor(stop_strings, tf.string),
         detokenize,
     )
-    return model, *prompts.align(token_ids, window - most), options, ending
-
-
-def no_room(max_new_tokens, window):
-    """Return the error message for more new tokens than fit into a window with a prompt."""
-    return (
-        f"max_new_tokens={max_new_tokens} leaves no room for a prompt in the window of {window} "
-        "tokens: pass a smaller number."
-    )
+    return model, *texts.align(token_ids, window - most), options, ending
 
 
 def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposals=None):
@@ -189,6 +182,13 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, proposals
         model_state=model_state,
     )
     return begin, *repeat_rows((state, logits), sequences)
+
+
+def repeat_rows(structure, times):
+    """Repeat each row of every tensor in a structure: rows 0, 0, 1, 1, … for 2."""
+    return keras.tree.map_structure(
+        lambda x: None if x is None else ops.repeat(x, times, axis=0), structure
+    )
 
 
 def read_prompts(model, token_ids, padding_mask, state):

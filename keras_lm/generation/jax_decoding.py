@@ -19,8 +19,8 @@ from keras_lm.generation import beam_search, decoding, philox
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
 from keras_lm.generation.decoding import Ending, State
 from keras_lm.generation.options import Options
-from keras_lm.generation.prompts import NO_BOS
 from keras_lm.generation.streaming import growth
+from keras_lm.generation.texts import NO_BOS
 from keras_lm.tokenizers.host import as_lists, as_texts
 
 COLUMNS = 32

@@ -1,7 +1,8 @@
 """Continuing one prompt in pieces of text, as they are written."""
 
-from keras_lm.generation import decoding, stopping
+from keras_lm.generation import decoding
 from keras_lm.generation.options import OPTIONS
+from keras_lm.generation.texts import cut
 from keras_lm.tensorflow import tf
 
 REPLACED = "\ufffd"  # stands for the first bytes of a character until the others follow
@@ -69,7 +70,7 @@ class Stream:
 
 def _text(begin, state, ending):
     new = tf.RaggedTensor.from_tensor(state.token_ids[:, begin:], lengths=state.end - begin)
-    return stopping.cut(ending.detokenize(new), ending.strings)
+    return cut(ending.detokenize(new), ending.strings)
 
 
 def _traced(function, *specs):

@@ -5,8 +5,12 @@ Shapes: B sources, N targets of each, T tokens of a target.
 
 from typing import Any, NamedTuple
 
-from keras_lm.generation import beam_search, decoding, stopping
+import numpy as np
+
+from keras_lm.generation import beam_search, decoding
+from keras_lm.generation.texts import cut
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.host import as_lists
 
 
 def write(
@@ -63,7 +67,7 @@ def write(
         ids = tf.concat([tf.gather(prefix, of_target), ids], axis=1)
     text = tokenizer.detokenize(ids)
     return {
-        "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
+        "text": cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
         "num_tokens": number,
     } | answer
 
@@ -140,3 +144,44 @@ def coverage(probabilities, target_mask, source_mask):
     read = tf.einsum("bts,bt->bs", mean, tf.cast(target_mask, tf.float32))
     logarithms = tf.math.log(tf.clip_by_value(read, TINIEST, 1.0))
     return tf.reduce_sum(logarithms * tf.cast(source_mask, tf.float32), axis=1)
+
+
+def check_coverage(coverage_penalty, num_beams, backbone):
+    """Check `coverage_penalty`, a number or None, given the number of beams and the model."""
+    if coverage_penalty is None:
+        return
+    is_number = isinstance(coverage_penalty, (int, float, np.number))
+    if not is_number or not 0 <= coverage_penalty < np.inf:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty!r} is out of range: it must be a number, 0 or "
+            "more, or None."
+        )
+    if num_beams == 1:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty} with num_beams=1: only beam search ranks texts. "
+            "Pass num_beams=2 or more."
+        )
+    if not backbone.has_cross_attention:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty}: this model has no attention over the source, "
+            "so there is no coverage. Leave it out."
+        )
+
+
+def forbidden_ids(forbidden, tokenizer):
+    """Return the token ids (F, L) of forbidden strings, padded with -1 on the left, or None.
+
+    If a word has another token after a space, both are forbidden.
+    """
+    if isinstance(forbidden, (str, bytes)):
+        raise ValueError(f"forbidden={forbidden!r} is a single string: pass a list of them.")
+    texts = [text for each in forbidden for text in (each, f" {each}")]
+    if not texts:
+        return None
+    rows = as_lists(tokenizer(texts))
+    for text, row in zip(texts, rows, strict=True):
+        if not row:
+            raise ValueError(f"forbidden has {text.strip()!r}, which has no tokens: remove it.")
+    rows = sorted(set(map(tuple, rows)))
+    longest = max(map(len, rows))
+    return np.array([(-1,) * (longest - len(row)) + row for row in rows], "int32")

@@ -12,8 +12,6 @@ from keras_lm.layers.basic import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.layers.cache import CausalBias
-from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.character_cnn import CharacterCNN
 from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
@@ -31,6 +29,8 @@ from keras_lm.layers.heads import (
     PooledClassifier,
     SpanHead,
 )
+from keras_lm.layers.last_token import LastTokenClassifier
+from keras_lm.layers.left_to_right import CausalBias, CausalLMHead
 from keras_lm.layers.masked_lm_head import MaskedLMHead
 from keras_lm.layers.masks import PaddingBias
 from keras_lm.layers.positions import (

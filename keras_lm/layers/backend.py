@@ -6,18 +6,22 @@ from keras import ops
 if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow.attention_blocks import in_blocks
     from keras_lm.layers.tensorflow.attention_ops import (
+        argmax,
+        at_columns,
+        at_rows,
         draw_seed,
         dropout,
+        fused_attention,
         is_long,
         matmul,
         matmul_transposed,
         normal,
+        size_within,
         softmax,
         split_seed,
         word_scores,
         write_slots,
     )
-    from keras_lm.layers.tensorflow.indexing import argmax, at_columns, at_rows, size_within
     from keras_lm.layers.tensorflow.loops import in_some_rows, scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
     from keras_lm.layers.tensorflow.tracing import (
@@ -30,10 +34,6 @@ if keras.backend.backend() == "tensorflow":
 
     takes_rules = is_long
     Dropout, gelu = keras.layers.Dropout, keras.activations.gelu
-
-    def fused_attention(query, key, value, bias, scale):
-        """Return None, since TensorFlow has no fused kernel."""
-        return None
 else:
     import jax
     from keras.ops import matmul, scan
@@ -46,19 +46,19 @@ else:
     computed_again = keras.remat
 
     def argmax(logits):
-        """See `keras_lm.layers.tensorflow.indexing`."""
+        """See `keras_lm.layers.tensorflow.attention_ops`."""
         return ops.argmax(logits, axis=-1)
 
     def at_columns(x, columns):
-        """See `keras_lm.layers.tensorflow.indexing`."""
+        """See `keras_lm.layers.tensorflow.attention_ops`."""
         return jax.vmap(lambda row, places: row[places])(x, columns)
 
     def at_rows(x, rows):
-        """See `keras_lm.layers.tensorflow.indexing`."""
+        """See `keras_lm.layers.tensorflow.attention_ops`."""
         return x[rows]
 
     def size_within(size, limit, most):
-        """See `keras_lm.layers.tensorflow.indexing`."""
+        """See `keras_lm.layers.tensorflow.attention_ops`."""
         return min(limit, most)
 
     def normal(shape, seed):

@@ -1,6 +1,6 @@
-"""Attention to what an encoder has read, the source, and blocks with it.
+"""Attention to what an encoder has read, the source: blocks with it, and their cache.
 
-Shapes: B batch, S sequence, T the source's length, D hidden, N heads, H per head.
+Shapes: B batch, S sequence, T the source's length, L blocks, D hidden, N heads, H per head.
 """
 
 from typing import Any
@@ -9,6 +9,8 @@ import keras
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.attention import Attention, AttentionContext
+from keras_lm.layers.left_to_right import KeyValueCache
+from keras_lm.layers.state import FIXED
 from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
 
 
@@ -132,3 +134,41 @@ class DecoderPostNormBlock(DecoderBlock, PostNormBlock):
 @keras.saving.register_keras_serializable("keras_lm")
 class DecoderPreNormBlock(DecoderBlock, PreNormBlock):
     """A decoder's `PreNormBlock`, as in T5; see `DecoderBlock`."""
+
+
+class DecoderCache(KeyValueCache):
+    """A `KeyValueCache` that also has the keys and values of a source (B, T), which do not change.
+
+    A state has them under `FIXED`: {"keys": tuple of L (B, N, T, H), "values": the same,
+    "padding_mask": (B, T) int32}. Without a state, the blocks read `encoded` (B, T, D), the
+    encoder's output, with its `source_mask`.
+    """
+
+    def __init__(self, padding_mask, state, num_layers, encoded=None, source_mask=None):
+        super().__init__(padding_mask, state, num_layers)
+        self.source_keys, self.source_values = [], []
+        self.sources, self.source_mask = [encoded] * num_layers, source_mask
+        if state is not None:
+            fixed = state[FIXED]
+            self.sources = list(zip(fixed["keys"], fixed["values"], strict=True))
+            self.source_mask = fixed["padding_mask"]
+
+    def contexts(self, biases, source_bias):
+        return [
+            context._replace(source=source, source_bias=source_bias)
+            for context, source in zip(super().contexts(biases), self.sources, strict=True)
+        ]
+
+    def keep(self, kept):
+        own, (source_keys, source_values) = kept
+        super().keep(own)
+        self.source_keys.append(source_keys)
+        self.source_values.append(source_values)
+
+    def state(self):
+        fixed = {
+            "keys": tuple(self.source_keys),
+            "values": tuple(self.source_values),
+            "padding_mask": self.source_mask,
+        }
+        return super().state() | {FIXED: fixed}

@@ -85,3 +85,31 @@ def with_rows(part, rows):
     lacking = ops.maximum(rows - ops.shape(part)[0], 0)
     free = ops.zeros((lacking, *ops.shape(part)[1:]), part.dtype)
     return ops.concatenate([part, free])[:rows]
+
+
+def with_free_slots(cache, number):
+    """Return a cache with at least `number` free slots in each row.
+
+    It holds stacked keys and values (B, L, N, T, H), or `token_ids` (B, T).
+    """
+    slots = ops.shape(cache["padding_mask"])[1]
+    lacking = ops.maximum(ops.max(cache["length"]) + number - slots, 0)
+    lacking = lacking if known(lacking) is None else known(lacking)
+    if isinstance(lacking, int) and lacking == 0:
+        return cache
+    cache = dict(cache)
+    axes = {"keys": 3, "values": 3, "padding_mask": 1, "token_ids": 1}
+    for name, axis in ((name, axis) for name, axis in axes.items() if name in cache):
+        shape = list(ops.shape(cache[name]))
+        shape[axis] = lacking
+        free = ops.zeros(shape, cache[name].dtype)
+        cache[name] = ops.concatenate([cache[name], free], axis=axis)
+    return cache
+
+
+def known(x):
+    """The value of an integer tensor, or None while a graph is traced."""
+    try:
+        return int(x)
+    except TypeError:
+        return None

@@ -11,7 +11,7 @@ from keras import ops
 from keras_lm.argument_types import DType
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.backend import require
-from keras_lm.layers.cache import known, with_free_slots
+from keras_lm.layers.state import known, with_free_slots
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import Template
 

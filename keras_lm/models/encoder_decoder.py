@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
-from keras_lm.layers.cache import DecoderCache
+from keras_lm.layers.decoder import DecoderCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.causal import CachedBackbone
@@ -180,7 +180,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
             return {"sequence_output": x, "cache": cache.state(), "hidden_states": [...],
                     "attention_contexts": [...]}
 
-    with a `keras_lm.layers.cache.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
+    with a `keras_lm.layers.decoder.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
     Arguments and calls are those of `EncoderDecoderBackbone`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.

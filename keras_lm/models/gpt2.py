@@ -25,7 +25,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.cache import KeyValueCache
+from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
     GPT_RULES,

@@ -29,7 +29,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout, draw_seed, split_seed
-from keras_lm.layers.cache import known
+from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import Head, Input, own
 from keras_lm.models.causal import CachedBackbone

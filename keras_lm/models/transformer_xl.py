@@ -30,7 +30,7 @@ from keras_lm.converters.names import (
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.cache import KeyValueCache
+from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.causal import CausalBackbone

@@ -10,7 +10,8 @@ from keras import ops
 
 from keras_lm.layers.backend import Dropout, num_replicas, sum_over_replicas
 from keras_lm.layers.basic import Dense, float32_or_wider
-from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
+from keras_lm.layers.last_token import last_real_token
+from keras_lm.layers.left_to_right import CausalLMHead
 
 LONGEST = 2**30  # tokens, more than any text has
 

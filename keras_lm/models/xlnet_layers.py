@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import CausalLMHead, PooledClassifier, truncated_normal
-from keras_lm.layers.causal_heads import last_real_token
+from keras_lm.layers.last_token import last_real_token
 from keras_lm.models.transformer_xl_layers import (
     RelativeAttention,
     RelativePostNormBlock,

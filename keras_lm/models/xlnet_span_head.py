@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_lm.layers import Dense, LayerNormalization, float32_or_wider, truncated_normal
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.causal_heads import last_real_token
+from keras_lm.layers.last_token import last_real_token
 
 UNSEEN = -1e30  # the logit of a token with which no answer begins or ends
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.generation import decoding, sampling
-from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.prompts import real_tokens
+from keras_lm.generation import decoding
+from keras_lm.generation.options import OPTIONS, Sampling, all_options, per_row, split_stop
 from keras_lm.generation.streaming import Stream
+from keras_lm.generation.texts import real_tokens
 from keras_lm.serving.errors import invalid, tensorflow_errors
 
 FILE = "assets.extra/generation.json"  # written by an export
@@ -68,20 +68,20 @@ class Writer:
         stop = request.pop("stop", None)
         if not isinstance(stop, (str, int, list, type(None))):
             raise ValueError(f"stop={stop!r}: pass a string, a token id, or a list of these.")
-        search = (_unless_default(request, name) for name in ("temperature", "top_k", "top_p"))
-        options = sampling.all_options(self._limits, **request)
-        sampling.check_search(*search, 1, 1.0, 1)
+        search = {n: _unless_default(request, n) for n in ("temperature", "top_k", "top_p")}
+        options = all_options(self._limits, **request)
+        Sampling(**search)  # checks them
         for name, value in options.items():
             if isinstance(value, list):
                 raise ValueError(f"{name}={value!r}: pass one number, as there is one prompt.")
         if (number := options["max_new_tokens"]) > self._limits.most_served:
             raise ValueError(f"max_new_tokens={number}: pass at most {self._limits.most_served}.")
-        strings, ids = sampling.split_stop(stop, self._vocabulary_size)
+        strings, ids = split_stop(stop, self._vocabulary_size)
         return {
             "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
             "stop_strings": np.array(strings, object),
             "stop_ids": np.array(ids, "int32"),
-            "options": sampling.per_row(options, 1),
+            "options": per_row(options, 1),
         }
 
     # === What `Stream` asks of a model ===

@@ -5,7 +5,7 @@ Shapes: R windows of all examples, S sequence, n answers, K starts.
 
 from keras import ops
 
-from keras_lm.layers.causal_heads import last_real_token
+from keras_lm.layers.last_token import last_real_token
 from keras_lm.objectives import (
     MaskedAccuracy,
     MaskedBinaryCrossentropy,

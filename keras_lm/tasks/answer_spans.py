@@ -6,7 +6,7 @@ Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer
 import numpy as np
 
 from keras_lm.elements import elements
-from keras_lm.layers.causal_heads import last_real_token
+from keras_lm.layers.last_token import last_real_token
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, strings

@@ -9,12 +9,17 @@ from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
-from keras_lm.feeding.collect import written_for_all
-from keras_lm.generation import beam_search, decoding, stopping
-from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.prompts import NO_BOS, ends_of_texts, prompt_arrays, real_tokens
-from keras_lm.generation.sampling import Sampling, check_lookup
+from keras_lm.generation import beam_search, decoding
+from keras_lm.generation.options import OPTIONS, Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
+from keras_lm.generation.texts import (
+    NO_BOS,
+    cut,
+    ends_of_texts,
+    prompt_arrays,
+    real_tokens,
+    written_for_all,
+)
 from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.layers.tensorflow.tracing import require
@@ -328,7 +333,7 @@ class CausalLM(TextScores, PretrainingTask):
         token_ids, number = self.continue_ids(ids, stop_strings, **arguments)
         text = self.tokenizer.detokenize(tf.RaggedTensor.from_tensor(token_ids, lengths=number))
         return {
-            "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
+            "text": cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
             "num_tokens": number,
             "num_prompt_tokens": tf.cast(ids.row_lengths(), tf.int32),
         }

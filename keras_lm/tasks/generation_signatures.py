@@ -10,8 +10,8 @@ import json
 import numpy as np
 
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.prompts import real_tokens
-from keras_lm.layers.causal_heads import last_real_token
+from keras_lm.generation.texts import real_tokens
+from keras_lm.layers.last_token import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_text

@@ -12,13 +12,14 @@ import numpy as np
 from keras import ops
 
 from keras_lm.argument_types import RawTexts, Tensor
-from keras_lm.elements import check_batch_size
-from keras_lm.feeding.collect import join_answers, with_progress, written_for_all
+from keras_lm.elements import check_batch_size, with_progress
+from keras_lm.feeding.collect import join_answers
 from keras_lm.feeding.lengths import count_tokens, take
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation import decoding
-from keras_lm.generation.sampling import Sampling, check_coverage, forbidden_ids
-from keras_lm.generation.targets import Decoder, write
+from keras_lm.generation.options import Sampling
+from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
+from keras_lm.generation.texts import written_for_all
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone

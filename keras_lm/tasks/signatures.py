@@ -6,8 +6,8 @@ import math
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow.bfloat16_products import BFloat16Products
 from keras_lm.layers.tensorflow.int8_products import Int8Products
+from keras_lm.layers.tensorflow.products import BFloat16Products
 from keras_lm.layers.tensorflow.tracing import for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tensorflow import tf

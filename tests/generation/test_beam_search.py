@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_lm.generation.beam_search import search
 from keras_lm.generation.decoding import Ending
 from keras_lm.generation.options import batch_options
-from keras_lm.generation.prompts import align
+from keras_lm.generation.texts import align
 from keras_lm.layers.state import FIXED
 
 END, VOCABULARY = 0, 4

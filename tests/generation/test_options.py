@@ -5,11 +5,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.generation.decoding import Limits
-from keras_lm.generation.options import OPTIONS, batch_options, check_options
-from keras_lm.generation.sampling import (
+from keras_lm.generation.options import (
+    OPTIONS,
     Sampling,
     all_options,
+    batch_options,
     check_lookup,
+    check_options,
     per_row,
     split_stop,
 )

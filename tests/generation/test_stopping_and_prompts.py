@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.generation.prompts import align, real_tokens
-from keras_lm.generation.stopping import NOWHERE, cut, first_place, longest
 from keras_lm.generation.streaming import settled
+from keras_lm.generation.texts import NOWHERE, align, cut, first_place, longest, real_tokens
 
 TEXTS = ["a--b", "--", "", "a-b", "b.a--", "xé--", b"\xff--\x80", "a--b--c"]
 

@@ -18,7 +18,7 @@ def check_kernel():
 
     from keras_lm.layers import SelfAttention, jax_attention
     from keras_lm.layers.attention import AttentionContext
-    from keras_lm.layers.cache import CausalBias
+    from keras_lm.layers.left_to_right import CausalBias
     from keras_lm.layers.masks import PaddingBias, as_tensor
 
     calls = []

@@ -1,4 +1,4 @@
-"""Operations of attention: products, dropout, and writing into a cache."""
+"""Operations of attention and of decoding: products, dropout, places in rows, cache slots."""
 
 import contextlib
 import contextvars
@@ -47,6 +47,11 @@ def _is_one_query(x):
     return x.shape.rank == 4 and x.shape[2] == 1
 
 
+def fused_attention(query, key, value, bias, scale):
+    """Return None, since TensorFlow has no fused kernel."""
+    return None
+
+
 def draw_seed(generator):
     """Return the next seed of a `keras.random.SeedGenerator`, like `keras.layers.Dropout`.
 
@@ -80,6 +85,29 @@ def normal(shape, seed):
 def split_seed(seed, number):
     """Return as many seeds from one, (number, 2)."""
     return tf.random.split(seed, number)
+
+
+def argmax(logits):
+    """Return the place of the largest number in each row (B, V), (B,) int32."""
+    return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+
+def at_columns(x, columns):
+    """Return what each row of `x` (B, T, …) has in its own columns, (B,) or (B, K)."""
+    return tf.gather(x, columns, batch_dims=1)
+
+
+def at_rows(x, rows):
+    """Return rows of `x` (B, …), by their indices of any shape."""
+    return tf.gather(x, rows)
+
+
+def size_within(size, limit, most):
+    """Return the size to compute where `size` is asked for: it, and at most `limit`.
+
+    Where shapes are static, it is `limit`, and at most `most`, which no size exceeds.
+    """
+    return tf.minimum(size, limit)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_lm.layers.tensorflow.tracing import Products
+from keras_lm.layers.tensorflow.products import Products
 from keras_lm.tensorflow import tf
 
 LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's are unsigned

@@ -6,7 +6,7 @@ import contextvars
 from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
-_PRODUCTS = contextvars.ContextVar("products", default=None)
+PRODUCTS = contextvars.ContextVar("products", default=None)  # see `products.Products`
 SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
 
 
@@ -29,44 +29,9 @@ def is_for_lite():
     return _IS_FOR_LITE.get()
 
 
-class Products:
-    """How layers multiply while an export is traced, as a context; subclasses say in what.
-
-    Constants for their weights are kept, as a layer may be called several times (ALBERT).
-    """
-
-    def __init__(self):
-        self._constants = {}
-
-    def __enter__(self):
-        self._token = _PRODUCTS.set(self)
-
-    def __exit__(self, *error):
-        _PRODUCTS.reset(self._token)
-
-    def constants(self, dense):
-        """Return what `make_constants` returns for a layer, once in each graph."""
-        here = (id(dense), id(tf.compat.v1.get_default_graph()))
-        if here not in self._constants:
-            self._constants[here] = self.make_constants(dense)
-        return self._constants[here]
-
-    def make_constants(self, dense):
-        """Return a layer's weights, including LoRA's update, as constants of the current graph."""
-        raise NotImplementedError(f"{type(self).__name__} must define make_constants.")
-
-    def narrowed(self, x):
-        """Return what is multiplied in the form in which it is."""
-        return x
-
-    def affine(self, x, dense):
-        """Return the product of `x` (rows, D) and a layer's kernel, and its bias: (rows, units)."""
-        raise NotImplementedError(f"{type(self).__name__} must define affine.")
-
-
 def products_for(dense):
     """Return the `Products` in whose context a `Dense` layer is, if it is large enough, or None."""
-    products = _PRODUCTS.get()
+    products = PRODUCTS.get()
     if products is None or dense.input_spec.axes[-1] * dense.units < SMALLEST_KERNEL:
         return None
     return products
@@ -74,7 +39,7 @@ def products_for(dense):
 
 def narrowed(x):
     """Return what attention multiplies; in the context of `Products`, in their form."""
-    products = _PRODUCTS.get()
+    products = PRODUCTS.get()
     return x if products is None else products.narrowed(x)
 
 

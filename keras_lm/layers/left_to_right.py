@@ -1,6 +1,6 @@
-"""What decoders attend to: columns before their own, and a cache of those that were read.
+"""What models that read from left to right need: a causal bias, a cache, and a head.
 
-Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head.
+Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head, D hidden, V vocabulary.
 """
 
 from typing import Any
@@ -10,9 +10,8 @@ from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.attention import AttentionContext
-from keras_lm.layers.backend import takes_rules
+from keras_lm.layers.backend import takes_rules, word_scores
 from keras_lm.layers.masks import Visible
-from keras_lm.layers.state import FIXED
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -137,73 +136,45 @@ class KeyValueCache:
         }
 
 
-class DecoderCache(KeyValueCache):
-    """A `KeyValueCache` that also has the keys and values of a source (B, S), which do not change.
-
-    A state has them under `FIXED`: {"keys": tuple of L (B, N, S, H), "values": the same,
-    "padding_mask": (B, S) int32}. Without a state, the blocks read `encoded` (B, S, D), the
-    encoder's output, with its `source_mask`.
-    """
-
-    def __init__(self, padding_mask, state, num_layers, encoded=None, source_mask=None):
-        super().__init__(padding_mask, state, num_layers)
-        self.source_keys, self.source_values = [], []
-        self.sources, self.source_mask = [encoded] * num_layers, source_mask
-        if state is not None:
-            fixed = state[FIXED]
-            self.sources = list(zip(fixed["keys"], fixed["values"], strict=True))
-            self.source_mask = fixed["padding_mask"]
-
-    def contexts(self, biases, source_bias):
-        return [
-            context._replace(source=source, source_bias=source_bias)
-            for context, source in zip(super().contexts(biases), self.sources, strict=True)
-        ]
-
-    def keep(self, kept):
-        own, (source_keys, source_values) = kept
-        super().keep(own)
-        self.source_keys.append(source_keys)
-        self.source_values.append(source_values)
-
-    def state(self):
-        fixed = {
-            "keys": tuple(self.source_keys),
-            "values": tuple(self.source_values),
-            "padding_mask": self.source_mask,
-        }
-        return super().state() | {FIXED: fixed}
-
-
-def with_free_slots(cache, number):
-    """Return a cache with at least `number` free slots in each row.
-
-    It holds stacked keys and values (B, L, N, T, H), or `token_ids` (B, T).
-    """
-    slots = ops.shape(cache["padding_mask"])[1]
-    lacking = ops.maximum(ops.max(cache["length"]) + number - slots, 0)
-    lacking = lacking if known(lacking) is None else known(lacking)
-    if isinstance(lacking, int) and lacking == 0:
-        return cache
-    cache = dict(cache)
-    axes = {"keys": 3, "values": 3, "padding_mask": 1, "token_ids": 1}
-    for name, axis in ((name, axis) for name, axis in axes.items() if name in cache):
-        shape = list(ops.shape(cache[name]))
-        shape[axis] = lacking
-        free = ops.zeros(shape, cache[name].dtype)
-        cache[name] = ops.concatenate([cache[name], free], axis=axis)
-    return cache
-
-
-def known(x):
-    """The value of an integer tensor, or None while a graph is traced."""
-    try:
-        return int(x)
-    except TypeError:
-        return None
-
-
 def _indices(*parts):
     """Integers that broadcast to one shape → (…, number of parts)."""
     ones = sum(ops.zeros_like(part) for part in parts)
     return ops.stack([part + ones for part in parts], axis=-1)
+
+
+class CausalLMHead(keras.layers.Layer):
+    """The next token's logits: the product with the token embedding, or with a separate matrix.
+
+    Args:
+        token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
+        tied: bool. Whether to use the token embedding; False creates a matrix of the same shape.
+
+    Call: `head(outputs, inputs)` → (B, S, V) float32, the next token's logits at each position.
+
+    Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
+    """
+
+    def __init__(self, token_embedding: keras.Layer, tied: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.token_embedding = token_embedding
+        self.tied = tied
+
+    def build(self, outputs_shape, inputs_shape=None):
+        if not self.tied:
+            self.own = self.add_weight(
+                name="embeddings",
+                shape=(self.token_embedding.input_dim, outputs_shape["sequence_output"][-1]),
+                initializer=self.make_initializer(),
+            )
+
+    def make_initializer(self) -> str:
+        """Return the initialiser of the head's own matrix, if it is not tied."""
+        return "glorot_uniform"
+
+    @property
+    def table(self) -> Tensor:
+        """The matrix (V, D), a row per token of the vocabulary."""
+        return self.token_embedding.embeddings if self.tied else self.own
+
+    def call(self, outputs, inputs=None, training=None):
+        return word_scores(outputs["sequence_output"], self.table)
