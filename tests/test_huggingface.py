@@ -18,7 +18,12 @@ from keras_lm import models, presets, tasks, training
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.converter import ConfigTable
 from keras_lm.registry import BACKBONES
-from keras_lm.tokenizers import MarianTokenizer, Tokenizer, WordPieceTokenizer
+from keras_lm.tokenizers import (
+    MarianTokenizer,
+    Tokenizer,
+    TransformerXLTokenizer,
+    WordPieceTokenizer,
+)
 
 # A golden → the task whose head it has.
 GOLDENS = {
@@ -35,6 +40,7 @@ GOLDENS = {
     "xlnet": tasks.MaskedLM,
     "reformer-mixed": tasks.CausalLM,
     "deberta-v2": tasks.TextClassifier,
+    "transfo-xl": tasks.CausalLM,
 }
 MORE_GOLDENS = {
     "bert-qa": tasks.QuestionAnswerer,
@@ -55,6 +61,15 @@ MORE_GOLDENS = {
     "t5": tasks.Seq2SeqLM,
     "deberta-v3": tasks.MaskedLM,
     "deberta-unshared": tasks.QuestionAnswerer,
+    "transfo-xl-clamp": tasks.CausalLM,
+    "transfo-xl-pre_lnorm": tasks.CausalLM,
+    "transfo-xl-seqcls": tasks.TextClassifier,
+}
+# The class that wrote a golden without naming itself, by the golden's README.
+WRITTEN_BY = {
+    "transfo-xl": ["TransfoXLLMHeadModel"],
+    "transfo-xl-clamp": ["TransfoXLLMHeadModel"],
+    "transfo-xl-pre_lnorm": ["TransfoXLLMHeadModel"],
 }
 # Arguments that are no part of a configuration.
 OTHERS = {"self", "dtype", "name", "embeddings_of"}
@@ -74,12 +89,13 @@ def test_what_transformers_wrote(name, goldens, tmp_path):
     task = cls.from_preset(golden, tokenizer=None)
     task.save_to_huggingface(tmp_path / "new")
     before, after = (open_checkpoint(folder) for folder in (golden, tmp_path / "new"))
-    assert after.config["architectures"] == before.config["architectures"]
+    stated = before.config["architectures"] if name not in WRITTEN_BY else WRITTEN_BY[name]
+    assert after.config["architectures"] == stated
     for key in after.config.keys() & before.config.keys() - SPELLINGS:
         assert after.config[key] == before.config[key], key
-    # (Marian's sines, which it leaves out of files, and misses if the model has no head; and a
-    # copy of Reformer's bias, which later versions miss.)
-    beside = ("embed_positions.weight", "lm_head.decoder.bias")
+    # (Marian's sines, which it leaves out of files, and misses if the model has no head; a copy of
+    # Reformer's bias, which later versions miss; and Transformer-XL's frequencies, with our bits.)
+    beside = ("embed_positions.weight", "lm_head.decoder.bias", "pos_emb.inv_freq")
     common = [name for name in after.tensors if not name.endswith(beside)]
     assert set(before.tensors) >= set(common)
     for tensor in common:
@@ -143,6 +159,92 @@ def test_loads_again(name, kinds, tokenizer_of, backbone_of, tmp_path):
         first, second = task(packed), again(packed)
         keras.tree.map_structure(np.testing.assert_array_equal, first, second)
         assert getattr(again, "class_names", None) == getattr(task, "class_names", None)
+
+
+# What a Transformer-XL may be, beside tables of words for each cluster.
+TRANSFORMER_XLS = {
+    "clusters": {"same_length": True, "clamp_length": 3, "dropout": 0.2, "attention_dropout": 0.3},
+    "one_table": {"div_val": 1, "embedding_dim": 8, "tie_projections": [True, False, True]},
+    "untied": {"tie_embeddings": False, "tie_projections": [False] * 3, "pre_norm": True},
+    "plain": {"cutoffs": [], "memory_length": 0, "untie_biases": False, "starts_empty": True},
+    "unlike": {"embedding_dim": 24, "project_all": False, "counts_itself": False, "head_dim": 6},
+}
+
+
+def _transformer_xl(**arguments):
+    usual = {"cutoffs": [4, 9], "div_val": 2, "memory_length": 3}
+    return models.TransformerXLBackbone(14, 2, **tiny.SIZE | usual | arguments)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "case",
+    [
+        "clusters",
+        "plain",
+        *(
+            pytest.param(case, marks=pytest.mark.thorough)
+            for case in ("one_table", "untied", "unlike")
+        ),
+    ],
+)
+def test_transformer_xl_loads_again(case, tmp_path):
+    words = ["<eos>", "<unk>", "the", "film", "was", "@-@", "good", *"abcdefg"]
+    tokenizer = TransformerXLTokenizer(words, "<unk>", eos_token="<eos>", lowercase=True)
+    backbone = _transformer_xl(**TRANSFORMER_XLS[case])
+    tensors = {"": "transformer.", "causal_lm": "crit."}
+    for name, kind in (("bare", ""), ("writer", "causal_lm"), ("classifier", "classification")):
+        made, folder = backbone, tmp_path / name
+        if kind == "causal_lm":
+            made = tasks.CausalLM(backbone, tokenizer=tokenizer)
+        elif kind:
+            made = tasks.TextClassifier(backbone, tokenizer=tokenizer, class_names=["bad", "fine"])
+            if "embedding_dim" in TRANSFORMER_XLS[case]:
+                with pytest.raises(ValueError, match="not equally wide"):
+                    made.save_to_huggingface(folder)
+                continue
+        if kind:
+            made.save_to_huggingface(folder)
+        else:
+            made.save_to_huggingface(folder, tokenizer=tokenizer)
+        again = (type(made) if kind else models.Backbone).from_preset(folder)
+        ids = {"token_ids": np.array([[5, 9, 7, 3], [8, 6, 4, 13]]), "padding_mask": [[1] * 4] * 2}
+        keras.tree.map_structure(np.testing.assert_array_equal, made(ids), again(ids))
+        found = getattr(again, "backbone", again).get_config()
+        same = {"project_all": True, "counts_itself": True, "starts_empty": False}
+        stated = backbone.get_config() | same | {"name": found["name"]}
+        for argument, value in found.items():
+            other = stated[argument]
+            if argument in ("embedding_dim", "head_dim") and other is None:
+                other = value
+            assert value == other, argument
+        read = Tokenizer.from_preset(folder)
+        assert read.vocabulary == words and read.get_config() == tokenizer.get_config()
+        kept = safetensors.numpy.load_file(folder / "model.safetensors")
+        begins = tensors.get(kind, "score.")
+        assert any(tensor.startswith(begins) for tensor in kept) == bool(kind)
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        assert settings["model_input_names"] == ["input_ids"]  # its class takes no mask
+        assert "| Versions of transformers | 4.35 to 4.37 |" in (folder / "README.md").read_text()
+        assert {"vocab.txt", "tokenizer_config.json"} < {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.eager
+def test_words_that_transformers_cannot_have(tmp_path):
+    for wrong, arguments in {
+        "rules='whitespace'": {"rules": "whitespace"},
+        "unknown_token=None": {"unknown_token": None},
+        "takes '<UNK>'": {"vocabulary": ["<UNK>", "<unk>", "b c"]},
+        "white space, such as 'b c'": {"vocabulary": ["<unk>", "b c"]},
+        "has eos_token=None": {"vocabulary": ["<unk>", "<eos>", "word"]},
+    }.items():
+        words = {"vocabulary": ["<unk>", "two", "words"], "unknown_token": "<unk>"}
+        tokenizer = TransformerXLTokenizer(**words | arguments)
+        backbone = models.TransformerXLBackbone(3, 1, **tiny.SIZE)
+        with pytest.raises(ValueError) as caught:
+            backbone.save_to_huggingface(tmp_path / "new", tokenizer=tokenizer)
+        assert wrong in str(caught.value)
+    assert not list(tmp_path.iterdir())
 
 
 def spiece(goldens):
@@ -313,6 +415,10 @@ REFUSED = {
     "its classifier reads the first token of a causal network": lambda: tasks.TextClassifier(
         models.ReformerBackbone(20, 1, **tiny.SIZE, max_sequence_length=32), num_classes=2
     ),
+    "starts_empty=True": lambda: _transformer_xl(starts_empty=True),
+    "counts_itself=False": lambda: _transformer_xl(same_length=True, counts_itself=False),
+    "project_all=False": lambda: _transformer_xl(project_all=False),
+    "1 or more with same_length=True": lambda: _transformer_xl(memory_length=0, same_length=True),
     "FeatureExtractor has layers='first'": lambda: _features(layers="first"),
     "pooling='none'": lambda: _features(pooling="none"),
     "the 32 of ReformerBackbone's sequence_output": lambda: tasks.FeatureExtractor(

@@ -39,6 +39,7 @@ class Converter:
             format is written, too.
         tokenizer: str, the library's class of the model's tokenizer, for writing; None for the one
             that takes all steps from its file.
+        versions: str, those of the library that have the model; None for all, and for its last.
         files: dict of what is written → the name of its file, for google-research's format, whose
             names are each model's: `"config"`, `"checkpoint"`, and files of our tokenizers.
     """
@@ -50,6 +51,7 @@ class Converter:
     vocabulary: dict = dataclasses.field(default_factory=dict)
     architectures: dict = dataclasses.field(default_factory=dict)
     tokenizer: str | None = None
+    versions: str | None = None
     files: dict = dataclasses.field(default_factory=dict)
 
 
@@ -301,6 +303,7 @@ class ConfigTable:
         only: dict of entries → the one value that our model knows.
         check: callable `(checkpoint)` that raises a CheckpointError for what `only` cannot say.
         inside: str, the entry of a file that has all these entries; None if it is the file.
+        constants: dict of entries that are written, and tell our model nothing.
 
     Example:
 
@@ -314,6 +317,7 @@ class ConfigTable:
     only: dict = dataclasses.field(default_factory=dict)
     check: Callable = lambda checkpoint: None
     inside: str | None = None
+    constants: dict = dataclasses.field(default_factory=dict)
 
     def __call__(self, checkpoint):
         require_only(checkpoint, self.model, WHOLE | self.only)
@@ -331,7 +335,7 @@ class ConfigTable:
         config = {} if self.model_type is None else {"model_type": self.model_type}
         for name, rule in self.rules.items():
             config |= rule.write(name, arguments)
-        return config
+        return config | self.constants
 
 
 def read(rules, config, tensors=None):

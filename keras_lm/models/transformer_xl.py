@@ -20,7 +20,16 @@ from keras import ops
 
 from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter, require_only, signs
+from keras_lm.converters.converter import (
+    By,
+    ConfigTable,
+    Converter,
+    Key,
+    Only,
+    Refused,
+    require_only,
+    signs,
+)
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
@@ -41,6 +50,7 @@ from keras_lm.models.transformer_xl_layers import (
     RelativePostNormBlock,
     RelativePreNormBlock,
     SegmentPositions,
+    frequencies,
     in_order,
 )
 from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoftmax
@@ -381,8 +391,7 @@ _MOST_CLUSTERS, _MOST_LAYERS = 16, 64  # of which copies are known
 
 
 def _holds_frequencies(array):
-    powers = np.arange(array.size) / array.size
-    return array.ndim == 1 and np.allclose(array, 10000.0**-powers, rtol=1e-2)
+    return array.ndim == 1 and np.allclose(array, frequencies(2 * array.size), rtol=1e-2)
 
 
 NAMES = NameTable(
@@ -424,6 +433,7 @@ NAMES = NameTable(
         for i in range(_MOST_LAYERS)
         for name in ("r_w_bias", "r_r_bias")
     },
+    constants={"pos_emb.inv_freq": lambda arguments: frequencies(arguments["hidden_dim"])},
 )
 
 
@@ -526,33 +536,95 @@ def _as_stated(checkpoint, arguments):
     return arguments
 
 
-def _huggingface_config(checkpoint):
-    require_only(checkpoint, TransformerXLBackbone, {"attn_type": 0, "adaptive": True})
-    config = {"mem_len": 1600, "clamp_len": 1000, "same_length": True} | checkpoint.config
+def _check_huggingface(checkpoint):
+    words, states = (checkpoint.config.get(key) for key in ("d_embed", "d_model"))
+    if "score.weight" in checkpoint.tensors and words != states:
+        raise CheckpointError(
+            f"{checkpoint.source}: its classifier reads the network's vectors, d_model={states}, "
+            f"with a matrix for those of words, d_embed={words}, and the two are not equally wide."
+        )
+
+
+def _tied_projections(config, tensors=None):
     tied = config.get("tie_projs")
     if tied is None and not config.get("proj_share_all_but_first", True):
         tied = []
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["n_layer"],
-        "num_heads": config["n_head"],
-        "hidden_dim": config["d_model"],
-        "intermediate_dim": config["d_inner"],
-        "head_dim": config["d_head"],
-        "embedding_dim": config["d_embed"],
-        "cutoffs": config["cutoffs"],
-        "div_val": config.get("div_val", 4),
-        "tie_projections": _of_clusters(tied, len(config["cutoffs"]) + 1),
-        "tie_embeddings": config.get("tie_word_embeddings", config.get("tie_weight", True)),
-        "untie_biases": config.get("untie_r", True),
-        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
-        **_settings(config),
-    }
-
-
-def _of_clusters(tied, number):
-    """Return a bool for each cluster: those beyond a list are not tied, as there."""
+    # Those beyond a list are not tied, as there.
+    number = len(config["cutoffs"]) + 1
     return None if tied is None else [*tied, *[False] * number][:number]
+
+
+def _write_projections(arguments):
+    tied = arguments["tie_projections"]
+    return {} if tied is None else {"tie_projs": [bool(each) for each in tied]}
+
+
+def _projects_anyway(arguments):
+    """Whether no cluster's vectors are as wide as the network's, or all are in one table."""
+    width, div_val = arguments["embedding_dim"] or arguments["hidden_dim"], arguments["div_val"]
+    widths = [width // div_val**i for i in range(len(arguments["cutoffs"]) + 1)]
+    return div_val == 1 or arguments["hidden_dim"] not in widths
+
+
+def _write_memory(arguments):
+    length = arguments["memory_length"]
+    if length == 0 and arguments["same_length"]:  # there, no token would attend to itself
+        raise Refused("memory_length", length, "1 or more with same_length=True")
+    return {"mem_len": length}
+
+
+def _clamp_length(config, tensors=None):
+    length = config.get("clamp_len", 1000)
+    return length if length > 0 else None
+
+
+_CONFIG = ConfigTable(
+    TransformerXLBackbone,
+    "transfo-xl",
+    {
+        "vocabulary_size": Key("vocab_size"),
+        "num_layers": Key("n_layer"),
+        "num_heads": Key("n_head"),
+        "hidden_dim": Key("d_model"),
+        "intermediate_dim": Key("d_inner"),
+        "head_dim": By(
+            lambda config, _: config["d_head"],
+            lambda given: {
+                "d_head": given["head_dim"] or given["hidden_dim"] // given["num_heads"]
+            },
+        ),
+        "embedding_dim": By(
+            lambda config, _: config["d_embed"],
+            lambda given: {"d_embed": given["embedding_dim"] or given["hidden_dim"]},
+        ),
+        "cutoffs": By(
+            lambda config, _: config["cutoffs"], lambda given: {"cutoffs": [*given["cutoffs"]]}
+        ),
+        "div_val": Key("div_val", 4),
+        "project_all": Only(True, unless=_projects_anyway),
+        "tie_projections": By(_tied_projections, _write_projections),
+        "tie_embeddings": By(
+            lambda config, _: config.get("tie_word_embeddings", config.get("tie_weight", True)),
+            lambda given: {"tie_word_embeddings": given["tie_embeddings"]},
+        ),
+        "memory_length": By(lambda config, _: config.get("mem_len", 1600), _write_memory),
+        "clamp_length": By(_clamp_length, lambda given: {"clamp_len": given["clamp_length"] or -1}),
+        "same_length": Key("same_length", True),
+        "counts_itself": Only(True, unless=lambda given: not given["same_length"]),
+        "starts_empty": Only(False, unless=lambda given: given["memory_length"] == 0),
+        "pre_norm": By(
+            lambda config, _: bool(config.get("pre_lnorm", False)),
+            lambda given: {"pre_lnorm": given["pre_norm"]},
+        ),
+        "untie_biases": Key("untie_r", True),
+        "dropout": Key("dropout", 0.1),
+        "attention_dropout": Key("dropatt", 0.0),
+        "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-5),
+    },
+    only={"attn_type": 0, "adaptive": True},
+    check=_check_huggingface,
+    constants={"trainer_compatible": True},  # without it, the language model warns there
+)
 
 
 def _authors_config(checkpoint):
@@ -663,9 +735,16 @@ def _with_clusters(checkpoint, tables, number, rows=None):
 TransformerXLBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(signs, model_type="transfo-xl"),
-        _huggingface_config,
+        _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),
+        architectures={
+            "": "TransfoXLModel",
+            "causal_lm": "TransfoXLLMHeadModel",
+            "classification": "TransfoXLForSequenceClassification",
+        },
+        tokenizer="TransfoXLTokenizer",
+        versions="4.35 to 4.37",
     ),
     "transformer_xl": Converter(lambda checkpoint: True, _authors_config, AUTHORS_NAMES),
     "google": Converter(

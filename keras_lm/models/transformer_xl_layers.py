@@ -17,6 +17,11 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 
 
+def frequencies(hidden_dim):
+    """Return by how much the angles of sines and cosines grow from one distance to the next."""
+    return 10000.0 ** -(np.arange(0, hidden_dim, 2, dtype="float32") / hidden_dim)
+
+
 class SegmentPositions(keras.layers.Layer):
     """Where the columns of a memory and a segment are: a dict of what attention needs of it.
 
@@ -39,7 +44,7 @@ class SegmentPositions(keras.layers.Layer):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.clamp_length = clamp_length
-        self.frequencies = 10000.0 ** -(np.arange(0, hidden_dim, 2, dtype="float32") / hidden_dim)
+        self.frequencies = frequencies(hidden_dim)
 
     def call(self, padding_mask, memory_mask):
         before, new = ops.shape(memory_mask)[1], ops.shape(padding_mask)[1]

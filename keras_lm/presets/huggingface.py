@@ -67,13 +67,14 @@ def save_to_huggingface(
             check_tokenizer(new, tokenizer, backbone, converter)
         if task is not None:
             task.write_modules(new)
-        text = _card(task or backbone, config, kinds, (new / MODULES).is_file())
+        is_sentence_transformer = (new / MODULES).is_file()
+        text = _card(task or backbone, config, kinds, is_sentence_transformer, converter.versions)
         (new / cards.CARD).write_text(text, encoding="utf-8")
         if kinds in ("causal_lm", "seq2seq_lm"):
             write_json(new / "generation_config.json", _generation(config, task))
 
 
-def _card(model, config, kinds, is_sentence_transformer):
+def _card(model, config, kinds, is_sentence_transformer, versions):
     # (Transformers has the classes of pretraining for several heads.)
     architecture = config["architectures"][0]
     tag, cls = cards.TASKS.get(kinds, (None, architecture))
@@ -83,7 +84,8 @@ def _card(model, config, kinds, is_sentence_transformer):
         tag, library = "sentence-similarity", "sentence-transformers"
         code = "from sentence_transformers import SentenceTransformer\n\n"
         code += 'SentenceTransformer("FOLDER").encode(["a text"])'
-    return cards.card(model, code, [("Architecture", f"`{architecture}`")], tag, library)
+    facts = [("Architecture", f"`{architecture}`"), ("Versions of transformers", versions)]
+    return cards.card(model, code, facts, tag, library)
 
 
 def _config(backbone, task, tokenizer, converter, kinds, labels):

@@ -52,11 +52,11 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
     segments = [s for which in ("single", "pair") for _, s in template.ids(which, tokenizer)]
     if reads_segments and any(segments):
         names.insert(1, "token_type_ids")
-    config["model_input_names"] = names
+    config.setdefault("model_input_names", names)
     if backend is not None:
         _finish(backend, tokenizer, template)
         backend.save(os.path.join(folder, "tokenizer.json"))
-    tokenizer.save_assets(folder)
+    tokenizer.save_published_files(folder)
     config["added_tokens_decoder"] = {
         str(tokenizer.token_to_id(token)): _described(token, tokenizer)
         for token in _added(tokenizer)
@@ -256,12 +256,33 @@ def _translation(tokenizer):
     return None, {"separate_vocabs": tokenizer.target.vocabulary != tokenizer.vocabulary}
 
 
+def _moses_words(tokenizer):
+    """Hugging Face's class has no tokenizer.json: it reads a list of words, as lines of a file."""
+    words = tokenizer.vocabulary
+    unknown = next((token for token in ("<UNK>", "<unk>") if token in words), None)
+    broken = [word for word in words if word.split() != [word]]
+    problem = None
+    if tokenizer.rules != "moses":
+        problem = f"rules={tokenizer.rules!r}, and Hugging Face's TransfoXLTokenizer has 'moses'"
+    elif unknown is None or tokenizer.special_tokens.get("unknown") != unknown:
+        own = tokenizer.special_tokens.get("unknown")
+        problem = f"unknown_token={own!r}, and Hugging Face's class takes {unknown or '<unk>'!r}"
+    elif broken:
+        problem = f"words with white space, such as {broken[0]!r}, which no line can hold"
+    if problem is not None:
+        raise ValueError(f"TransformerXLTokenizer has {problem}: write it with tokenizer=None.")
+    # Tokens that it has by default would get ids beyond those of the network.
+    none = {"eos_token": None, "additional_special_tokens": []}
+    return None, none | {"lower_case": tokenizer.lowercase, "model_input_names": ["input_ids"]}
+
+
 _WRITERS = {
     "WordPieceTokenizer": _wordpiece,
     "BytePairTokenizer": _bytes,
     "GPTTokenizer": _letters,
     "SentencePieceTokenizer": _pieces,
     "MarianTokenizer": _translation,
+    "TransformerXLTokenizer": _moses_words,
 }
 
 

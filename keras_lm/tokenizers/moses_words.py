@@ -154,6 +154,11 @@ class TransformerXLTokenizer(Tokenizer):
         with open(os.path.join(folder, WORDS), "w", encoding="utf-8") as file:
             json.dump(self.vocabulary, file, ensure_ascii=False, indent=0)
 
+    def save_published_files(self, folder):
+        # The lines that transformers reads without running a pickle.
+        text = "".join(f"{word}\n" for word in self.vocabulary)
+        pathlib.Path(folder, "vocab.txt").write_text(text, encoding="utf-8", newline="\n")
+
     @classmethod
     def from_assets(cls, folder, config):
         path = os.path.join(folder, WORDS)

@@ -147,6 +147,10 @@ class Tokenizer(GrowingVocabulary, tf.Module):
         """Write the vocabulary files, in their published form, into an existing folder."""
         raise NotImplementedError(f"{type(self).__name__} cannot write assets.")
 
+    def save_published_files(self, folder):
+        """Write the vocabulary as published folders have it, into an existing folder."""
+        self.save_assets(folder)
+
     def save_huggingface(self, folder, template, name, max_sequence_length, reads_segments):
         """Write Hugging Face's files of the tokenizer; see `huggingface_files.write`."""
         huggingface_files.write(folder, self, template, name, max_sequence_length, reads_segments)
