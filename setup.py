@@ -1,5 +1,6 @@
 """Metadata, dependencies, and what is mapped: `export/` is imported as `keras_lm.export`."""
 
+import os
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -95,12 +96,22 @@ TEST = [
     "selenium>=4.20",  # looks at the server's page, where Chromium is installed
 ]
 
+# The address of the repository, which the workflow of a release knows; else there are no links.
+ADDRESS = os.environ.get("KERAS_LM_REPOSITORY", "").rstrip("/")
+PAGES = {
+    "Source": "",
+    "Issues": "/issues",
+    "Changelog": f"/blob/v{VERSION}/CHANGELOG.md",
+    "Documentation": f"/tree/v{VERSION}/docs",
+}
+
 setup(
     name="keras-lm",
     version=VERSION,
     description="Classic pretrained language models in Keras 3: strings in, one artefact out",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    project_urls={name: ADDRESS + page for name, page in PAGES.items() if ADDRESS},
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",

@@ -61,6 +61,30 @@ def test_wheel_says_what_it_is(wheel):
     core = [line.split()[1] for line in needed if "extra" not in line]
     heavy = ("torch", "tf-models", "starlette")
     assert not [name for name in core if name.startswith(heavy)]
+    assert "Project-URL" not in text
+
+
+def test_release_has_links(wheel, repository, tmp_path):
+    """By the variable that the workflow sets to the address of its repository."""
+    workflow = (repository / ".github" / "workflows" / "release.yml").read_text()
+    (variable,) = re.findall(r"(\w+): \${{ github.server_url }}/\${{ github.repository }}", workflow)
+    address = "https://example.org/owner/name"
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)],
+        cwd=wheel.parent,  # the copy of the tree
+        env=os.environ | {variable: address},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    text = (tmp_path / "keras_lm.egg-info" / "PKG-INFO").read_text()
+    tag = f"v{keras_lm.__version__}"
+    assert dict(re.findall(r"^Project-URL: (\w+), (.*)$", text, re.M)) == {
+        "Source": address,
+        "Issues": f"{address}/issues",
+        "Changelog": f"{address}/blob/{tag}/CHANGELOG.md",
+        "Documentation": f"{address}/tree/{tag}/docs",
+    }
 
 
 def test_wheel_has_the_lectures(wheel, repository):
