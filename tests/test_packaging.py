@@ -67,7 +67,8 @@ def test_wheel_says_what_it_is(wheel):
 def test_release_has_links(wheel, repository, tmp_path):
     """By the variable that the workflow sets to the address of its repository."""
     workflow = (repository / ".github" / "workflows" / "release.yml").read_text()
-    (variable,) = re.findall(r"(\w+): \${{ github.server_url }}/\${{ github.repository }}", workflow)
+    set_to = r"(\w+): \${{ github\.server_url }}/\${{ github\.repository }}"
+    (variable,) = re.findall(set_to, workflow)
     address = "https://example.org/owner/name"
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)],
