@@ -51,7 +51,10 @@ class SourceAttention(keras.layers.Layer):
         if self.score in ADDITIVE:
             both = ops.expand_dims(self.query(queries), 2) + ops.expand_dims(keys, 1)
             vector = ops.cast(self.vector, both.dtype)
-            scores = ops.matmul(ops.tanh(both), vector)[:, :, :, 0]  # (B, T, S)
+            # A product of four axes with fewer, the second axis being 1 as T in each step, writes
+            # beyond its memory in oneDNN: https://github.com/tensorflow/tensorflow/issues/117700.
+            rows = ops.reshape(ops.tanh(both), (-1, self.hidden_dim))
+            scores = ops.reshape(ops.matmul(rows, vector), ops.shape(both)[:3])  # (B, T, S)
         else:
             scores = matmul_transposed(queries, keys)
         return softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))

@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_lm.models import RNNEncoderDecoderBackbone
+from keras_lm.models.rnn_layers import SourceAttention
 from keras_lm.tasks import Seq2SeqLM
 from keras_lm.tokenizers import WordTokenizer
 
@@ -148,6 +150,22 @@ def test_luong(attention, input_feeding):
         expected["weights"].append(alpha)
         expected["sequence_output"].append(attentional)
     check(task, w, expected)
+
+
+def test_attention_multiplies_no_four_axes_by_fewer(monkeypatch):
+    """It is memory beyond its own that oneDNN writes then: TensorFlow's issue 117700."""
+    matmul, axes = ops.matmul, []
+
+    def recorded(x, y):
+        axes.append((len(x.shape), len(y.shape)))
+        return matmul(x, y)
+
+    monkeypatch.setattr(ops, "matmul", recorded)
+    attention = SourceAttention("additive", 8)
+    attention.build((None, None, 8))
+    keys = ops.ones((4, 6, 8))
+    assert attention(ops.ones((4, 1, 8)), keys, keys, ops.zeros((4, 1, 6))).shape == (4, 1, 8)
+    assert axes and all(of_x == of_y for of_x, of_y in axes)
 
 
 def test_sutskever():
