@@ -17,7 +17,9 @@ if find_spec("keras_lm") is None:
         files.upload()
     if not Path(KERAS_LM).exists():
         raise FileNotFoundError(f"KERAS_LM = {KERAS_LM!r}: upload a wheel, or name a clone.")
-    %pip install --quiet "{KERAS_LM}[{EXTRAS}]"
+    # Else pip takes the newest TensorFlow, and Colab's other packages may want the one that is here.
+    keep = f"tensorflow=={before}" if (before or "").startswith(("2.20.", "2.21.")) else ""
+    %pip install --quiet "{KERAS_LM}[{EXTRAS}]" {keep}
 for package, what in PACKAGES.items():
     if find_spec(package) is None:
         %pip install --quiet {what}

@@ -4,6 +4,7 @@ The three that start servers, or are about the notebook's own page, run in a ker
 the code of the others runs in this process, which has TensorFlow loaded already.
 """
 
+import copy
 import importlib.metadata
 import importlib.util
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.specifiers import SpecifierSet
 
 nbclient = pytest.importorskip("nbclient", reason="needs: pip install nbclient")
 nbformat = pytest.importorskip("nbformat", reason="needs: pip install nbformat")
@@ -140,7 +142,7 @@ def test_outputs_are_those_of_the_code(path):
 def test_what_all_notebooks_share(path):
     notebook = nbformat.read(path, as_version=4)
     assert RUN.BADGE in notebook.cells[0].source
-    before = notebook.copy()
+    before = copy.deepcopy(notebook)
     RUN.share_first_cell(notebook)
     assert notebook == before, "python colab/run.py writes colab/first_cell.py into it"
     page = (FOLDER.parent / "docs" / "notebooks.md").read_text(encoding="utf-8")
@@ -149,7 +151,9 @@ def test_what_all_notebooks_share(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_first_cell_says_what_is_missing(path, tmp_path, monkeypatch):
-    first = next(cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+    first = next(
+        cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
+    )
     python = without_pip(first.source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -182,6 +186,25 @@ def test_first_cell_says_to_restart(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
     exec(first, {"PACKAGES": {}, "EXTRAS": "demo"})
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("there", [None, "2.19.0", "2.20.0", "2.21.1", "2.22.0"])
+def test_first_cell_keeps_the_tensorflow_that_is_there(there, tmp_path, monkeypatch):
+    """If the library takes it: else pip brings the newest that it takes."""
+    setup = (FOLDER.parent / "setup.py").read_text(encoding="utf-8")
+    taken = SpecifierSet(re.search(r'"tensorflow(>=.*?)"', setup)[1])
+    first = (FOLDER / "first_cell.py").read_text(encoding="utf-8")
+    first = re.sub(r"%pip (.*)", r"asked.append(f'\1')", first)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: there if name == "tensorflow" else None
+    )
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: there)
+    monkeypatch.chdir(tmp_path)
+    Path("keras_lm-0.1.0-py3-none-any.whl").touch()
+    asked = []
+    exec(first, {"PACKAGES": {}, "EXTRAS": "demo", "asked": asked})
+    keep = f" tensorflow=={there}" if there and there in taken else " "
+    assert asked == [f'install --quiet "keras_lm-0.1.0-py3-none-any.whl[demo]"{keep}']
 
 
 def test_run_installs_nothing(tmp_path, monkeypatch):
