@@ -6,8 +6,6 @@ they can still be imported, nothing is an instance of its classes, and what is c
 ImportError that says what to install.
 """
 
-import contextlib
-
 INSTALL = "needs TensorFlow: pip install tensorflow tensorflow-text"
 
 
@@ -56,18 +54,6 @@ class Missing:
         return False
 
 
-class OneDevice:
-    """Stands for TensorFlow's default strategy."""
-
-    num_replicas_in_sync = 1
-    scope = staticmethod(contextlib.nullcontext)
-
-
-def current_strategy():
-    """Return the strategy in whose scope this is called."""
-    return tf.distribute.get_strategy() if IS_INSTALLED else OneDevice()
-
-
 def require_installed(what):
     """Raise an ImportError where TensorFlow is not installed."""
     if not IS_INSTALLED:
@@ -90,7 +76,6 @@ except ImportError as error:
 __all__ = [
     "INSTALL",
     "IS_INSTALLED",
-    "current_strategy",
     "gen_byte_splitter",
     "gen_sentencepiece_tokenizer",
     "require_installed",

@@ -4,13 +4,14 @@ A worker is a process of a `tf.distribute` strategy, with one or more replicas, 
 computes a part of every batch. Without a strategy there is one worker with one replica.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 
 import numpy as np
 
-from keras_lm.tensorflow import current_strategy, tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,18 @@ class Workers:
     @property
     def is_chief(self):
         return self.index == 0
+
+
+class OneDevice:
+    """Stands for TensorFlow's default strategy."""
+
+    num_replicas_in_sync = 1
+    scope = staticmethod(contextlib.nullcontext)
+
+
+def current_strategy():
+    """Return the strategy in whose scope this is called."""
+    return tf.distribute.get_strategy() if IS_INSTALLED else OneDevice()
 
 
 def strategy_of_workers():

@@ -18,8 +18,8 @@ import keras
 from keras_lm import data
 from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
-from keras_lm.tensorflow import current_strategy, tf
-from keras_lm.training.distribution import chief_first, workers_of
+from keras_lm.tensorflow import tf
+from keras_lm.training.distribution import chief_first, current_strategy, workers_of
 from keras_lm.training.streams import fit_streams
 from keras_lm.training.windows import fit_windows
 
