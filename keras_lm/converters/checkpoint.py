@@ -19,7 +19,8 @@ from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
 
-PRESET_CONFIG = "keras_lm.json"
+# A preset's configuration, and the folder of its vocabulary.
+PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"
 CARD, LONGEST_CARD = "README.md", 2**20  # bytes
 MOST_PARTS = 8
 MOST_MEMBERS = 1000

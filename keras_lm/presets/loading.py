@@ -1,4 +1,4 @@
-"""From a source to a task, and to a tokenizer."""
+"""From a source to a task, with its tokenizer."""
 
 import inspect
 import warnings
@@ -6,23 +6,19 @@ from contextlib import nullcontext
 from typing import Any
 
 from keras_lm.argument_types import PathLike
-from keras_lm.converters import CheckpointError, find_folder
-from keras_lm.converters.checked_files import read_json
-from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
+from keras_lm.converters import CheckpointError
+from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.sentence_transformers import read_projections
+from keras_lm.presets.ensembles import load_ensemble
 from keras_lm.presets.source import (
     Source,
     from_size,
     innermost_backbone,
     is_size,
-    naming_sizes,
     reading,
-    where_published,
 )
 from keras_lm.registry import TASKS, TOKENIZERS, sizes
 
-# The folder of a preset's vocabulary.
-ASSETS = "assets"
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
 USUAL_UNUSED_ROWS = 128
 
@@ -47,7 +43,7 @@ def load_task(
     source = Source.open(source)
     checkpoint = source.checkpoint
     if "members" in checkpoint.config:
-        return _load_ensemble(source, cls, load_weights, arguments)
+        return load_ensemble(source, cls, load_task, load_weights=load_weights, **arguments)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
         cls = source.task
         if cls is None:
@@ -77,40 +73,6 @@ def load_task(
         source.load_weights(converter.names, task, fresh, dense)
         task.compile()  # again, since random weights have another default rate
     return task.with_fine_tuning_tokens() if grows else task
-
-
-def _load_ensemble(source, cls, load_weights, arguments):
-    found, checkpoint = source.task, source.checkpoint
-    if found is None or (cls.__name__ in TASKS and not issubclass(found, cls)):
-        raise ValueError(
-            f"{source} holds several tasks that answer as one "
-            f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
-        )
-    folders = [checkpoint.folder / member_folder(i) for i in range(checkpoint.config["members"])]
-    _check_links(folders)
-    try:
-        members = [load_task(folder, object, load_weights, **arguments) for folder in folders]
-    except RecursionError as error:
-        raise CheckpointError(f"{folders[0]}: too many ensembles in ensembles.") from error
-    return found(members)
-
-
-def member_folder(number):
-    """Return the name of the folder of a member, in that of its ensemble."""
-    return f"member_{number}"
-
-
-def _check_links(folders):
-    """Raise a CheckpointError if links make more members, or deeper ones, than there are files."""
-    for number, folder in enumerate(folders):
-        is_ensemble = (folder / PRESET_CONFIG).is_file() and "members" in read_json(
-            folder / PRESET_CONFIG
-        )
-        earlier = {other.resolve() for other in folders[:number]}
-        if folder.is_symlink() and (is_ensemble or folder.resolve() in earlier):
-            raise CheckpointError(
-                f"{folder} is a link to another member or to an ensemble: copy the preset there."
-            )
 
 
 def _as_read_by(task_class, backbone_class):
@@ -167,50 +129,6 @@ def _with_stated(mine, stated):
     return stated | mine, is_fresh
 
 
-def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> Any:
-    """Return a tokenizer; what `Tokenizer.from_preset` calls.
-
-    Args:
-        source, **overrides: see there.
-        cls: the class that the tokenizer must be an instance of.
-
-    Raises:
-        FileNotFoundError, ValueError: if there is no vocabulary.
-    """
-    if is_size(source):
-        raise ValueError(
-            f"{source!r} is a size without a vocabulary. {where_published(str(source))}"
-        )
-    if isinstance(source, Source):
-        folder = source.checkpoint.folder
-    else:  # not opened: a vocabulary needs no weights beside it
-        with naming_sizes(source):
-            folder = find_folder(str(source))
-    if (folder / PRESET_CONFIG).is_file():
-        config = read_json(folder / PRESET_CONFIG)
-        check_preset(folder / PRESET_CONFIG, config)
-        if config.get("tokenizer") is None:
-            raise ValueError(f"{folder} is a preset without a tokenizer.")
-        return _tokenizer_from_config(folder, config["tokenizer"], **overrides)
-    reasons = [f"{folder} holds no vocabulary that we can read."]
-    best = cls.class_for(folder)
-
-    def order(name):  # last those that have files of their own, of which none is there
-        files = TOKENIZERS[name].PUBLISHED_FILES
-        lacks = bool(files) and not any((folder / file).is_file() for file in files)
-        return TOKENIZERS[name] is not best, lacks, name
-
-    for name in sorted(TOKENIZERS, key=order):
-        candidate = TOKENIZERS[name]
-        if not issubclass(candidate, cls):
-            continue
-        try:
-            return candidate.from_files(folder, **overrides)
-        except FileNotFoundError as error:
-            reasons.append(f"{candidate.__name__}: {error}")
-    raise FileNotFoundError(" ".join(reasons))
-
-
 def own_tokenizer(checkpoint, backbone, converter):
     """Return a checkpoint's tokenizer, or None if it has no vocabulary.
 
@@ -220,7 +138,7 @@ def own_tokenizer(checkpoint, backbone, converter):
     """
     if checkpoint.format == "keras_lm":
         config = checkpoint.config.get("tokenizer")
-        return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
+        return None if config is None else tokenizer_from_config(checkpoint.folder, config)
     cls = backbone.tokenizer_class.class_for(checkpoint.folder)
     arguments = converter.vocabulary if cls is backbone.tokenizer_class else {}
     try:
@@ -238,7 +156,8 @@ def own_tokenizer(checkpoint, backbone, converter):
     return tokenizer
 
 
-def _tokenizer_from_config(folder, config, **overrides):
+def tokenizer_from_config(folder, config, **overrides):
+    """Return the tokenizer of a preset's folder, described by `config`."""
     assets = folder / ASSETS
     cls = TOKENIZERS.get(config["class"])
     if cls is None:

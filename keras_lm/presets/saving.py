@@ -8,10 +8,9 @@ import keras
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike
-from keras_lm.converters.checkpoint import PRESET_CONFIG
+from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
-from keras_lm.presets.loading import ASSETS, member_folder
 from keras_lm.presets.source import FORMAT_VERSION, stored_weights
 from keras_lm.version import __version__
 
@@ -37,7 +36,7 @@ def save(
     Raises:
         FileExistsError: if `folder` holds anything but a preset, or is not to be replaced.
     """
-    folder = _free(folder, overwrite)
+    folder = free(folder, overwrite)
     config = {} if backbone is None else {"backbone": _describe(backbone)}
     if task is not None:
         config["task"] = {"class": type(task).__name__, "arguments": task.get_arguments()}
@@ -49,39 +48,23 @@ def save(
             "vocabulary_size": tokenizer.vocabulary_size,
         }
     with files.replacing(folder) as new:
-        _begin(new, config)
+        begin(new, config)
         if backbone is not None:
             model = backbone if task is None else task
             _save_weights(new, model)
-            _write_card(new, model)
+            write_card(new, model)
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
 
 
-def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool = True) -> None:
-    """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
-
-    Args:
-        folder, overwrite: see `save`.
-        task: a `Task` with `members`.
-
-    Raises:
-        FileExistsError: see `save`.
-    """
-    with files.replacing(_free(folder, overwrite)) as new:
-        described = {"class": type(task).__name__, "arguments": {}}
-        _begin(new, {"task": described, "members": len(task.members)})
-        for number, member in enumerate(task.members):
-            member.save_to_preset(new / member_folder(number))
-        _write_card(new, task)
-
-
-def _write_card(folder, model):
+def write_card(folder, model):
+    """Write the README.md of a preset into its folder."""
     (folder / cards.CARD).write_text(cards.card_of_preset(model), encoding="utf-8")
 
 
-def _free(folder, overwrite):
+def free(folder, overwrite):
+    """Return the folder of a new preset, or raise the FileExistsError of `save`."""
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
     if not overwrite:
@@ -89,7 +72,7 @@ def _free(folder, overwrite):
     return folder
 
 
-def _begin(folder, config):
+def begin(folder, config):
     """Make a folder with the configuration of a preset."""
     folder.mkdir()
     versions = {"format_version": FORMAT_VERSION, "keras_lm_version": __version__}
