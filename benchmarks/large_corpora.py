@@ -69,7 +69,8 @@ def answer(name, folder):
     """Answer for the rows of two files in a folder."""
     from keras_lm import pipelines
     from keras_lm.plain import json_line, plain
-    from keras_lm.published.row_files import batches, open_rows
+    from keras_lm.published.columns import batches
+    from keras_lm.published.row_files import open_rows
     from keras_lm.serving import open_predictor
 
     files, output = sorted(folder.glob("rows-*.txt")), folder / "answers"

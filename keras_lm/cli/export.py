@@ -7,7 +7,8 @@ from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source
 from keras_lm.files import export_format
-from keras_lm.published.row_files import batches, choose_columns, find_format, open_rows
+from keras_lm.published.columns import batches, choose_columns
+from keras_lm.published.row_files import find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]

@@ -7,11 +7,12 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
 from keras_lm.cli.predict_options import VECTORS, WRITING, vector_options, writing_options
-from keras_lm.cli.terminal import json_lines, notes, open_input, say_rows, with_progress
+from keras_lm.cli.terminal import notes, say_rows
+from keras_lm.cli.texts_and_rows import json_lines, open_input, with_progress
 from keras_lm.cli.types import TASKS, OutputFile, check_artefact
 from keras_lm.files import replacing
 from keras_lm.plain import plain
-from keras_lm.published.row_files import batches, choose_columns
+from keras_lm.published.columns import batches, choose_columns
 from keras_lm.serving.predictors import (
     ServerPredictor,
     TaskPredictor,

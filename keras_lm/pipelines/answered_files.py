@@ -21,7 +21,8 @@ from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
 from keras_lm.plain import first_line, json_line, plain
-from keras_lm.published.row_files import choose_columns, find_format, parse_rows
+from keras_lm.published.columns import choose_columns
+from keras_lm.published.row_files import find_format, parse_rows
 from keras_lm.serving.predictors import by_length, open_predictor
 
 INDEX = "answers.json"

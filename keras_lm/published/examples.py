@@ -9,7 +9,8 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike
 from keras_lm.published import PUBLISHED
-from keras_lm.published.row_files import GUESSES, Rows, find_format, open_rows
+from keras_lm.published.columns import GUESSES
+from keras_lm.published.row_files import Rows, find_format, open_rows
 from keras_lm.published.task_rows import READERS
 from keras_lm.published.trees import labels_of_trees
 

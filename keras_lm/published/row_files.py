@@ -10,13 +10,13 @@ import itertools
 import json
 import math
 import os
-import re
 import sys
 from pathlib import Path
 
 from keras_lm import files
 from keras_lm.published import PUBLISHED, files_of
 from keras_lm.published.aligned_texts import aligned
+from keras_lm.published.columns import DELIMITERS, GUESSES, no_column
 from keras_lm.published.text_lines import (
     chomp,
     csv_rows,
@@ -35,30 +35,6 @@ FORMATS = {
     ".conll": "conll",
     ".json": "squad",
 }  # by suffix
-DELIMITERS = {"csv": ",", "tsv": "\t"}
-# The usual names of columns, which are looked for if the user names none.
-GUESSES = {
-    "text": ("text", "sentence", "sentence1", "prompt"),
-    "text_pair": ("text_pair", "sentence2"),
-    "labels": ("labels", "label"),
-    # Text to text.
-    "source": ("text", "source", "sentence", "article", "document", "prompt"),
-    "target": ("labels", "label", "target", "translation", "summary"),
-    # Words with labels, and multiple choice.
-    "words": ("words", "tokens", "text"),
-    "tags": ("labels", "tags", "ner_tags", "label"),
-    "situation": ("text", "sentence", "sent1", "question", "context", "prompt"),
-    "choices": ("choices", "choice", "ending"),
-    "question": ("question",),
-    "context": ("context",),
-    "answers": ("answers", "labels", "label"),
-}
-# The arguments that name such columns, if their names differ from the role.
-ARGUMENTS = {
-    **{"words": "text", "tags": "labels", "situation": "text"},
-    **{"source": "text", "target": "labels"},
-    **{"question": "text", "context": "text_pair", "answers": "labels"},
-}
 
 
 class Rows:
@@ -127,17 +103,7 @@ class Rows:
         candidates = [given] if given else GUESSES.get(role, (role,))
         found = next((name for name in candidates if name in self.columns), None)
         if found is None and (given or required):
-            remedy = (
-                f" Name the column: {ARGUMENTS.get(role, role)}=NAME." if role in GUESSES else ""
-            )
-            if not self.columns:
-                raise self.empty()
-            if role == "words":
-                remedy += " If there is a word and its label on each line, pass format=conll."
-            remedy = _other_delimiter(self.columns) or _word_lines(self.columns) or remedy
-            wanted = " or ".join(repr(name) for name in candidates)
-            has = ", ".join(self.columns)
-            raise ValueError(f"{self.name} has no column {wanted}, only {has}.{remedy}")
+            raise self.empty() if not self.columns else no_column(self, role, candidates)
         return found
 
     def value(self, line, row, column):
@@ -215,31 +181,6 @@ def _raising(lines):
         if isinstance(row, Exception):
             raise row
         yield line, row
-
-
-def _other_delimiter(columns):
-    """Return a remedy if a header of one column contains another separator."""
-    found = [each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]]
-    if not found:
-        return None
-    formats = {delimiter: name for name, delimiter in DELIMITERS.items()}
-    if found[0] in formats:
-        remedy = f"pass format={formats[found[0]]}"
-    else:
-        remedy = "save it with commas, or with tabs and format=tsv"
-    return f" Its columns seem to be separated by {found[0]!r}: {remedy}."
-
-
-def _word_lines(columns):
-    """Return a remedy if a header seems to belong to a file with a word and its label on a line."""
-    is_tag = columns and re.fullmatch("O|[BIESLU]-.+", columns[-1])
-    if not is_tag and not {"word", "token"} & {name.lower() for name in columns}:
-        return None
-    remedy = "pass format=conll" if is_tag else "remove the header and pass format=conll"
-    return (
-        f" There seems to be a word and its label on each line: {remedy}, with a tab or a space "
-        "between them and an empty line after each sentence."
-    )
 
 
 def find_format(path):
@@ -347,40 +288,3 @@ def check_targets(path, targets, format=None):
                 raise rows.empty()
     elif path == targets:
         raise ValueError("targets='-': only one file can be standard input, so pass a file.")
-
-
-def choose_columns(rows, inputs, given):
-    """Return a dict of the model's inputs → columns.
-
-    Args:
-        rows: `Rows`.
-        inputs: list of str, the model's inputs.
-        given: dict of `"text"` and `"text_pair"` → the user's column, or None.
-
-    Raises:
-        ValueError: if there is no column for an input.
-    """
-    is_words = rows.published and "words" in rows.columns and not given["text"]
-    roles = {"text": "words"} if is_words else {}
-    if len(inputs) == 1:  # whatever it is called
-        return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
-    if rows.columns == ["text"]:
-        raise ValueError(
-            f"the model takes {' and '.join(inputs)}: pass a CSV, TSV or JSONL file with these "
-            "columns."
-        )
-    found = {name: roles.get(name, name) for name in inputs}
-    return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in found.items()}
-
-
-def batches(rows, columns, batch_size):
-    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
-
-    For words and choices, the lists contain lists.
-    """
-    while batch := list(itertools.islice(rows, batch_size)):
-        texts = {
-            name: [rows.text_or_list(line, row, column) for line, row in batch]
-            for name, column in columns.items()
-        }
-        yield [row for _, row in batch], texts

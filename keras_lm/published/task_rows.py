@@ -3,8 +3,8 @@
 Each returns a function from (line, row) to (texts, label), and whether there are labels.
 """
 
+from keras_lm.published.columns import GUESSES
 from keras_lm.published.mentions import check_place, mentions_of
-from keras_lm.published.row_files import GUESSES
 from keras_lm.published.trees import read_tree
 
 

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from keras_lm.published.row_files import batches, choose_columns, open_rows
+from keras_lm.published.columns import batches, choose_columns
+from keras_lm.published.row_files import open_rows
 
 
 def read(path, format=None):
