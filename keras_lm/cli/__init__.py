@@ -5,15 +5,12 @@ A command's module is imported when it is called, or its help shown, and TensorF
 
 import importlib
 import os
-import runpy
 import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ side when it loads
 
 import click
 
-from keras_lm.standard_error import QuietImport
 from keras_lm.version import __version__
 
 # As `--help` lists them: the name of a command → its module here.
@@ -53,7 +50,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx, name):
         if name in EXAMPLES:
-            return _example(name)
+            from keras_lm.cli.former_commands import example_command
+
+            return example_command(name)
         if name not in MODULES:
             return None
         module = importlib.import_module(f"keras_lm.cli.{MODULES[name]}")
@@ -74,24 +73,6 @@ class Commands(click.Group):
                 "from Python."
             )
         return super().invoke(ctx)
-
-
-def _example(name):
-    """Return a command that runs an example of the repository as `python examples/NAME` does."""
-    folder = Path(__file__).parents[2] / "examples" / name
-
-    @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def run(arguments):
-        if not folder.is_dir():
-            raise click.UsageError(
-                f"{name} is an example of the repository now: python examples/{name}, in a clone."
-            )
-        click.echo(f"Note: keras-lm {name} will be removed: run python examples/{name}.", err=True)
-        sys.argv[1:] = arguments
-        runpy.run_path(str(folder), run_name="__main__")
-
-    return run
 
 
 @click.group(
@@ -120,4 +101,6 @@ def main():
       task.export("exported/film-critic")
     """
     if "tensorflow" not in sys.modules:
+        from keras_lm.standard_error import QuietImport
+
         sys.meta_path.insert(0, QuietImport("tensorflow"))

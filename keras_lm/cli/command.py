@@ -5,20 +5,14 @@ With `--config`, options stand in a TOML file, as they do in the one that says w
 
 import errno
 import json
-import math
 import re
-import tomllib
-from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from keras_lm.registry import advice
+from keras_lm.cli.config_file import find_config, read_config
 
-RECIPES = Path(__file__).parents[1] / "recipes"
 WRITTEN = "run.toml"
-MOST_BYTES, LONGEST_KEY = 2**20, 80
-DEEP_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){20}""")
 # What a file cannot hold: it would not be seen on the line that something is replaced.
 ONLY_ON_THE_LINE = ("config", "overwrite", "recipes", "help")
 
@@ -97,6 +91,19 @@ class ConfiguredCommand(Command):
                 error.message = f"{error.message} (It stands in {ctx.meta[__name__]}.)"
             raise
 
+    def params_of_file(self):
+        """Return the parameters that a file can hold, by their keys."""
+        keys = {
+            param.name if isinstance(param, click.Argument) else param.opts[-1].lstrip("-"): param
+            for param in self.params
+        }
+        return {key: param for key, param in keys.items() if key not in ONLY_ON_THE_LINE}
+
+    @staticmethod
+    def is_many(param):
+        """Whether a parameter takes any number of values."""
+        return param.nargs == -1 or getattr(param, "multiple", False)
+
 
 class Files(click.Argument):
     """An argument of any number of values; those of the file if the line has none."""
@@ -104,69 +111,6 @@ class Files(click.Argument):
     def consume_value(self, ctx, opts):
         given = {name: value for name, value in opts.items() if name != self.name or value}
         return super().consume_value(ctx, given)
-
-
-def recipe_names():
-    """Return the names of the recipes that come with the package, sorted."""
-    return sorted(path.stem for path in RECIPES.glob("*.toml"))
-
-
-def find_config(value):
-    """Return the path of a file, or of the shipped recipe of this name.
-
-    Raises:
-        click.UsageError: if there is neither.
-    """
-    path = Path(value).expanduser()
-    if path.is_file():
-        return path
-    if value in recipe_names():
-        return RECIPES / f"{value}.toml"
-    raise click.UsageError(
-        f"--config {value}: there is no such file, and no recipe of this name."
-        f"{advice(value, recipe_names())} Recipes are {', '.join(recipe_names())}."
-    )
-
-
-def read_config(path, command):
-    """Return the options of a command in a TOML file: dict of parameter's name → value.
-
-    Raises:
-        click.UsageError: if the file is not TOML, or has a key that is not an option of the
-            command, or a value of another type; names the file and the key.
-    """
-    try:
-        table = tomllib.loads(_read(path))
-    except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"{path} is not a TOML file: {error}") from error
-    params = _params(command)
-    for key, value in table.items():
-        if key not in params:
-            raise click.UsageError(
-                f"{path} has {key[:200]!r}, which is not an option of keras-lm {command.name} "
-                f"that a file can hold.{advice(key, params) if len(key) < LONGEST_KEY else ''}"
-            )
-        fits, wanted = _type_of(params[key])
-        if not fits(value):
-            raise click.UsageError(f"{path} has {key} = {_shown(value)}: it must be {wanted}.")
-    return {params[key].name: value for key, value in table.items()}
-
-
-def _read(path):
-    """Return the text of a file; raise an error if it is larger than options can be."""
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes.")
-    text = path.read_text(encoding="utf-8")
-    if DEEP_KEY.search(text):  # each part would take as much memory as all before it
-        raise ValueError("it has a key of many parts, and options have one.")
-    return text
-
-
-def _shown(value):
-    try:
-        return json.dumps(value, default=str)[:200]
-    except (ValueError, RecursionError):
-        return "a number with very many digits"
 
 
 def write_config(folder, **resolved):
@@ -177,41 +121,13 @@ def write_config(folder, **resolved):
     """
     ctx = click.get_current_context()
     lines = [f"# keras-lm {ctx.command.name} --config {WRITTEN}"]
-    for key, param in _params(ctx.command).items():
+    for key, param in ctx.command.params_of_file().items():
         value = resolved.get(param.name, ctx.params.get(param.name))
         if value not in (None, (), []):
-            lines.append(f"{key} = {_as_toml(value, _is_many(param))}")
+            lines.append(f"{key} = {_as_toml(value, ctx.command.is_many(param))}")
     path = folder / WRITTEN
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def _params(command):
-    """The parameters that a file can hold, by their keys."""
-    keys = {
-        param.name if isinstance(param, click.Argument) else param.opts[-1].lstrip("-"): param
-        for param in command.params
-    }
-    return {key: param for key, param in keys.items() if key not in ONLY_ON_THE_LINE}
-
-
-def _is_many(param):
-    return param.nargs == -1 or getattr(param, "multiple", False)
-
-
-def _type_of(param):
-    """Return whether a TOML value is of a parameter's type, as a function, and what that is."""
-    if _is_many(param):
-        return lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v), (
-            'a list of texts, ["…", "…"]'
-        )
-    if getattr(param, "is_flag", False):
-        return lambda v: isinstance(v, bool), "true or false"
-    if isinstance(param.type, (click.IntRange, click.types.IntParamType)):
-        return lambda v: type(v) is int and abs(v) < 2**63, "a whole number"
-    if isinstance(param.type, (click.FloatRange, click.types.FloatParamType)):
-        return lambda v: type(v) in (int, float) and math.isfinite(v), "a number, and finite"
-    return lambda v: isinstance(v, str), 'a text, in "quotes"'
 
 
 def _as_toml(value, is_many):
@@ -236,15 +152,6 @@ def _configure(ctx, param, value):
         ctx.default_map = {**(ctx.default_map or {}), **read_config(path, ctx.command)}
 
 
-def _list_recipes(ctx, param, value):
-    if value:
-        names = recipe_names()
-        for name in names:
-            first = (RECIPES / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0]
-            click.echo(f"{name:<{max(map(len, names))}}  {first.lstrip('# ')}")
-        ctx.exit()
-
-
 config_option = click.option(
     "--config",
     metavar="FILE",
@@ -253,12 +160,4 @@ config_option = click.option(
     callback=_configure,
     help="TOML file of options by their names, such as epochs = 3; those on the line win. Relative "
     "paths in it start where you are.",
-)
-recipes_option = click.option(
-    "--recipes",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_recipes,
-    help="List the published recipes that --config knows by name, and exit.",
 )

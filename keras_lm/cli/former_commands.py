@@ -1,4 +1,8 @@
-"""`keras-lm features` and `translate`, forms of `keras-lm predict` by their former names."""
+"""Commands of earlier versions: forms of `keras-lm predict`, and examples of the repository."""
+
+import runpy
+import sys
+from pathlib import Path
 
 import click
 
@@ -80,3 +84,21 @@ def translate_command(
         return load_predictor(preset, options["text_pair"] is not None, **given)
 
     answer(load, texts, input_file, format, output, batch_size, options, lines=not as_json)
+
+
+def example_command(name):
+    """Return a command that runs an example of the repository as `python examples/NAME` does."""
+    folder = Path(__file__).parents[2] / "examples" / name
+
+    @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def run(arguments):
+        if not folder.is_dir():
+            raise click.UsageError(
+                f"{name} is an example of the repository now: python examples/{name}, in a clone."
+            )
+        click.echo(f"Note: keras-lm {name} will be removed: run python examples/{name}.", err=True)
+        sys.argv[1:] = arguments
+        runpy.run_path(str(folder), run_name="__main__")
+
+    return run

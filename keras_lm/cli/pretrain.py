@@ -4,13 +4,8 @@ import click
 from click.core import ParameterSource
 
 from keras_lm.cli import shared_options as opt
-from keras_lm.cli.command import (
-    ConfiguredCommand,
-    Files,
-    config_option,
-    recipes_option,
-    write_config,
-)
+from keras_lm.cli.command import ConfiguredCommand, Files, config_option, write_config
+from keras_lm.cli.config_file import recipes_option
 from keras_lm.cli.fitting import fit_options
 from keras_lm.cli.objective_options import check_objectives
 from keras_lm.cli.prepared_folder import check_shards, files_of, find_shards, take_over
