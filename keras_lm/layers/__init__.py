@@ -22,13 +22,7 @@ from keras_lm.layers.deprecated import (
     CausalSelfAttention,
 )
 from keras_lm.layers.frozen import Frozen
-from keras_lm.layers.heads import (
-    EachTokenClassifier,
-    FirstTokenClassifier,
-    MeanPooledClassifier,
-    PooledClassifier,
-    SpanHead,
-)
+from keras_lm.layers.heads import FirstTokenClassifier, MeanPooledClassifier, PooledClassifier
 from keras_lm.layers.last_token import LastTokenClassifier
 from keras_lm.layers.left_to_right import CausalBias, CausalLMHead
 from keras_lm.layers.masked_lm_head import MaskedLMHead
@@ -41,6 +35,7 @@ from keras_lm.layers.positions import (
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.span_chart import SpanScorer
+from keras_lm.layers.token_heads import EachTokenClassifier, SpanHead
 from keras_lm.layers.transformer import FeedForward, PostNormBlock, PreNormBlock
 from keras_lm.layers.word_softmax import WordSoftmax
 
