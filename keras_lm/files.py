@@ -6,7 +6,6 @@ import errno
 import functools
 import glob
 import os
-import platform
 import re
 import shutil
 import tempfile
@@ -33,7 +32,6 @@ NOT_TEXT = {
     "lines=True).",
 }
 
-HOLDER = ".holder"  # in a folder that is taken: names the process that has it
 WRITING = ".writing"  # suffix of hidden folders, so that no other folders are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_IS_FULL = "The disk is full or a quota is reached, so nothing was changed"
@@ -90,67 +88,33 @@ def hidden(folder, name):
     folder = Path(folder)
     recover(folder / name)
     with naming_a_full_disk(folder / name):
-        temporary, lock = _new_locked(folder, name)
+        temporary, descriptor = _new_locked(folder, name)
         try:
             yield temporary
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-            os.close(lock)
+            os.close(descriptor)
 
 
 def _new_locked(folder, name):
     while True:
         temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", suffix=WRITING, dir=folder))
         try:
-            lock = os.open(temporary, os.O_RDONLY)
+            descriptor = os.open(temporary, os.O_RDONLY)
         except FileNotFoundError:
             continue  # another process has removed it as a leftover
         with contextlib.suppress(OSError):  # without locks, other processes do not remove it either
-            _lock(lock)
+            lock(descriptor)
         if temporary.is_dir():
-            return temporary, lock
-        os.close(lock)  # removed as a leftover before it was locked
+            return temporary, descriptor
+        os.close(descriptor)  # removed as a leftover before it was locked
 
 
-def _lock(descriptor, wait=True):
+def lock(descriptor, wait=True):
+    """Lock an open folder; raise an OSError if another process has it and we do not wait."""
     if fcntl is None:
         raise OSError(errno.ENOTSUP, "there are no locks")
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-
-
-def take(folder):
-    """Create a folder if necessary, and lock it until the returned descriptor is closed.
-
-    The system closes the descriptor of a process that dies. On a system without locks, the folder
-    is not locked.
-
-    Raises:
-        FileExistsError: if another process has the lock; the message names it.
-    """
-    folder = Path(folder)
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # it has just been renamed
-        try:
-            _lock(lock, wait=False)
-        except BlockingIOError as error:
-            os.close(lock)
-            holder = folder / HOLDER
-            who = holder.read_text(encoding="utf-8") if holder.is_file() else "another process"
-            raise FileExistsError(
-                f"{folder} is being written by {who}: wait until it has ended, or choose another "
-                "folder."
-            ) from error
-        except OSError:
-            pass
-        if folder.is_dir() and os.path.samestat(os.stat(lock), folder.stat()):
-            break
-        os.close(lock)
-    (folder / HOLDER).write_text(f"process {os.getpid()} of {platform.node()}", "utf-8")
-    return lock
 
 
 def recover(path):
@@ -163,14 +127,14 @@ def recover(path):
 
 
 def _recover_from(left, path):
-    lock = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        _lock(lock, wait=False)
+        lock(descriptor, wait=False)
         if (left / "old").exists() and not path.exists():
             os.rename(left / "old", path)
         shutil.rmtree(left, ignore_errors=True)
     finally:
-        os.close(lock)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -322,36 +286,6 @@ def numbered(folder):
     names = [n for n in names if n.isascii() and n.isdigit() and len(n) < 20]
     found = {int(name): folder / name for name in names}
     return {number: found[number] for number in sorted(found) if number <= LARGEST_VERSION}
-
-
-def find_versions(folder):
-    """Return the numbered subfolders of a folder by number; these are TF Serving's versions."""
-    return {number: path for number, path in numbered(folder).items() if path.is_dir()}
-
-
-def find_saved_models(folder):
-    """Return the versions in a folder that hold a SavedModel, a dict of number → `Path`."""
-    versions = find_versions(folder)
-    return {n: path for n, path in versions.items() if (path / "saved_model.pb").is_file()}
-
-
-def find_saved_model(path, version=None):
-    """Return the folder of a SavedModel, by default the latest version; None if there is none.
-
-    Raises:
-        ValueError: if `path` is one version already, or has no such version.
-    """
-    if (path / "saved_model.pb").is_file():
-        if version is not None:
-            raise ValueError(f"{path} is one version already: leave version={version} out.")
-        return path
-    versions = find_saved_models(path)
-    if not versions:
-        return None
-    if version is not None and version not in versions:
-        listed = ", ".join(map(str, versions))
-        raise ValueError(f"{path} has no version {version}; it has {listed}.")
-    return versions[max(versions) if version is None else version]
 
 
 def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:

@@ -12,6 +12,8 @@ from safetensors.numpy import save_file
 
 from keras_lm import files
 from keras_lm.converters import find_folder
+from keras_lm.saved_models import find_versions
+from keras_lm.taken_folders import take
 
 
 @pytest.fixture(params=["file", "folder"])
@@ -242,12 +244,12 @@ def test_size(tmp_path):
 
 
 def test_versions(tmp_path):
-    assert files.find_versions(tmp_path / "missing") == {}
+    assert find_versions(tmp_path / "missing") == {}
     for name in ("2", "10", "007", "x1", "١", "-1", str(2**63), str(2**63 - 1), "9" * 200):
         (tmp_path / name).mkdir()
     (tmp_path / "5").touch()
-    assert list(files.find_versions(tmp_path)) == [2, 7, 10, 2**63 - 1]
-    assert files.find_versions(tmp_path)[7] == tmp_path / "007"
+    assert list(find_versions(tmp_path)) == [2, 7, 10, 2**63 - 1]
+    assert find_versions(tmp_path)[7] == tmp_path / "007"
     assert list(files.numbered(tmp_path)) == [2, 5, 7, 10, 2**63 - 1]
 
 
@@ -271,11 +273,11 @@ def test_lines_and_contents_have_bounds(tmp_path):
 
 
 def test_a_folder_is_taken_by_one(tmp_path):
-    lock = files.take(tmp_path / "new")
+    lock = take(tmp_path / "new")
     with pytest.raises(FileExistsError, match=rf"new is being written by process {os.getpid()} of"):
-        files.take(tmp_path / "new")
+        take(tmp_path / "new")
     os.close(lock)  # as the end of a process does
-    os.close(files.take(tmp_path / "new"))
+    os.close(take(tmp_path / "new"))
 
 
 def test_paths_that_no_file_can_have(tmp_path):

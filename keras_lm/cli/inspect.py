@@ -9,7 +9,7 @@ from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import say_rows
 from keras_lm.cli.types import check_artefact
-from keras_lm.files import find_saved_model, find_saved_models
+from keras_lm.saved_models import find_saved_model, find_saved_models
 
 
 @click.command("inspect", cls=Command, short_help="What a preset, a checkpoint or an export holds.")

@@ -17,6 +17,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from keras_lm import files
+from keras_lm.taken_folders import HOLDER, take
 
 NOTE = ".note.json"
 
@@ -110,7 +111,7 @@ class GrowingFolder:
             FileSystems.delete([join(self.folder, index)])  # the parts are going to change
         self._lock = None
         if is_local(folder):  # elsewhere there are no locks
-            self._lock = files.take(self.path)
+            self._lock = take(self.path)
             return
         with contextlib.suppress(OSError):  # it exists
             FileSystems.mkdirs(self.path)
@@ -123,7 +124,7 @@ class GrowingFolder:
             FileSystems.delete(paths)
         if is_local(self.folder):
             files.sync(self.path)
-            Path(self.path, files.HOLDER).unlink(missing_ok=True)
+            Path(self.path, HOLDER).unlink(missing_ok=True)
             with files.replacing(self.folder) as new:
                 os.rename(self.path, new)
             os.close(self._lock)
@@ -133,7 +134,7 @@ class GrowingFolder:
         """Remove the folder if no part is finished, and release its lock."""
         parts = Path(self.path).iterdir() if is_local(self.folder) else []
         if is_local(self.folder) and not any(
-            part.stat().st_size for part in parts if not part.name.endswith((NOTE, files.HOLDER))
+            part.stat().st_size for part in parts if not part.name.endswith((NOTE, HOLDER))
         ):
             shutil.rmtree(self.path)
         if self._lock is not None:

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_lm.files import find_versions
+from keras_lm.saved_models import find_versions
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import SavedModel, ServedModel
 from keras_lm.serving.litert_model import LiteRTModel

@@ -6,9 +6,9 @@ TensorFlow is imported only by those that need it.
 from pathlib import Path
 
 from keras_lm.argument_types import PathLike
-from keras_lm.files import find_saved_model
 from keras_lm.litert import InterpreterPool
 from keras_lm.plain import first_line
+from keras_lm.saved_models import find_saved_model
 
 KNOWN_ORDER = ("text", "text_pair")
 

@@ -256,11 +256,7 @@ class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
 
     def get_arguments(self) -> dict[str, Any]:
         """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
-        return {
-            **self.packing,
-            "text_pair": self.text_pair,
-            "parse_special": self.parse_special,
-        }
+        return {**self.packing, "text_pair": self.text_pair, "parse_special": self.parse_special}
 
     def use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Take a tokenizer; called for that of a `.keras` file, after the constructor."""

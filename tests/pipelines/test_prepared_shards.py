@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import data, files
+from keras_lm import data
 from keras_lm.models import BertBackbone
+from keras_lm.taken_folders import HOLDER, take
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
 
@@ -252,12 +253,12 @@ def test_one_process_and_several_write_the_same(prepare):
 
 @pytest.mark.slow
 def test_one_process_at_a_time(prepare, tmp_path):
-    lock = files.take(tmp_path / "new.unfinished")
+    lock = take(tmp_path / "new.unfinished")
     with pytest.raises(FileExistsError, match=rf"new\.unfinished is .* by process {os.getpid()}"):
         prepare("new")
     os.close(lock)
     _, content = prepare("new")
-    assert files.HOLDER not in content
+    assert HOLDER not in content
     assert not (tmp_path / "new.unfinished").exists()
 
 
