@@ -114,10 +114,9 @@ def evaluate_command(
 
     from keras_lm import evaluation, presets, tasks  # imports TensorFlow
     from keras_lm.cli.terminal import load_task
-    from keras_lm.tasks.from_source import stated_task
 
     opened = presets.Source.open(preset)
-    cls = stated_task(opened)
+    cls = opened.usual_task
     if cls is None:
         raise click.ClickException(
             f"{preset} holds no task, which could be measured. Train one: keras-lm finetune."

@@ -124,7 +124,7 @@ def export_command(
 
     several = not (texts or do_check)  # which are compared for one task
     opened = presets.Source.open(preset)
-    loaded = load_task(opened, choose_task(opened, task), several)
+    loaded = load_task(opened, choose_task(opened, task), several=several)
     options = {
         "format": export_as,
         "tokenizer": tokenizer,

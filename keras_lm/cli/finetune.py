@@ -192,9 +192,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     graphs = _open_graphs(options)
     import keras
 
-    from keras_lm import presets
+    from keras_lm import presets, tasks
     from keras_lm.cli.terminal import load_task
-    from keras_lm.tasks.from_source import stated_task
     from keras_lm.training.distribution import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()
@@ -204,9 +203,11 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     opened = presets.Source.open(source)
-    name = options["task"] or _task_of(stated_task(opened))
+    name = options["task"] or _task_of(opened.usual_task)
     _check_options(name, options, source)
-    cls = _class_of(name, graphs, stated_task(opened))
+    # Choices have a graph if one is named or SOURCE has one.
+    has_graph = graphs or (name == "multiple-choice" and opened.usual_task is tasks.GraphChoice)
+    cls = tasks.GraphChoice if has_graph else getattr(tasks, TASKS[name])
     stated = opened.task_arguments(cls) or {}
     multi_label = options["multi_label"] or stated.get("multi_label", False)
     if multi_label and options["class_weight"]:
@@ -319,14 +320,6 @@ def _open_graphs(options):
     trans_e = vectors if vectors.is_dir() else None
     hops = options["hops"] or 2
     return {"graphs": SchemaGraphs(store, trans_e, f"{store}-paths.sqlite", max_hops=hops)}
-
-
-def _class_of(name, graphs, stated):
-    """Return the class of a task's name; choices have a graph if one is named or SOURCE has one."""
-    from keras_lm import tasks
-
-    has_graph = graphs or (name == "multiple-choice" and stated is tasks.GraphChoice)
-    return tasks.GraphChoice if has_graph else getattr(tasks, TASKS[name])
 
 
 def _task_of(stated):

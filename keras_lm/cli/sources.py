@@ -2,7 +2,6 @@
 
 from keras_lm import tasks
 from keras_lm.cli.types import TASKS
-from keras_lm.tasks.from_source import stated_task
 
 # What pretraining leaves ready; heads of other tasks do nothing of use before they are trained.
 PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pretrainer")
@@ -11,7 +10,7 @@ PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pret
 def choose_task(source, name):
     """Return the class of the task `name`; for None what an opened source holds, or None."""
     if name is None:
-        return stated_task(source)
+        return source.usual_task
     cls = getattr(tasks, TASKS[name])
     if name not in PRETRAINED and source.task_arguments(cls) is None:
         raise ValueError(

@@ -29,12 +29,12 @@ def notes():
             said.add(message)
 
 
-def load_task(*arguments, **options):
-    """Return the task of a source; see `keras_lm.tasks.from_source.load_task`."""
-    from keras_lm.tasks import from_source  # imports TensorFlow
+def load_task(source, cls=None, **options):
+    """Return the task of a source; see `keras_lm.presets.load_ready_task`."""
+    from keras_lm import presets, tasks  # imports TensorFlow
 
     with notes():
-        return from_source.load_task(*arguments, **options)
+        return presets.load_ready_task(source, cls or tasks.Task, **options)
 
 
 def say_rows(pairs):

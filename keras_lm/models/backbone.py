@@ -158,6 +158,8 @@ class Backbone(Variants, BackboneFormats, CarriedState, LookingInside, keras.Mod
     LEFT_OUT = r"(?!)"
     # The class of an encoder-decoder's encoder alone, which all tasks but `Seq2SeqLM` are over.
     encoder_class = None
+    # The name of the task that it does with no head of a task, if any.
+    usual_task = None
     # `(teacher, layers)` → a student that begins with layers of a teacher of another class.
     from_teacher = None
     # Units of its adapters, if it has any.

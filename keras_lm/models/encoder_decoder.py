@@ -52,6 +52,8 @@ class EncoderDecoderBackbone(Backbone):
     Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
     """
 
+    usual_task = "Seq2SeqLM"
+
     TEMPLATE = Template(single="$A:0 </s>:0", pair="$A:0 </s>:0 $B:0 </s>:0")
     INNER = (*Backbone.INNER, "encoder_hidden_states", "encoder_attention_contexts")
     mask_name = "decoder_padding_mask"

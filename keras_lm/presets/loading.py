@@ -75,6 +75,41 @@ def load_task(
     return task.with_fine_tuning_tokens() if grows else task
 
 
+def load_ready_task(
+    source: PathLike | Source, cls: type, several: bool = False, **arguments: Any
+) -> Any:
+    """Return a task that reads texts, by default the source's own.
+
+    Args:
+        source: see `load_task`.
+        cls: class of the task; the base class for the task that the source is ready for.
+        several: bool. Whether a `MultiTask` will do.
+        **arguments: see `load_task`.
+
+    Raises:
+        ValueError: if the source holds no such task, or no vocabulary.
+    """
+    source = Source.open(source)
+    cls = cls if cls.__name__ in TASKS else source.usual_task
+    if cls is TASKS["MultiTask"] and not several:
+        raise ValueError(
+            f"{source} holds several tasks, and this takes one: in Python, "
+            "MultiTask.from_preset(…).tasks['NAME'].save_to_preset(…) writes a preset of it."
+        )
+    if cls is None:
+        raise ValueError(
+            f"{source} holds no task, only a pretrained model: train one with keras-lm finetune, "
+            "or get vectors from it with keras-lm predict --task feature-extractor."
+        )
+    task = cls.from_preset(source, **arguments)
+    if task.tokenizer is None:
+        raise ValueError(
+            f"{source} has no vocabulary, so it cannot read texts: put the vocabulary's files, as "
+            "they are published, beside the weights."
+        )
+    return task
+
+
 def _as_read_by(task_class, backbone_class):
     """Return the class of backbone that a task is over: of two halves, most read the first."""
     half = None if task_class.has_decoder else backbone_class.encoder_class

@@ -143,6 +143,11 @@ class Source:
         """The class of the task whose head is stored, or None."""
         return next((cls for cls in TASKS.values() if self.task_arguments(cls) is not None), None)
 
+    @property
+    def usual_task(self):
+        """The class of the task that it is ready for: `task`, or what its network alone does."""
+        return self.task or TASKS.get(self.recognise()[0].usual_task)
+
     def task_arguments(
         self, cls: type, given: Mapping[str, Any] | None = None
     ) -> dict[str, Any] | None:

@@ -47,9 +47,9 @@ def open_predictor(
     if signature:
         raise ValueError(f"{model} is not exported: leave signature={signature} out.")
 
-    from keras_lm.tasks.from_source import load_task
+    from keras_lm import presets, tasks
 
-    return TaskPredictor(load_task(model), text_pair)
+    return TaskPredictor(presets.load_ready_task(model, tasks.Task), text_pair)
 
 
 class Predictor:
