@@ -14,6 +14,12 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
+from keras_lm.converters.bert_family import (
+    ENCODER_RULES,
+    GOOGLE_PROGRAMS,
+    GOOGLE_RULES,
+    WITHOUT_POOLER,
+)
 from keras_lm.converters.converter import (
     ACTIVATIONS,
     PLAIN_ENCODER,
@@ -51,7 +57,6 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, own
-from keras_lm.models.bert import ENCODER_RULES, GOOGLE_PROGRAMS, GOOGLE_RULES, WITHOUT_POOLER
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer

@@ -9,16 +9,21 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
+from keras_lm.converters.bert_family import (
+    ENCODER_RULES,
+    GOOGLE_PROGRAMS,
+    GOOGLE_RULES,
+    HUGGINGFACE_ENCODER,
+    PARTS,
+    WITHOUT_POOLER,
+    google_names,
+)
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
-    Activation,
     By,
     ConfigTable,
     Converter,
-    Key,
-    Only,
     architectures,
-    dropout_rules,
     has_pooler,
     signs,
 )
@@ -222,24 +227,6 @@ BertBackbone.PUBLISHED = {
 
 # === Checkpoints ===
 
-_PARTS = ("query", "key", "value")
-# Also those of RoBERTa, ELECTRA and other descendants.
-HUGGINGFACE_ENCODER = {
-    "token_embedding": "embeddings.word_embeddings",
-    "position_embedding": "embeddings.position_embeddings",
-    "segment_embedding": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-    "block_{i}/attention/query_key_value": tuple(
-        f"encoder.layer.{{i}}.attention.self.{part}" for part in _PARTS
-    ),
-    "block_{i}/attention/output": "encoder.layer.{i}.attention.output.dense",
-    "block_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
-    "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
-    "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
-    "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
-}
-# Hugging Face's classes for these heads have no pooler.
-WITHOUT_POOLER = dict.fromkeys(("token_classification", "question_answering", "token"), ())
 _HUGGINGFACE = HUGGINGFACE_ENCODER | {
     "pooler": WITHOUT_POOLER | {None: "pooler.dense"},
     "classifier/pooler": "pooler.dense",
@@ -256,7 +243,7 @@ _MODEL_GARDEN = {
     "segment_embedding": "type_embeddings",
     "embedding_norm": "embeddings/layer_norm",
     "block_{i}/attention/query_key_value": tuple(
-        f"transformer/layer_{{i}}/self_attention/{part}" for part in _PARTS
+        f"transformer/layer_{{i}}/self_attention/{part}" for part in PARTS
     ),
     "block_{i}/attention/output": "transformer/layer_{i}/self_attention/attention_output",
     "block_{i}/attention_norm": "transformer/layer_{i}/self_attention_layer_norm",
@@ -276,7 +263,7 @@ _KERAS_HUB = {
     "segment_embedding": "embedding",
     "embedding_norm": "layer_normalization",
     "block_{i}/attention/query_key_value": tuple(
-        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense" for part in _PARTS
+        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense" for part in PARTS
     ),
     "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
     "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
@@ -287,19 +274,6 @@ _KERAS_HUB = {
     "classifier/logits": "task/layers/dense",
     # Its masked-LM head differs from its backbone in GELU and epsilon, so it is not loaded.
 }
-
-
-def google_names(names):
-    """Return a table of google-research's names: Hugging Face kept them, with dots for slashes."""
-
-    def spell(name):
-        if isinstance(name, dict):
-            return {variant: spell(each) for variant, each in name.items()}
-        if isinstance(name, tuple):
-            return tuple(map(spell, name))
-        return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
-
-    return {ours: spell(theirs) for ours, theirs in names.items()}
 
 
 HUGGINGFACE_NAMES = NameTable(
@@ -348,45 +322,15 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
-# The arguments that BERT and its descendants share, in the words of `config.json`.
-ENCODER_RULES = {
-    "vocabulary_size": Key("vocab_size"),
-    "num_layers": Key("num_hidden_layers"),
-    "num_heads": Key("num_attention_heads"),
-    "hidden_dim": Key("hidden_size"),
-    "intermediate_dim": Key("intermediate_size"),
-    **dropout_rules("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    "activation": Activation("hidden_act"),
-    "max_sequence_length": Key("max_position_embeddings", 512),
-    "num_segments": Key("type_vocab_size", 2),
-    "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
-}
 HUGGINGFACE_CONFIG = ConfigTable(
     BertBackbone, "bert", ENCODER_RULES | {"use_pooler": By(has_pooler)}, PLAIN_ENCODER
 )
-# What google-research's code has in common with its descendants; it states no epsilon.
-GOOGLE_RULES = ENCODER_RULES | {
-    # "gelu" is the tanh form in google-research's code and in Model Garden's.
-    "activation": Activation("hidden_act", names={"gelu": "gelu_tanh"}),
-    "layer_norm_epsilon": By(
-        ENCODER_RULES["layer_norm_epsilon"].read,
-        functools.partial(Only(1e-12).write, "layer_norm_epsilon"),
-    ),
-    "use_pooler": By(lambda config, tensors: any("pooler" in name for name in tensors)),
-}
 _GOOGLE_CONFIG = ConfigTable(
     BertBackbone,
     None,
     GOOGLE_RULES,
     {"trigram_input": False},  # MobileBERT has the names
 )
-# The heads that its programs know.
-GOOGLE_PROGRAMS = {
-    "": "modeling.py",
-    "classification": "run_classifier.py",
-    "question_answering": "run_squad.py",
-    "token": "run_pretraining.py",
-}
 _KERAS_HUB_CONFIG = keras_hub_table(
     BertBackbone,
     "num_segments",

@@ -17,6 +17,12 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.argument_types import DType, Tensor
+from keras_lm.converters.bert_family import (
+    ENCODER_RULES,
+    GOOGLE_RULES,
+    HUGGINGFACE_ENCODER,
+    google_names,
+)
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     ConfigTable,
@@ -51,12 +57,6 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, own
-from keras_lm.models.bert import (
-    ENCODER_RULES,
-    GOOGLE_RULES,
-    HUGGINGFACE_ENCODER,
-    google_names,
-)
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer

@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
+from keras_lm.converters.bert_family import ENCODER_RULES
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
@@ -39,7 +40,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, own
-from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_NAMES, BertBackbone
+from keras_lm.models.bert import HUGGINGFACE_NAMES, BertBackbone
 from keras_lm.models.ernie_layers import (
     NO_ENTITY,
     EntityHead,

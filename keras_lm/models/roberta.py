@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
+from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     By,
@@ -50,7 +51,6 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, own
-from keras_lm.models.bert import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
