@@ -19,7 +19,6 @@ from keras_lm.cli.objective_options import (
 )
 from keras_lm.cli.terminal import load_task
 from keras_lm.inspection import inspect_checkpoint
-from keras_lm.models.causal import CachedBackbone
 from keras_lm.tokenizers import Tokenizer
 
 # What a model does that an objective is for.
@@ -196,7 +195,7 @@ def choose_objectives(backbone_class, options, source=None):
         if source:
             is_causal = source.arguments(backbone_class).get("causal", True)
     # A cache, unlike a state that is carried along, is empty at the beginning of each window.
-    reads_windows = backbone_class.is_causal and issubclass(backbone_class, CachedBackbone)
+    reads_windows = backbone_class.is_causal and backbone_class.make_cache
     reads_streams = options.get("streams") and backbone_class.is_causal
     if not (reads_windows or reads_streams or backbone_class.PRETRAINING_HEADS):
         raise click.UsageError(

@@ -162,6 +162,8 @@ class Backbone(Variants, BackboneFormats, CarriedState, LookingInside, keras.Mod
     usual_task = None
     # `(teacher, layers)` → a student that begins with layers of a teacher of another class.
     from_teacher = None
+    # Of a state with slots: `(batch_size, slots)` → an empty cache.
+    make_cache = None
     # Units of its adapters, if it has any.
     adapter_dim = None
     # The source of loaded weights and the text of its card: see `keras_lm.presets.cards`.
