@@ -1,4 +1,7 @@
-"""Packing lists of ids where TensorFlow is not installed. Shapes: B batch, S sequence."""
+"""Packing lists of ids where TensorFlow is not installed.
+
+Shapes: B batch, C choices, S sequence, W words of a text.
+"""
 
 import numpy as np
 
@@ -33,6 +36,47 @@ def packed(packer, texts):
         found["segment_ids"][place, here] = [segment for _, segment in row]
         found["padding_mask"][place, here] = 1
     return found
+
+
+def packed_choices(packer, columns, tokenize):
+    """Return what `Choices.pack` does of a list of choices for each text: arrays (B, C, S)."""
+    rows = [[*choices] for choices in columns["choices"]]
+    number = max(map(len, rows))
+    rows = [[*choices, *[b""] * (number - len(choices))] for choices in rows]
+    texts = [text for text, choices in zip(columns["text"], rows, strict=True) for _ in choices]
+    flat = [choice for choices in rows for choice in choices]
+    found = packed(
+        packer,
+        {"text": packer.ids(texts, tokenize), "text_pair": packer.ids(flat, tokenize)},
+    )
+    found = {name: value.reshape(len(rows), number, -1) for name, value in found.items()}
+    found["padding_mask"] *= np.array([choice != b"" for choice in flat]).reshape(-1, number, 1)
+    return found
+
+
+def packed_words(packer, texts, tokenize):
+    """Return what `Words.pack_words` does of a list of words for each text.
+
+    That is the packed dict, and the column of each word's first piece, (B, W) int32: -1 for words
+    without pieces, for truncated ones, and in padding.
+    """
+    pieces = [tokenize([*words]) if len(words) else [] for words in texts]
+    ids = [[id for of_word in row for id in of_word] for row in pieces]
+    found = packed(packer, {"text": ids})
+    template = [piece for piece, _ in packer._pieces["single"]]
+    room = packer.sequence_length - (len(template) - 1)
+    columns = found["padding_mask"].shape[1]
+    places = np.full((len(texts), max([1, *map(len, texts)])), -1, "int32")
+    for row, of_text in enumerate(pieces):
+        kept = min(len(ids[row]), room)
+        is_left = packer.template.padding_side == "left"
+        begin = columns - kept - (len(template) - 1) if is_left else 0
+        place = 0
+        for word, of_word in enumerate(of_text):
+            if len(of_word) and place < kept:
+                places[row, word] = begin + template.index("text") + place
+            place += len(of_word)
+    return found, places
 
 
 def _ids(piece, texts):

@@ -2,8 +2,9 @@
 
 from keras import ops
 
+from keras_lm.packers import host_rows
 from keras_lm.packers.packer import Texts
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
 
@@ -36,6 +37,8 @@ class Choices(Texts):
     several_for = "MultipleChoice"
 
     def pack(self, packer, columns, tokenize=None):
+        if not IS_INSTALLED:
+            return host_rows.packed_choices(packer, columns, tokenize)
         choices = columns["choices"]
         if isinstance(choices, tf.RaggedTensor):
             choices = choices.to_tensor("")

@@ -40,13 +40,20 @@ class Words(Texts):
         """Return True: words may have several pieces here."""
         return True
 
+    def are_words(self, columns: dict[str, Any]) -> bool:
+        """Whether texts, lists without TensorFlow, are words already, and none of them is marked.
+
+        Splitting strings, and what marks a word, is TensorFlow's.
+        """
+        return not self.predicate and not any(isinstance(text, bytes) for text in columns["text"])
+
     def words(self, text: Tensor) -> Any:
         """Return the words of strings (B,), or of words (B, W), ragged, and their places.
 
         Places are `start` and `end`, ragged (B, W) int64, in characters of the string; words have
         none. In words (B, W) that are not ragged, empty strings are padding and have no pieces.
         """
-        require_installed("A label for each word")
+        require_installed("Splitting texts into words")
         if isinstance(text, tf.RaggedTensor):
             return text, {}
         if text.shape.rank == 2:

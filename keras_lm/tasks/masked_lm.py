@@ -9,8 +9,9 @@ import numpy as np
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
+from keras_lm.tasks import host_answers
 from keras_lm.tasks.pretrainer import PretrainingTask
-from keras_lm.tensorflow import require_installed, tf
+from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -85,9 +86,8 @@ class MaskedLM(PretrainingTask):
         }
 
     def answer(self, columns, tokenize=None):
-        require_installed("Filling in masks")
         packed = self.preprocess(columns, tokenize)
-        return self.decode(None, packed)
+        return self.decode(None, packed) if IS_INSTALLED else host_answers.fills(self, packed)
 
     def fill_mask(
         self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto"
@@ -119,6 +119,7 @@ class MaskedLM(PretrainingTask):
 
         Source: XLNet, https://arxiv.org/abs/1906.08237, section 2.6.
         """
+        require_installed("Scoring fills")
         packed = self.preprocess(x)
         is_mask, columns, known = self._masks(packed)
         ids = self.tokenizer(tf.constant(fills))

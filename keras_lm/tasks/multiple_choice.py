@@ -4,14 +4,16 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
+from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
 from keras_lm.tasks import classes, label_forms
 from keras_lm.tasks.task import Task
-from keras_lm.tensorflow import require_installed, tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.smoothing import symmetric_divergence
 
 
@@ -95,17 +97,20 @@ class MultipleChoice(Task):
     # === Strings ===
 
     def columns(self, x):
-        require_installed("A choice of texts")
         columns = super().columns(x)
         choices = columns["choices"]
-        if not isinstance(choices, tf.RaggedTensor):
+        if isinstance(choices, tf.RaggedTensor):
+            lengths = choices.row_lengths().numpy()
+        elif IS_INSTALLED or any(isinstance(row, bytes) for row in choices):
             raise ValueError(
                 "choices is a list of strings: pass a list of choices for each text, such as "
                 "[['yes', 'no'], …]."
             )
-        for row in np.flatnonzero(choices.row_lengths().numpy() == 0)[:1]:
+        else:
+            lengths = np.array([len(row) for row in choices])
+        for row in np.flatnonzero(lengths == 0)[:1]:
             raise ValueError(f"choices[{row}] is empty: pass at least one choice for each text.")
-        return columns | {"choices": choices.to_tensor("")}
+        return columns | ({"choices": choices.to_tensor("")} if IS_INSTALLED else {})
 
     def matched_labels(self, columns, labels):
         _check_labels(labels, columns, self.packer)
@@ -141,8 +146,8 @@ class MultipleChoice(Task):
     def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return `labels` (B,), the position of the best choice, int32, and `scores` (B, C)."""
         return {
-            "labels": tf.argmax(outputs, axis=-1, output_type=tf.int32),
-            "scores": tf.nn.softmax(outputs),
+            "labels": argmax(outputs),
+            "scores": ops.softmax(outputs),
         }
 
     def choose(

@@ -18,13 +18,13 @@ from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
 from keras_lm.published.tag_schemes import entity_spans
-from keras_lm.tasks import classes, word_labels
+from keras_lm.tasks import classes, host_answers, word_labels
 from keras_lm.tasks.class_weights import weights_in_order
 from keras_lm.tasks.classes import check_classes, names_of_classes
 from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting
 
 
@@ -282,6 +282,8 @@ class TokenClassifier(Task):
         strings, offsets in characters, int32. Rows are padded with empty strings and zeros.
         """
         self.require_tokenizer()
+        if not IS_INSTALLED and self.rows.are_words(columns):
+            return host_answers.tags(self, columns, tokenize or self.tokenize)
         words, offsets_of_words = self.rows.words(columns["text"])
         strings = tf.concat([words.values, [""]], axis=0)
         pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models import BertBackbone, GPT2Backbone, XLNetBackbone
-from keras_lm.packers import host_rows
+from keras_lm.packers import Choices, Words, host_rows
 from keras_lm.packers.packer import Packer
 from keras_lm.tokenizers import WordPieceTokenizer
 
@@ -17,6 +17,46 @@ ROWS = {
 }
 
 
+def check_equal(found, expected):
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        assert found[name].dtype == np.int32
+
+
+def ids_of(texts):
+    return TOKENIZER(texts).to_list()
+
+
+@pytest.mark.parametrize("padding", ["longest", "fixed"])
+@pytest.mark.parametrize("model", [BertBackbone, XLNetBackbone])
+def test_choices_are_those_of_the_graph(model, padding, monkeypatch):
+    packer = Packer(model.TEMPLATE, TOKENIZER, 9, padding, rows=Choices())
+    texts, choices = [b"a b c d e f a", b"", b"f"], [[b"a"], [b"b", b"", b"c d e f"], [b"a b"]]
+    columns = {"text": tf.constant(texts), "choices": tf.ragged.constant(choices)}
+    expected = packer(columns)
+    monkeypatch.setattr(packer, "ids", lambda texts, tokenize: ids_of(texts))
+    check_equal(
+        host_rows.packed_choices(packer, {"text": texts, "choices": choices}, None), expected
+    )
+
+
+@pytest.mark.parametrize("padding", ["longest", "fixed"])
+@pytest.mark.parametrize("model", [BertBackbone, XLNetBackbone, GPT2Backbone])
+def test_words_are_those_of_the_graph(model, padding):
+    packer = Packer(model.TEMPLATE, TOKENIZER, 7, padding, rows=Words())
+    texts = [["a b", "c", " ", "d"], ["e"], [" "], ["a b c d e f", "a", "b"], ["a"] * 9]
+    words = tf.ragged.constant(texts)
+    expected, places = packer.rows.pack_words(
+        packer, words, packer.rows.pieces(packer, words.values)
+    )
+    found, columns = host_rows.packed_words(packer, texts, ids_of)
+    check_equal(found, expected)
+    rows = np.arange(len(texts))[:, np.newaxis]
+    index = np.where(columns < 0, -1, rows * found["token_ids"].shape[1] + columns)
+    np.testing.assert_array_equal(index, words.with_values(places).to_tensor(-1))
+
+
 @pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
 @pytest.mark.parametrize("padding", ["longest", "fixed"])
 @pytest.mark.parametrize("names", [["text"], ["text", "text_pair"]])
@@ -26,7 +66,4 @@ def test_rows_are_those_of_the_graph(model, names, padding, truncation):
     for texts in ({name: ROWS[name] for name in names}, {name: [[]] for name in names}):
         ragged = {name: tf.ragged.constant(ids, tf.int32, 1) for name, ids in texts.items()}
         expected, found = packer.pack(**ragged), host_rows.packed(packer, texts)
-        assert set(found) == set(expected)
-        for name, value in expected.items():
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
-            assert found[name].dtype == np.int32
+        check_equal(found, expected)

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from keras_lm.models import GPT2Backbone, T5Backbone
-from keras_lm.tasks import CausalLM, FeatureExtractor, MaskedLM, Seq2SeqLM, TextClassifier
+from keras_lm.tasks import (
+    CausalLM,
+    FeatureExtractor,
+    MaskedLM,
+    MultipleChoice,
+    Seq2SeqLM,
+    TextClassifier,
+    TokenClassifier,
+)
 
 PROGRAM = """
 import os, sys
@@ -72,16 +80,30 @@ try:
     task.export(folder + "-export")
 except (ImportError, RuntimeError) as error:
     found["export"] = str(error)
+found["filled"] = Task.from_preset(masked).fill_mask(MASKS, batch_size=2, verbose=0)
+chooser = Task.from_preset(os.path.join(folder, "../chooser"))
+found["chosen"] = chooser.choose(CHOICES, batch_size=1, verbose=0)
+found["choosing"] = chooser.fit(CHOICES, [0, 1], epochs=2, verbose=0).history["loss"]
+for name in ("tagger", "crf"):
+    tagger = Task.from_preset(os.path.join(folder, "..", name))
+    found[name] = [tagger.tag(TAGGED, batch_size=2, verbose=0), tagger.entities(TAGGED)]
 try:
-    Task.from_preset(masked).fill_mask(["a [MASK]"])
+    tagger.tag(["a text"])
 except ImportError as error:
-    found["mask"] = str(error)
+    found["tagged"] = str(error)
 try:
     keras_lm.tokenizers.ByteTokenizer()(["a"])
 except (ImportError, ValueError) as error:
     found["bytes"] = str(error)
-print(json.dumps(found))
+print(json.dumps(found, default=lambda array: array.tolist()))
 """
+QUESTIONS = """
+MASKS = ["good [MASK]", "[MASK] was [MASK] bad", "none", "un [MASK]"]
+CHOICES = {"text": ["a film", "bad"], "choices": [["bad", "good", "not so"], ["a", "it"]]}
+TAGGED = [["good", "film"], ["bad", "unly", "was", "story"], ["it"] * 30, ["a"]]
+"""
+asked = {}
+exec(QUESTIONS, asked)
 
 
 @pytest.mark.slow
@@ -90,13 +112,21 @@ def test_a_task_is_trained_and_kept(make, tokenizer, goldens, tmp_path):
         pytest.skip("needs jax")
     task = make(TextClassifier, num_classes=2)
     task.save_to_preset(tmp_path / "task")
-    make(MaskedLM).save_to_preset(tmp_path / "masked")
+    masked, chooser = make(MaskedLM), make(MultipleChoice)
+    masked.save_to_preset(tmp_path / "masked")
+    chooser.save_to_preset(tmp_path / "chooser")
+    taggers = {}
+    for name, crf in (("tagger", False), ("crf", "bio")):
+        taggers[name] = make(TokenClassifier, class_names=["O", "B-X", "I-X"], crf=crf)
+        for weight in taggers[name].weights:  # so that words have other labels
+            weight.assign(4 * weight.value)
+        taggers[name].save_to_preset(tmp_path / name)
     size = {"vocabulary_size": tokenizer.vocabulary_size, "num_layers": 1, "num_heads": 2}
     size |= {"hidden_dim": 8, "intermediate_dim": 16, "dropout": 0.0}
     for cls, backbone in [(CausalLM, GPT2Backbone), (Seq2SeqLM, T5Backbone)]:
         cls(backbone(**size), tokenizer=tokenizer).save_to_preset(tmp_path / cls.__name__)
     texts = ["good film", "bad film, was unly"] * 4
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    command = [sys.executable, "-W", "ignore", "-c", QUESTIONS + PROGRAM]
     folders = [tmp_path / "task", tmp_path / "masked", goldens("gpt2")]
     folders += [tmp_path / "CausalLM", tmp_path / "Seq2SeqLM"]
     # Optimizations take longer than such small networks.
@@ -134,4 +164,30 @@ def test_a_task_is_trained_and_kept(make, tokenizer, goldens, tmp_path):
         assert np.isfinite(losses).all()
     assert "TensorFlow" in found["export"]
     assert "pip install tensorflow" in found["bytes"]
-    assert "Filling in masks needs TensorFlow" in found["mask"]
+    check_alike(found["filled"], masked.fill_mask(asked["MASKS"], verbose=0))
+    check_alike(found["chosen"], chooser.choose(asked["CHOICES"], verbose=0))
+    assert np.isfinite(found["choosing"]).all()
+    for name, tagger in taggers.items():
+        expected = [tagger.tag(asked["TAGGED"], verbose=0), tagger.entities(asked["TAGGED"])]
+        check_alike(found[name], expected)
+    assert {label for row in found["tagger"][0]["labels"] for label in row} > {"O", ""}
+    assert "Splitting texts into words needs TensorFlow" in found["tagged"]
+
+
+def check_alike(found, expected):
+    """Assert that nested answers have the same strings, and numbers to 1e-5."""
+    expected = json.loads(json.dumps(expected, default=lambda array: array.tolist()))
+    found, expected = dict(leaves(found)), dict(leaves(expected))
+    assert {*found} == {*expected}
+    for path, value in expected.items():
+        alike = value if isinstance(value, str) else pytest.approx(value, 1e-5, 1e-5)
+        assert found[path] == alike, path
+
+
+def leaves(value, path=()):
+    """Yield the path and the value of all leaves of nested lists and dicts."""
+    if not isinstance(value, (dict, list)):
+        yield path, value
+        return
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(each, (*path, key))
