@@ -6,6 +6,8 @@ they can still be imported, nothing is an instance of its classes, and what is c
 ImportError that says what to install.
 """
 
+import contextlib
+
 INSTALL = "needs TensorFlow: pip install tensorflow tensorflow-text"
 
 
@@ -52,6 +54,18 @@ class Missing:
     def is_tensor(value):
         """Return False: nothing is a tensor of TensorFlow's."""
         return False
+
+    @staticmethod
+    def get_strategy():
+        """Return a stand-in for the default strategy."""
+        return OneDevice()
+
+
+class OneDevice:
+    """Stands for TensorFlow's default strategy."""
+
+    num_replicas_in_sync = 1
+    scope = staticmethod(contextlib.nullcontext)
 
 
 def require_installed(what):

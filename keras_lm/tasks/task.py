@@ -250,9 +250,9 @@ class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
     def export(self, path: PathLike, format: str | None = None, **options: Any) -> Path:
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
         require_tensorflow("An export")
-        from keras_lm import export  # which needs TensorFlow
+        from keras_lm.export import export  # which needs TensorFlow
 
-        return export.export(self, path, format, **options)
+        return export(self, path, format, **options)
 
     def get_arguments(self) -> dict[str, Any]:
         """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
@@ -437,6 +437,20 @@ class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
             )
 
     # === Exports ===
+
+    def trimmed(self) -> Self:
+        """Return what an export holds: the task, or a copy without what no text can ask for."""
+        found = self.tokenizer and self.backbone.trimmed(self.tokenizer)
+        if found is None:
+            return self
+        copy = self.over(*found)
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            if variable.shape == own.shape:  # of others, the backbone has a part
+                variable.assign(own)
+        # What the card of an export tells.
+        copy.history = getattr(self, "history", None)
+        copy.backbone.origin = getattr(self.backbone, "origin", None)
+        return copy
 
     @property
     def signatures(self):

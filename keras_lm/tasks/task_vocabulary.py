@@ -82,20 +82,6 @@ class TaskVocabulary:
             variable.assign(value)
         return copy
 
-    def trimmed(self) -> Self:
-        """Return what an export holds: the task, or a copy without what no text can ask for."""
-        found = self.tokenizer and self.backbone.trimmed(self.tokenizer)
-        if found is None:
-            return self
-        copy = self.over(*found)
-        for variable, own in zip(copy.weights, self.weights, strict=True):
-            if variable.shape == own.shape:  # of others, the backbone has a part
-                variable.assign(own)
-        # What the card of an export tells.
-        copy.history = getattr(self, "history", None)
-        copy.backbone.origin = getattr(self.backbone, "origin", None)
-        return copy
-
 
 def check(backbone, tokenizer):
     """Raise a ValueError if a tokenizer, or None, belongs to another backbone."""

@@ -14,7 +14,7 @@ from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import steps, without_defaults
-from keras_lm.training.distribution import current_strategy
+from keras_lm.tensorflow import tf
 from keras_lm.training.optimizers import AdamW, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
 
@@ -152,7 +152,7 @@ class TextModel(keras.Model):
 
     @property
     def distribute_strategy(self):
-        return getattr(self, "_distribute_strategy", None) or current_strategy()
+        return getattr(self, "_distribute_strategy", None) or tf.distribute.get_strategy()
 
     def compile(
         self,

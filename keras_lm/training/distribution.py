@@ -4,14 +4,13 @@ A worker is a process of a `tf.distribute` strategy, with one or more replicas, 
 computes a part of every batch. Without a strategy there is one worker with one replica.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 
 import numpy as np
 
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,18 +26,6 @@ class Workers:
         return self.index == 0
 
 
-class OneDevice:
-    """Stands for TensorFlow's default strategy."""
-
-    num_replicas_in_sync = 1
-    scope = staticmethod(contextlib.nullcontext)
-
-
-def current_strategy():
-    """Return the strategy in whose scope this is called."""
-    return tf.distribute.get_strategy() if IS_INSTALLED else OneDevice()
-
-
 def strategy_of_workers():
     """Return the strategy of the processes that TF_CONFIG names; without any, the default one.
 
@@ -47,7 +34,7 @@ def strategy_of_workers():
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    return current_strategy()
+    return tf.distribute.get_strategy()
 
 
 def workers_of(strategy):

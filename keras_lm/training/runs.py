@@ -19,7 +19,7 @@ from keras_lm import data
 from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.tensorflow import tf
-from keras_lm.training.distribution import chief_first, current_strategy, workers_of
+from keras_lm.training.distribution import chief_first, workers_of
 from keras_lm.training.streams import fit_streams
 from keras_lm.training.windows import fit_windows
 
@@ -53,7 +53,7 @@ class Run:
         strategy: Any = None,
         say: Callable[[str], None] = print,
     ):
-        self.strategy = strategy or current_strategy()
+        self.strategy = strategy or tf.distribute.get_strategy()
         self.folder = output.with_name(f"{output.name}.unfinished")
         self.say = say
         about = self.folder / "run.json"
