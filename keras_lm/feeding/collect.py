@@ -32,7 +32,7 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
             first = len(order)
             for rows in rows_of_batches:
                 order.extend(first + rows)
-                yield lengths.take(columns, rows)
+                yield datasets.take(columns, rows)
 
     def compute(batch):
         return {key: np.asarray(value) for key, value in answer(batch).items()}
@@ -62,7 +62,7 @@ def _side_by_side(compute, batches):
 def _joined_batches(dataset):
     """Yield the columns of some batches of a dataset, joined, and the rows of the largest."""
     batches = elements(dataset)
-    while window := list(itertools.islice(batches, lengths.BATCHES_SORTED)):
+    while window := list(itertools.islice(batches, datasets.BATCHES_SORTED)):
         columns = {name: tf.concat([batch[name] for batch in window], 0) for name in window[0]}
         yield columns, max(1, *(next(iter(batch.values())).shape[0] for batch in window))
 

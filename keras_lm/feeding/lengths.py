@@ -1,66 +1,65 @@
-"""Batches of texts of similar lengths, so that there is little padding.
-
-Shapes: N rows, B rows of a batch.
-"""
-
-from concurrent.futures import ThreadPoolExecutor
+"""Batches for answers, to `evaluate` and `predict`: the longest texts first. Shape: N rows."""
 
 import keras
 import numpy as np
 
 from keras_lm.elements import check_batch_size
+from keras_lm.feeding.datasets import arrays, batches, count_tokens, has_replicas, prepared, take
+from keras_lm.feeding.packed_rows import PackedRows
+from keras_lm.feeding.user_data import is_stream
 from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.training.distribution import gather
 
-# How many batches are sorted together, in training and for a dataset. More batches have less
-# padding, but are less random, and need more memory.
-BATCHES_SORTED = 50
-WINDOWS = 4  # of a small data set, so that its batches are not the same in every epoch
-COUNTED_TOGETHER = 1024  # texts
 # The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values
 # do not fit into all processors' caches; see benchmarks/README.md.
 MOST_TOKENS = 1024
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
-def count_tokens(task, columns, tokenize=None):
-    """Return the number of tokens in each row, (N,) int64, given string tensors by name.
+def sorted_batches(
+    task, x, y=None, sample_weight=None, batch_size=None, steps=None, needs_labels=False
+):
+    """Return `batches` with the longest rows first, and the place of each row of `x` in them.
 
-    It is 0 for all rows if they are padded to the same length anyway, because they are packed
-    already, or to a fixed length. `tokenize` maps strings to ragged ids; the default is
-    `task.tokenize`.
+    For a dataset or a generator, and with `steps`, the order does not change, and the places are
+    None.
     """
-    tokenize = tokenize or task.tokenize
-    size = next(iter(columns.values())).shape[0]
-    if task.is_packed(columns) or task.packer.padding == "fixed":
-        return np.zeros(size, "int64")
+    if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
+        batched = batches(task, x, y, sample_weight, batch_size, needs_labels=needs_labels)
+        return batched, None
+    data = arrays(task, x, y, sample_weight, needs_labels)
+    batch_size = 32 if batch_size is None else check_batch_size(batch_size)
     if not IS_INSTALLED:
-        ids = [tokenize(column) for column in columns.values()]
-        return np.array([sum(map(_number, row)) for row in zip(*ids, strict=True)], "int64")
-
-    def count(start):
-        total = np.int64(0)
-        for name, column in columns.items():
-            if name in task.packer.rows.samples:  # no text
-                continue
-            here = column[start : start + COUNTED_TOGETHER]
-            sizes = tf.ragged.map_flat_values(lambda text: _sizes(tokenize, text), here)
-            total += tf.reduce_sum(sizes, axis=list(range(1, sizes.shape.rank))).numpy()
-        return total
-
-    # Counting bytes would save the tokenizer's time, but on titles, sentences and articles mixed
-    # it pads 20 % where tokens pad 2 %.
-    with ThreadPoolExecutor() as threads:
-        return np.concatenate(list(threads.map(count, range(0, size, COUNTED_TOGETHER))))
+        return PackedRows(data, batch_size), None
+    if has_replicas(task):  # each has rows of every batch
+        order = longest_first(task, data[0], batch_size)
+        dataset = tf.data.Dataset.from_tensor_slices(take(data, order)).batch(batch_size)
+    else:
+        rows = batches_by_length(task, data[0], batch_size)
+        order = np.concatenate(rows)
+        rows = tf.RaggedTensor.from_row_lengths(order, [len(each) for each in rows])
+        dataset = tf.data.Dataset.from_tensor_slices(rows).map(lambda rows: take(data, rows))
+    return prepared(task, dataset, labels_are_ready=True), np.argsort(order)
 
 
-def _number(ids):
-    """Return how many ids there are in nested lists."""
-    return sum(_number(each) if isinstance(each, list) else 1 for each in ids)
-
-
-def _sizes(tokenize, text):
-    sizes = tokenize(tf.reshape(text, [-1])).row_lengths()
-    return tf.reshape(tf.cast(sizes, tf.int64), tf.shape(text))
+def padded_alike(dataset, packer, strategy, number=None):
+    """Return the inputs of a number of packed batches, padded to the widest of all workers."""
+    if not IS_INSTALLED:
+        return dataset  # rows are alike
+    if number:
+        dataset = dataset.take(number)
+    inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
+    widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
+    widths, number = widths.reduce(
+        (dict.fromkeys(widths.element_spec, 0), np.int64(0)),
+        lambda so_far, here: (
+            {key: tf.maximum(most, here[key]) for key, most in so_far[0].items()},
+            so_far[1] + 1,
+        ),
+    )
+    widths = {key: int(gather(strategy, width).max()) for key, width in widths.items()}
+    padded = inputs.map(lambda packed: packer.pad_to(packed, widths))
+    return padded.apply(tf.data.experimental.assert_cardinality(number))
 
 
 def longest_first(task, columns, batch_size):
@@ -86,37 +85,9 @@ def batches_by_length(task, columns, batch_size):
     counts = count_tokens(task, columns)
     order = np.argsort(-counts, kind="stable")
     most = np.clip(counts[order], 1, task.packing["sequence_length"])
-    batches, start = [], 0
+    parts, start = [], 0
     while start < size:
         end = start + max(1, min(batch_size, MOST_TOKENS // most[start]))
-        batches.append(order[start:end])
+        parts.append(order[start:end])
         start = end
-    return batches
-
-
-def take(data, rows):
-    """Return rows of nested tensors, dense or ragged, or arrays."""
-    if not IS_INSTALLED:
-        return keras.tree.map_structure(lambda column: column[rows], data)
-    return tf.nest.map_structure(lambda column: tf.gather(column, rows), data)
-
-
-def shuffled_batches(data, batch_size, lengths=None, seed=None):
-    """Return a dataset of batches of nested columns, shuffled in each epoch.
-
-    With `lengths` (N,), blocks of several batches are sorted by length, and the order of their
-    batches is shuffled.
-    """
-    size = tf.nest.flatten(data)[0].shape[0]
-    number = -(-size // batch_size)
-    block = min(number // WINDOWS, BATCHES_SORTED)
-    rows = tf.data.Dataset.range(size).shuffle(size, seed)
-    if lengths is not None and block > 1:
-        blocks = rows.batch(block * batch_size).map(
-            lambda rows: tf.gather(rows, tf.argsort(tf.gather(lengths, rows)))
-        )
-        batches = blocks.unbatch().batch(batch_size).shuffle(block, seed)
-        batches = batches.apply(tf.data.experimental.assert_cardinality(number))
-    else:
-        batches = rows.batch(batch_size)
-    return batches.map(lambda rows: take(data, rows))
+    return parts

@@ -1,6 +1,6 @@
 """What `fit` is validated on: data of its own, or the last rows of the training data."""
 
-from keras_lm.feeding.datasets import sorted_batches
+from keras_lm.feeding.lengths import sorted_batches
 from keras_lm.feeding.user_data import is_stream, labelled
 
 

@@ -1,6 +1,6 @@
 """Batches of windows for training. Shapes: R windows of some examples, B rows, S sequence."""
 
-from keras_lm.feeding.lengths import BATCHES_SORTED
+from keras_lm.feeding.datasets import BATCHES_SORTED
 from keras_lm.tensorflow import tf
 
 

@@ -25,7 +25,6 @@ __all__ = [
     "outputs_of",
     "require_tensorflow",
     "steps",
-    "without_defaults",
 ]
 
 
@@ -70,13 +69,3 @@ def check_alike(model, argument, tasks):
             f"{argument} were made under another strategy: make them and the "
             f"{type(model).__name__} in one strategy.scope(), or all outside."
         )
-
-
-def without_defaults(config):
-    """Return what a task is compiled with, without `jit_compile` as a backend has it by default.
-
-    The file may be loaded on another backend. False is left out on all, as older files have it.
-    """
-    if not config or config.get("jit_compile") not in (False, steps.IS_COMPILED):
-        return config
-    return {name: value for name, value in config.items() if name != "jit_compile"}

@@ -1,4 +1,4 @@
-"""What a `.keras` file holds of a task: its configuration, and its vocabulary as an asset."""
+"""What a `.keras` file holds of a task: how it is made and compiled, and its vocabulary."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import keras
 
 from keras_lm.argument_types import PathLike
 from keras_lm.registry import BACKBONES, TOKENIZERS
+from keras_lm.tasks.backend_steps import steps
 
 
 class KerasFile:
@@ -39,6 +40,30 @@ class KerasFile:
         task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
         return task
 
+    def get_compile_config(self):
+        config = without_defaults(super().get_compile_config())
+        if config and self.micro_batch_size:
+            config["micro_batch_size"] = self.micro_batch_size
+        if config and self.smoothing is not None:
+            config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
+        return config
+
+    def compile_from_config(self, config):
+        self.compile_by(config)
+        with self.distribute_strategy.scope():
+            self.optimizer.build(self.trainable_variables)
+
+    def compile_by(self, config):
+        """Compile by what `get_compile_config` returned; the optimizer's state stays unmade."""
+        try:
+            self.compile(**keras.saving.deserialize_keras_object(without_defaults(config)))
+        except (AttributeError, ImportError, KeyError, TypeError) as error:
+            raise ValueError(
+                "What the file says of optimizer, loss and metrics cannot be used, "
+                f"{type(error).__name__}: {' '.join(str(error).split())[:200]}. Load it with "
+                "compile=False."
+            ) from error
+
     def save_assets(self, folder: PathLike) -> None:
         """Called by Keras for a `.keras` file: the vocabulary."""
         if self.tokenizer is not None:
@@ -50,3 +75,13 @@ class KerasFile:
         if self._tokenizer_config is not None:
             cls = TOKENIZERS[self._tokenizer_config["class_name"]]
             self.use_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
+
+
+def without_defaults(config):
+    """Return what a task is compiled with, without `jit_compile` as a backend has it by default.
+
+    The file may be loaded on another backend. False is left out on all, as older files have it.
+    """
+    if not config or config.get("jit_compile") not in (False, steps.IS_COMPILED):
+        return config
+    return {name: value for name, value in config.items() if name != "jit_compile"}

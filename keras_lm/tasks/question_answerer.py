@@ -11,8 +11,7 @@ from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding import datasets, replicas
 from keras_lm.feeding.collect import batches_of
-from keras_lm.feeding.datasets import named
-from keras_lm.feeding.lengths import COUNTED_TOGETHER
+from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
 from keras_lm.feeding.window_batches import window_batches
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1

@@ -14,7 +14,7 @@ from keras import ops
 from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.elements import check_batch_size, with_progress
 from keras_lm.feeding.collect import join_answers
-from keras_lm.feeding.lengths import count_tokens, take
+from keras_lm.feeding.datasets import count_tokens, take
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation import decoding
 from keras_lm.generation.options import Sampling

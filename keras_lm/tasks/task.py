@@ -5,7 +5,6 @@ import contextlib
 import functools
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +12,10 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_lm import presets
 from keras_lm.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.feeding import collect, user_data
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import BothOrders, Texts
-from keras_lm.presets.source import Source
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import task_vocabulary
 from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
@@ -26,16 +23,11 @@ from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.recipe import language_model_terms
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.task_formats import TaskFormats
+from keras_lm.tasks.task_files import TaskFiles
 from keras_lm.tasks.task_vocabulary import TaskVocabulary
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers.published_files import declares_tokens
 from keras_lm.tokenizers.tokenizer import Tokenizer
-
-
-class NoVocabularyWarning(UserWarning):
-    """A task was loaded from a checkpoint without a vocabulary: it takes no strings."""
 
 
 @functools.cache
@@ -45,7 +37,7 @@ def _arguments(cls):
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
-class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
+class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
@@ -192,67 +184,9 @@ class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
         self.built = True
         self.compile()
 
-    # === From and to files ===
-
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         register(cls, TASKS)
-
-    @classmethod
-    def from_preset(
-        cls, source: PathLike | Source, load_weights: bool = True, **arguments: Any
-    ) -> Self:
-        """Load a compiled task from a preset, a published checkpoint or a size name.
-
-        A head that the checkpoint lacks is new and random, with a warning; and there is one if it
-        has no vocabulary, unless `tokenizer` is given, which may be None.
-
-        Args:
-            source, load_weights: see `keras_lm.models.Backbone.from_preset`.
-            **arguments: of the task, such as `num_classes`, or of its backbone, such as `dropout`.
-                `tokenizer` replaces the checkpoint's own.
-
-        Raises:
-            FileNotFoundError: if `source` is neither a folder nor a known name.
-            ValueError: if the checkpoint is damaged, unknown or ambiguous, or an argument is
-                unknown.
-        """
-        task = presets.load_task(source, cls, load_weights=load_weights, **arguments)
-        if task.tokenizer is None and "tokenizer" not in arguments:
-            warnings.warn(
-                f"{type(task).__name__}.from_preset({str(source)!r}): there is no vocabulary, so "
-                "the task takes packed dicts only. For strings, pass "
-                "tokenizer=keras_lm.tokenizers.Tokenizer.from_preset(…); None says to do without.",
-                NoVocabularyWarning,
-                stacklevel=2,
-            )
-        return task
-
-    @classmethod
-    def from_parts(cls, backbone: Backbone, **arguments: Any) -> Self:
-        """Return a task over a backbone, by its arguments in a preset."""
-        return cls(backbone, **arguments)
-
-    @classmethod
-    def arguments_from_files(cls, folder: PathLike) -> dict[str, Any]:
-        """Return the arguments that the vocabulary's files of a published folder state."""
-        return {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
-
-    @classmethod
-    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
-        """Return the arguments for a published head (`Labels`), or None for another task's head."""
-        return None
-
-    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
-        """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
-        presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
-
-    def export(self, path: PathLike, format: str | None = None, **options: Any) -> Path:
-        """Write one artefact that takes strings; see `keras_lm.export.export`."""
-        require_tensorflow("An export")
-        from keras_lm.export import export  # which needs TensorFlow
-
-        return export(self, path, format, **options)
 
     def get_arguments(self) -> dict[str, Any]:
         """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
@@ -437,6 +371,13 @@ class Task(KerasFile, TaskFormats, TaskVocabulary, TextModel):
             )
 
     # === Exports ===
+
+    def export(self, path: PathLike, format: str | None = None, **options: Any) -> Path:
+        """Write one artefact that takes strings; see `keras_lm.export.export`."""
+        require_tensorflow("An export")
+        from keras_lm.export import export  # which needs TensorFlow
+
+        return export(self, path, format, **options)
 
     def trimmed(self) -> Self:
         """Return what an export holds: the task, or a copy without what no text can ask for."""

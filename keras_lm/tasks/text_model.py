@@ -13,7 +13,7 @@ from keras_lm.feeding import datasets, lengths, replicas, validation
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import class_weights
-from keras_lm.tasks.backend_steps import steps, without_defaults
+from keras_lm.tasks.backend_steps import steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.optimizers import AdamW, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
@@ -117,7 +117,7 @@ class TextModel(keras.Model):
 
     def row_lengths(self, columns, labels=None):
         """Return the lengths (N,) by which `fit` sorts rows, so that similar ones share a batch."""
-        return lengths.count_tokens(self, columns)
+        return datasets.count_tokens(self, columns)
 
     def preprocess_with_labels(self, columns, labels):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""
@@ -214,30 +214,6 @@ class TextModel(keras.Model):
         self.smoothing = smoothing
         steps.check_compiled(self, [metrics, weighted_metrics])
 
-    def get_compile_config(self):
-        config = without_defaults(super().get_compile_config())
-        if config and self.micro_batch_size:
-            config["micro_batch_size"] = self.micro_batch_size
-        if config and self.smoothing is not None:
-            config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
-        return config
-
-    def compile_from_config(self, config):
-        self.compile_by(config)
-        with self.distribute_strategy.scope():
-            self.optimizer.build(self.trainable_variables)
-
-    def compile_by(self, config):
-        """Compile by what `get_compile_config` returned; the optimizer's state stays unmade."""
-        try:
-            self.compile(**keras.saving.deserialize_keras_object(without_defaults(config)))
-        except (AttributeError, ImportError, KeyError, TypeError) as error:
-            raise ValueError(
-                "What the file says of optimizer, loss and metrics cannot be used, "
-                f"{type(error).__name__}: {' '.join(str(error).split())[:200]}. Load it with "
-                "compile=False."
-            ) from error
-
     def fit(
         self,
         x: RawTexts | None = None,
@@ -323,7 +299,7 @@ class TextModel(keras.Model):
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
         x, y = labelled(self, x, y)
-        batches, _ = datasets.sorted_batches(
+        batches, _ = lengths.sorted_batches(
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
         )
         if datasets.has_replicas(self):
@@ -336,10 +312,10 @@ class TextModel(keras.Model):
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
         steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
         strategy = self.distribute_strategy
-        batches, places = datasets.sorted_batches(self, x, batch_size=batch_size, steps=steps)
+        batches, places = lengths.sorted_batches(self, x, batch_size=batch_size, steps=steps)
         if self.predicts_sequences:
             number = steps and steps * (replicas.number_here(strategy) if has_replicas else 1)
-            batches = datasets.padded_alike(batches, self.packer, strategy, number)
+            batches = lengths.padded_alike(batches, self.packer, strategy, number)
         if has_replicas:
             batches = replicas.distributed(strategy, batches)
         outputs = super().predict(batches, verbose=verbose, **kwargs)

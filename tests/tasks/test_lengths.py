@@ -18,15 +18,15 @@ TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
 def test_length_is_that_of_all_texts_of_a_row(make):
     task = make(TextClassifier, num_classes=2)
     pairs = {"text": tf.constant(["the film", "good", ""]), "text_pair": tf.constant(["a"] * 3)}
-    assert lengths.count_tokens(task, pairs).tolist() == [3, 2, 1]
+    assert datasets.count_tokens(task, pairs).tolist() == [3, 2, 1]
     words = tf.ragged.constant([["the", "films"], [], ["good"] * 4])
-    assert lengths.count_tokens(task, {"text": words}).tolist() == [3, 0, 4]
+    assert datasets.count_tokens(task, {"text": words}).tolist() == [3, 0, 4]
     assert lengths.longest_first(task, {"text": words}, 2).tolist() == [2, 0, 1]
     assert lengths.longest_first(task, {"text": words}, 3).tolist() == [0, 1, 2]  # one batch
     choices = {"text": tf.constant(["a"]), "choices": tf.constant([["the film", "good"]])}
-    assert lengths.count_tokens(task, choices).tolist() == [4]
+    assert datasets.count_tokens(task, choices).tolist() == [4]
     fixed = make(TextClassifier, num_classes=2, padding="fixed")
-    assert lengths.count_tokens(fixed, {"text": words}).tolist() == [0, 0, 0]
+    assert datasets.count_tokens(fixed, {"text": words}).tolist() == [0, 0, 0]
     assert lengths.longest_first(task, {"token_ids": np.ones([3, 2])}, 2).tolist() == [0, 1, 2]
 
 
@@ -52,7 +52,7 @@ def test_an_epoch_holds_every_row_once_with_little_padding():
     texts = np.array([b"a" * (1 + 37 * n % 101) for n in range(603)])
     counts = np.char.str_len(texts)
     data = ({"text": tf.constant(texts)}, tf.range(603))
-    grouped = lengths.shuffled_batches(data, 8, counts)
+    grouped = datasets.shuffled_batches(data, 8, counts)
     assert int(grouped.cardinality()) == 76
     epochs = [epoch(grouped) for _ in range(2)]
     for batches in epochs:
@@ -65,25 +65,25 @@ def test_an_epoch_holds_every_row_once_with_little_padding():
     assert len(together[0] & together[1]) < 10  # batches are not the same in every epoch
     sizes = [len(row[0]) for row, _ in epochs[0]]
     assert abs(np.corrcoef(sizes, np.arange(len(sizes)))[0, 1]) < 0.5  # nor in order of length
-    assert padding(epoch(lengths.shuffled_batches(data, 8))) > 1.5
+    assert padding(epoch(datasets.shuffled_batches(data, 8))) > 1.5
 
 
 def test_few_batches_are_shuffled_only():
     texts = [b"a" * (n + 1) for n in range(24)]
     data = ({"text": tf.constant(texts)}, tf.range(24))
-    assert padding(epoch(lengths.shuffled_batches(data, 8, np.arange(24)))) > 1.2
+    assert padding(epoch(datasets.shuffled_batches(data, 8, np.arange(24)))) > 1.2
 
 
 @pytest.mark.eager
 def test_fit_groups_what_it_shuffles_unless_told_otherwise(make, monkeypatch):
-    sizes, given, shuffled = [], [], lengths.shuffled_batches
+    sizes, given, shuffled = [], [], datasets.shuffled_batches
 
     def spy(data, batch_size, counts=None, seed=None):
         sizes.append(batch_size)
         given.append(counts)
         return shuffled(data, batch_size, counts)
 
-    monkeypatch.setattr(lengths, "shuffled_batches", spy)
+    monkeypatch.setattr(datasets, "shuffled_batches", spy)
     task = make(TextClassifier, num_classes=2)
     labels = np.arange(len(TEXTS)) % 2
     task.fit(TEXTS, labels, 20, verbose=0)
@@ -120,7 +120,7 @@ def test_batches_of_long_texts_have_fewer_rows(make, monkeypatch):
     assert sizes[:2] == [(1, 500), (1, 11)]  # one at least
     assert all(rows == 1 or rows * longest <= 20 for rows, longest in sizes)
     assert max(rows for rows, _ in sizes) == 5
-    inputs, places = datasets.sorted_batches(task, texts, batch_size=5)
+    inputs, places = lengths.sorted_batches(task, texts, batch_size=5)
     assert [len(packed["token_ids"]) for (packed,) in inputs] == [rows for rows, _ in sizes]
     assert np.argsort(places).tolist() == np.concatenate(batches).tolist()
     expected = task.predict_on_batch(texts)

@@ -1,0 +1,116 @@
+"""Tasks from and to presets and published checkpoints, and in the formats of other libraries."""
+
+import warnings
+from typing import Any, Self
+
+from keras_lm import presets
+from keras_lm.argument_types import PathLike
+from keras_lm.models.backbone import Backbone
+from keras_lm.presets.source import Source
+from keras_lm.tokenizers.published_files import declares_tokens
+
+
+class NoVocabularyWarning(UserWarning):
+    """A task was loaded from a checkpoint without a vocabulary: it takes no strings."""
+
+
+class TaskFiles:
+    """The methods of a task that load and save it; `keras_lm.export` writes what is served."""
+
+    @classmethod
+    def from_preset(
+        cls, source: PathLike | Source, load_weights: bool = True, **arguments: Any
+    ) -> Self:
+        """Load a compiled task from a preset, a published checkpoint or a size name.
+
+        A head that the checkpoint lacks is new and random, with a warning; and there is one if it
+        has no vocabulary, unless `tokenizer` is given, which may be None.
+
+        Args:
+            source, load_weights: see `keras_lm.models.Backbone.from_preset`.
+            **arguments: of the task, such as `num_classes`, or of its backbone, such as `dropout`.
+                `tokenizer` replaces the checkpoint's own.
+
+        Raises:
+            FileNotFoundError: if `source` is neither a folder nor a known name.
+            ValueError: if the checkpoint is damaged, unknown or ambiguous, or an argument is
+                unknown.
+        """
+        task = presets.load_task(source, cls, load_weights=load_weights, **arguments)
+        if task.tokenizer is None and "tokenizer" not in arguments:
+            warnings.warn(
+                f"{type(task).__name__}.from_preset({str(source)!r}): there is no vocabulary, so "
+                "the task takes packed dicts only. For strings, pass "
+                "tokenizer=keras_lm.tokenizers.Tokenizer.from_preset(…); None says to do without.",
+                NoVocabularyWarning,
+                stacklevel=2,
+            )
+        return task
+
+    @classmethod
+    def from_parts(cls, backbone: Backbone, **arguments: Any) -> Self:
+        """Return a task over a backbone, by its arguments in a preset."""
+        return cls(backbone, **arguments)
+
+    @classmethod
+    def arguments_from_files(cls, folder: PathLike) -> dict[str, Any]:
+        """Return the arguments that the vocabulary's files of a published folder state."""
+        return {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
+        """Return the arguments for a published head (`Labels`), or None for another task's head."""
+        return None
+
+    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
+        """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
+        presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
+
+    # === For other libraries ===
+
+    def published_labels(self) -> Any:
+        """Return the `Labels` of a published checkpoint with the task's head, None for none.
+
+        Raises:
+            ValueError: if the task is not one of transformers'.
+        """
+        raise ValueError(
+            f"{type(self).__name__} is not a task of transformers', so it cannot be saved for it; "
+            "its backbone can."
+        )
+
+    def write_modules(self, folder: PathLike) -> None:
+        """Write what is beside the model and the tokenizer in a folder of Hugging Face's."""
+
+    def save_to_huggingface(self, folder: PathLike, max_shard_bytes: int = 5_000_000_000) -> None:
+        """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
+
+        Args:
+            folder, max_shard_bytes: see `keras_lm.models.Backbone.save_to_huggingface`.
+
+        Raises:
+            FileExistsError, ImportError, ValueError: see there.
+        """
+        presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes)
+
+    def save_to_google(self, folder: PathLike) -> None:
+        """Write model, head and vocabulary as a TensorFlow 1 checkpoint of google-research's form.
+
+        Args:
+            folder: see `keras_lm.models.Backbone.save_to_google`.
+
+        Raises:
+            FileExistsError, ImportError, ValueError: see there.
+        """
+        presets.save_to_google(folder, self.backbone, self)
+
+    def save_to_keras_hub(self, folder: PathLike) -> None:
+        """Write model, head and tokenizer as a preset that KerasHub loads.
+
+        Args:
+            folder: see `keras_lm.models.Backbone.save_to_keras_hub`.
+
+        Raises:
+            FileExistsError, ValueError: see there.
+        """
+        presets.save_to_keras_hub(folder, self.backbone, self)
