@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from keras_lm import files
-from keras_lm.export import operations, serving, stored_weights
+from keras_lm.export import operations, serving
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 
@@ -105,8 +105,11 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
         functions = offer.frozen_functions(weights) if freeze else offer.functions()
         if attention:
             functions["attention"] = offer.attention()
-        module = stored_weights.module_of(*functions.values(), lookups=task.lookups)
-        stored_weights.shrink(module, weights)
+        module = module_of(*functions.values(), lookups=task.lookups)
+        if weights != "float32":
+            from keras_lm.export import stored_weights  # by names that TensorFlow keeps private
+
+            stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)
         methods = offer.methods()
         saved_model = _amend(folder, methods, offer.defaults())
@@ -124,6 +127,28 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     version = write_version(path, write)
     serving.write_models_config(version.parent, name)
     return version
+
+
+def module_of(*functions, lookups=()):
+    """Return a `tf.Module` that tracks only what traced functions read.
+
+    A Keras object would also track optimizer slots, seeds, and a second copy of the weights. The
+    tables of the tokenizers in `lookups` are created again when the module is loaded.
+    """
+    module = tf.Module()
+    module.lookups = list(lookups)
+    # `variables` also has those whose values were only read during tracing.
+    read = {id(tensor) for function in functions for tensor in function.captured_inputs}
+    variables = {
+        id(v): v for function in functions for v in function.variables if id(v.handle) in read
+    }
+    module.weights = {}
+    for variable in sorted(variables.values(), key=lambda v: v.name):
+        name = variable.name.partition(":")[0]
+        while name in module.weights:  # two layers may share a name
+            name += "_"
+        module.weights[name] = variable
+    return module
 
 
 def _amend(folder, methods, defaults):

@@ -1,7 +1,7 @@
-"""The weights that exports hold, and smaller ones in the files of a SavedModel.
+"""Smaller weights in the files of a SavedModel.
 
-Smaller ones are widened to float32 variables once, when the model is loaded, so that calls take as
-long as those of other exports. Functions need not be traced again: the variables that they read are
+They are widened to float32 variables once, when the model is loaded, so that calls take as long as
+those of other exports. Functions need not be traced again: the variables that they read are
 replaced when they are saved.
 """
 
@@ -14,30 +14,8 @@ SMALLEST = 2**12  # values; for biases, norms and small heads the loss is not wo
 BLOCK = 64  # values that share a scale
 
 
-def module_of(*functions, lookups=()):
-    """Return a `tf.Module` that tracks only what traced functions read.
-
-    A Keras object would also track optimizer slots, seeds, and a second copy of the weights. The
-    tables of the tokenizers in `lookups` are created again when the module is loaded.
-    """
-    module = tf.Module()
-    module.lookups = list(lookups)
-    # `variables` also has those whose values were only read during tracing.
-    read = {id(tensor) for function in functions for tensor in function.captured_inputs}
-    variables = {
-        id(v): v for function in functions for v in function.variables if id(v.handle) in read
-    }
-    module.weights = {}
-    for variable in sorted(variables.values(), key=lambda v: v.name):
-        name = variable.name.partition(":")[0]
-        while name in module.weights:  # two layers may share a name
-            name += "_"
-        module.weights[name] = variable
-    return module
-
-
 def shrink(module, weights):
-    """Change the format in which a module of `module_of` saves its variables.
+    """Change the format in which a module saves its variables; see `saved_model.module_of`.
 
     Matrices become `"float16"`, also for `"bfloat16"`, which has fewer digits; or `"int8"` with a
     float32 scale for each block of 64 adjacent values, which is more precise than a scale for each
@@ -60,7 +38,7 @@ def shrink(module, weights):
 def _stored(variable, weights):
     """Return the arrays to save instead of a variable: (), (values,) or (values, scales)."""
     is_matrix = variable.shape.rank > 1 and variable.shape.num_elements() >= SMALLEST
-    if weights == "float32" or not is_matrix or not variable.dtype.is_floating:
+    if not is_matrix or not variable.dtype.is_floating:
         return ()
     values = variable.numpy()
     with np.errstate(over="ignore", invalid="ignore"):

@@ -10,8 +10,7 @@ import zipfile
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export.operations import layer_path, names_of_layers
-from keras_lm.export.saved_model import local_path
-from keras_lm.export.stored_weights import module_of
+from keras_lm.export.saved_model import local_path, module_of
 from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import cards

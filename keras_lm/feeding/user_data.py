@@ -249,21 +249,6 @@ def _is_row(value):
     return isinstance(value, (list, tuple, np.ndarray))
 
 
-def row_of_labels(labels, number):
-    """Return the labels of one text's words, names or integers, as a list."""
-    if isinstance(labels, (list, tuple, np.ndarray)):
-        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-        for column, label in enumerate(labels):
-            if not isinstance(label, (str, bytes, int, np.integer)):
-                raise ValueError(
-                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
-                )
-        return labels
-    raise ValueError(
-        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
-    )
-
-
 def refuse_empty_words(columns):
     """Raise ValueError if there is an empty string in a column of lists of words."""
     for name, words in columns.items():

@@ -5,19 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MaskedCrossentropy
-from keras_lm.objectives.objective import (
-    Draws,
-    DrawsOfText,
-    MaskedAccuracy,
-    Objective,
-    register_objective,
-)
+from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.static_draws import static_draws
+from keras_lm.objectives.token_frequencies import cumulative_shares, drawn_by, positive, weighted
 from keras_lm.objectives.whole_words import choose_words, word_starts
 
 
@@ -100,8 +95,8 @@ class MaskedLanguageModel(Objective):
             raise ValueError(
                 "token_weights choose tokens, and whole_words=True words: leave one of them out."
             )
-        self.token_shares = None if token_counts is None else _cumulative_shares(token_counts)
-        self.token_weights = None if token_weights is None else _positive(token_weights)
+        self.token_shares = None if token_counts is None else cumulative_shares(token_counts)
+        self.token_weights = None if token_weights is None else positive(token_weights)
         self.masks_per_text = masks_per_text
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.set_tokenizer(None)
@@ -183,7 +178,7 @@ class MaskedLanguageModel(Objective):
         if self.whole_words:
             return choose_words(self.word_starts(token_ids), maskable, wanted, chance)
         if self.token_weights is not None:
-            chance = self._weighted(chance, token_ids)
+            chance = weighted(chance, self.token_weights, token_ids)
         return ops.argsort(ops.where(maskable, chance, 2.0), axis=-1), wanted
 
     def word_starts(self, token_ids):
@@ -199,33 +194,15 @@ class MaskedLanguageModel(Objective):
     # === Random numbers ===
 
     def _draws(self, token_ids, mask, training):
+        generator = self.seed_generator if training else None
         if self.masks_per_text is None:
-            return Draws(self.seed_generator if training else None)
-        if not training:
-            return DrawsOfText(token_ids, mask, 0)
-        # The seed itself, which a training checkpoint has, and not the state, which changes.
-        seed = ops.cast(self.seed_generator.state[0], "uint32") * self.masks_per_text
-        rows = (ops.shape(token_ids)[0], 1)
-        which = keras.random.randint(rows, 0, self.masks_per_text, seed=self.seed_generator)
-        return DrawsOfText(token_ids, mask, seed + ops.cast(which, "uint32"))
-
-    def _weighted(self, chance, token_ids):
-        """Return (B, S) numbers below 1 whose order samples by weight, without replacement.
-
-        They are exponential waiting times with the weights as rates, so token i is first with the
-        probability of its share, and so on. Source: Efraimidis and Spirakis 2006, "Weighted random
-        sampling with a reservoir".
-        """
-        weights = ops.take(ops.convert_to_tensor(self.token_weights), token_ids, axis=0)
-        times = -ops.log1p(-chance) / weights  # in [0, 17 ÷ weight]; 0 for the chance 0
-        return times / (1.0 + times)
+            return Draws(generator)
+        return static_draws(token_ids, mask, self.masks_per_text, generator)
 
     def _draw_tokens(self, shape, draws):
         if self.token_shares is None:
             return draws.integers(shape, self.vocabulary_size)
-        shares = ops.convert_to_tensor(self.token_shares, "float32")
-        chance = ops.reshape(draws.uniform(shape), (-1,))
-        return ops.reshape(ops.cast(ops.searchsorted(shares, chance, side="right"), "int32"), shape)
+        return drawn_by(self.token_shares, draws.uniform(shape))
 
     def _check(self):
         names = ["mask_id", "vocabulary_size", "special_ids"] + ["tokenizer"] * self.whole_words
@@ -264,28 +241,3 @@ def _mask_id(tokenizer):
             "objective, the id of an entry that does not occur in texts."
         )
     return tokenizer.special_id("mask")
-
-
-def _positive(weights):
-    """Return float32 weights around 1, if all are positive."""
-    weights = np.asarray(weights, "float64")
-    fits = weights.ndim == 1 and weights.size and np.isfinite(weights).all()
-    if not (fits and (weights > 0).all()):
-        raise ValueError(
-            f"token_weights of shape {weights.shape}: pass V numbers above 0, with the shape (V,)."
-        )
-    return (weights / np.exp(np.log(weights).mean())).astype("float32")
-
-
-def _cumulative_shares(counts):
-    counts = np.asarray(counts, "float64")
-    if counts.ndim != 1 or not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
-        raise ValueError(
-            f"token_counts of shape {counts.shape}: pass V numbers from 0, not all of them 0, with "
-            "the shape (V,)."
-        )
-    # In float32 the last share may be a little below 1, where a random number would find no token.
-    last = np.flatnonzero(counts)[-1]
-    shares = counts.cumsum() / counts.sum()
-    shares[last:] = 1.0
-    return shares.astype("float32")

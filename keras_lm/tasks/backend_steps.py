@@ -9,9 +9,10 @@ IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if keras.backend.backend() == "jax":
     from keras_lm.generation import jax_decoding, jax_scoring
+    from keras_lm.tasks import jax_steps as compile_checks
     from keras_lm.tasks import jax_steps as steps
 else:
-    from keras_lm.tasks import steps
+    from keras_lm.tasks import compile_checks, steps
 
     jax_decoding = jax_scoring = None
 
@@ -20,6 +21,7 @@ __all__ = [
     "answered",
     "at_numbers",
     "check_alike",
+    "compile_checks",
     "jax_decoding",
     "jax_scoring",
     "outputs_of",

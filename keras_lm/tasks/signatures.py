@@ -1,21 +1,18 @@
 """The signatures of a task's export: functions of named tensors, and requests to run them."""
 
 import functools
-import math
 
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow.int8_products import Int8Products
-from keras_lm.layers.tensorflow.products import BFloat16Products
 from keras_lm.layers.tensorflow.tracing import for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
+from keras_lm.tasks.graph_weights import checked, constants
 from keras_lm.tensorflow import tf
 
 # Rows times their columns squared, of a request to a model that has no longest sequence: attention
 # has a number for each, for every head. One row may have 4,096 columns, or 64 rows 512.
 MOST_PAIRS = 2**24
-LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
 
 
 def trace(function, specs):
@@ -55,34 +52,6 @@ def plain_floats(outputs):
     }
 
 
-class Constants(keras.StatelessScope):
-    """A scope for tracing, in which variables are constants of the graph that reads them."""
-
-    def __init__(self, variables):
-        super().__init__()
-        self.variables = {id(variable): variable.value for variable in variables}
-        self.known = {}
-
-    def get_current_value(self, variable):
-        key = (id(variable), id(tf.compat.v1.get_default_graph()))
-        if key not in self.known:
-            _check_size([*self.known.values(), variable])
-            with tf.init_scope():
-                value = self.variables[id(variable)].numpy()
-            self.known[key] = tf.constant(value)
-        return self.known[key]
-
-
-def _check_size(tensors):
-    """Raise a ValueError if a graph cannot hold constants with the values of these."""
-    size = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
-    if size > LARGEST_GRAPH:
-        raise ValueError(
-            f"freeze=True puts the weights into the graph, which may have 2 GB, and these take "
-            f"{size / 1e9:.1f} GB: leave it out."
-        )
-
-
 class TextSignatures:
     """The signatures of a task with an answer per text."""
 
@@ -116,20 +85,14 @@ class TextSignatures:
     def frozen_functions(self, weights="float32"):
         """Return those of `functions` that take texts as `texts` says, with constants for weights.
 
-        Others would hold a copy of the weights each. With `weights` of `"int8"` or `"bfloat16"`,
-        these are the matrices of `Int8Products` or `BFloat16Products`; what is not multiplied stays
-        a variable.
+        Others would hold a copy of the weights each.
         """
         tokenize = self.tokenize
         return self._of_texts(self.frozen_answer(weights, tokenize), tokenize)
 
     def frozen_answer(self, weights, tokenize=None):
-        contexts = {"int8": Int8Products, "bfloat16": BFloat16Products}
-        with contexts.get(weights, lambda: Constants(self.task.variables))():
-            function = trace(self.answer(tokenize), self.texts())
-        constants = [op for op in function.graph.get_operations() if op.type == "Const"]
-        _check_size([op.outputs[0] for op in constants])
-        return function
+        with constants(self.task, weights):
+            return checked(trace(self.answer(tokenize), self.texts()))
 
     @functools.cached_property
     def tokenize(self):

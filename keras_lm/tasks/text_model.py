@@ -13,7 +13,7 @@ from keras_lm.feeding import datasets, lengths, replicas, validation
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import class_weights
-from keras_lm.tasks.backend_steps import steps
+from keras_lm.tasks.backend_steps import compile_checks, steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.optimizers import AdamW, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
@@ -189,7 +189,7 @@ class TextModel(keras.Model):
                 `jit_compile`; or under a strategy that Keras cannot train with, or cannot with
                 these options.
         """
-        steps.check(self, jit_compile, micro_batch_size, smoothing)
+        compile_checks.check(self, jit_compile, micro_batch_size, smoothing)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
             loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
@@ -212,7 +212,7 @@ class TextModel(keras.Model):
         self._compile_loss = None  # Keras's, which knows the mean over a part alone
         self.micro_batch_size = micro_batch_size
         self.smoothing = smoothing
-        steps.check_compiled(self, [metrics, weighted_metrics])
+        compile_checks.check_compiled(self, [metrics, weighted_metrics])
 
     def fit(
         self,

@@ -7,7 +7,6 @@ pieces of words, they are (B, S) and (B, S, C).
 import numpy as np
 from keras import ops
 
-from keras_lm.feeding.user_data import row_of_labels
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import label_weights
 from keras_lm.tasks import classes, label_forms
@@ -23,7 +22,7 @@ def prepared(task, labels):
         return labels.astype("int32")
     if any(map(_has_vectors, labels)):
         return _prepared_vectors(task, labels)
-    rows = [row_of_labels(label, number) for number, label in enumerate(labels)]
+    rows = [_row(label, number) for number, label in enumerate(labels)]
     flat = [label for row in rows for label in row]
     splits, place = _places(rows)
     if any(isinstance(label, (str, bytes)) for label in flat):
@@ -31,6 +30,21 @@ def prepared(task, labels):
     flat = np.array(flat, "int32")
     _check_numbers(task, flat, place)
     return tf.RaggedTensor.from_row_splits(flat, splits)
+
+
+def _row(labels, number):
+    """Return the labels of one text's words, names or integers, as a list."""
+    if isinstance(labels, (list, tuple, np.ndarray)):
+        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        for column, label in enumerate(labels):
+            if not isinstance(label, (str, bytes, int, np.integer)):
+                raise ValueError(
+                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
+                )
+        return labels
+    raise ValueError(
+        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
+    )
 
 
 def _prepared_vectors(task, labels):

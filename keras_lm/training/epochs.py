@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_lm.training.optimizers import Plan
+from keras_lm.training.optimizers import plan_schedule, schedule_and_steps
 
 
 class OneRun(keras.callbacks.CallbackList):
@@ -40,7 +40,7 @@ def fit_epochs(task, batches, steps, total, done, validation_data, callbacks, ve
         model=task,
     )
     task.stop_training = False
-    with Plan(task, done, total):
+    with _Plan(task, done, total):
         for epoch in range(done // steps, epochs):
             first = max(done - epoch * steps, 0)
             left = total - epoch * steps - first
@@ -59,3 +59,21 @@ def fit_epochs(task, batches, steps, total, done, validation_data, callbacks, ve
     if run.has_begun:
         run.end()
     return task.history.history
+
+
+class _Plan:
+    """Spreads the schedule over all steps of a run, instead of those of each call of `fit`."""
+
+    def __init__(self, model, done, total_steps):
+        schedule, _ = schedule_and_steps(model)
+        self.schedule = plan_schedule(
+            model, schedule.skipped - done if schedule else 0, total_steps
+        )
+
+    def __enter__(self):
+        if self.schedule is not None:
+            self.schedule.is_planned_by_fit = False
+
+    def __exit__(self, *error):
+        if self.schedule is not None:
+            self.schedule.is_planned_by_fit = True

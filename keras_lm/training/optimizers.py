@@ -121,24 +121,6 @@ def schedule_and_steps(model):
     return schedule, int(optimizer._iterations.numpy())
 
 
-class Plan:
-    """Spreads the schedule over all steps of a run, instead of those of each call of `fit`."""
-
-    def __init__(self, model, done, total_steps):
-        schedule, _ = schedule_and_steps(model)
-        self.schedule = plan_schedule(
-            model, schedule.skipped - done if schedule else 0, total_steps
-        )
-
-    def __enter__(self):
-        if self.schedule is not None:
-            self.schedule.is_planned_by_fit = False
-
-    def __exit__(self, *error):
-        if self.schedule is not None:
-            self.schedule.is_planned_by_fit = True
-
-
 @keras.saving.register_keras_serializable("keras_lm")
 class AdamW(keras.optimizers.AdamW):
     """AdamW as in BERT's fine-tuning: no decay of biases and norms, warm-up and linear decay.
