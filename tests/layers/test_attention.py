@@ -578,3 +578,26 @@ def test_fit_in_blocks(compute, monkeypatch, number, jit_compile):
         losses.append(history.history["loss"])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
     assert losses[0][1] < losses[0][0]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_one_head_multiplies_by_a_matrix(transposed):
+    """For one of four axes, oneDNN writes beyond its memory: TensorFlow's issue 117700."""
+    x, y = random(4, 1, 6, 8), random(1, 1, 5, 8, seed=1)
+    y = y if transposed else y.swapaxes(-1, -2)
+    product = attention_ops.matmul_transposed if transposed else attention_ops.matmul
+
+    @tf.function
+    def with_gradients(x, y):
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            outputs = product(x, y)
+        return outputs, tape.gradient(outputs, [x, y])
+
+    outputs, (of_x, of_y) = with_gradients(tf.constant(x), tf.constant(y))
+    last = y.swapaxes(-1, -2) if transposed else y
+    np.testing.assert_allclose(outputs, x @ last, atol=1e-5)
+    assert of_x.shape == x.shape and of_y.shape == y.shape
+    nodes = with_gradients.get_concrete_function(tf.constant(x), tf.constant(y)).graph
+    products = [node for node in nodes.get_operations() if "MatMul" in node.type]
+    assert len(products) == 3 and {node.type for node in products} == {"MatMul"}
