@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from keras_lm import files
+from keras_lm import files, input_files
 from keras_lm.converters import find_folder
 from keras_lm.saved_models import find_versions
 from keras_lm.taken_folders import take
@@ -257,19 +257,23 @@ def test_lines_and_contents_have_bounds(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n12345678\nlast")
     with path.open("rb") as file:
-        assert list(files.lines(file, "a.txt", longest=9)) == [b"one\n", b"12345678\n", b"last"]
+        assert list(input_files.lines(file, "a.txt", longest=9)) == [
+            b"one\n",
+            b"12345678\n",
+            b"last",
+        ]
     with (
         path.open("rb") as file,
         pytest.raises(ValueError, match=r"a\.txt, line 2: longer than 8 b"),
     ):
-        list(files.lines(file, "a.txt", longest=8))
+        list(input_files.lines(file, "a.txt", longest=8))
     with path.open("rb") as file:
-        assert files.whole(file, "a.txt", most=17) == path.read_bytes()
+        assert input_files.whole(file, "a.txt", most=17) == path.read_bytes()
     with (
         path.open("rb") as file,
         pytest.raises(ValueError, match=r"a\.txt has more than 16 bytes"),
     ):
-        files.whole(file, "a.txt", most=16)
+        input_files.whole(file, "a.txt", most=16)
 
 
 def test_a_folder_is_taken_by_one(tmp_path):

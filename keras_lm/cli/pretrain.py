@@ -17,7 +17,7 @@ from keras_lm.cli.pretrain_options import (
 )
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import check_size
-from keras_lm.files import find_files
+from keras_lm.input_files import find_files
 
 # Options that do not change what a run ends in.
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")

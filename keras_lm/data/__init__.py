@@ -14,7 +14,7 @@ from keras_lm.data.shards import (
     write_row_shards,
     write_token_shards,
 )
-from keras_lm.files import find_files
+from keras_lm.input_files import find_files
 from keras_lm.published import PublishedRows, read_published
 from keras_lm.published.examples import Examples, read_examples
 from keras_lm.published.marked_entities import mark_entity, mark_relation, read_mentions

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.argument_types import PathLike
-from keras_lm.files import TooLong, find_files, lines, whole
+from keras_lm.input_files import TooLong, find_files, lines, whole
 from keras_lm.tensorflow import tf
 
 UNITS = ("line", "block", "file")

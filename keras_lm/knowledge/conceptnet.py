@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_lm.argument_types import PathLike
-from keras_lm.files import lines
+from keras_lm.input_files import lines
 from keras_lm.knowledge.stop_words import is_concept
 
 DUMP = "conceptnet-assertions-5.7.0.csv.gz"

@@ -16,7 +16,7 @@ from pathlib import Path
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from keras_lm import files
+from keras_lm import files, input_files
 from keras_lm.taken_folders import HOLDER, take
 
 NOTE = ".note.json"
@@ -38,7 +38,8 @@ def find_inputs(patterns):
     for pattern in map(os.fspath, patterns):
         if is_local(pattern):
             found += [
-                (os.path.abspath(path), os.stat(path).st_size) for path in files.find_files(pattern)
+                (os.path.abspath(path), os.stat(path).st_size)
+                for path in input_files.find_files(pattern)
             ]
             continue
         matched = FileSystems.match([pattern])[0].metadata_list

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from keras_lm import files
+from keras_lm import input_files
 from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
 from keras_lm.pipelines.running import input_error
 
@@ -68,7 +68,7 @@ class ReadDocuments(beam.DoFn):
                         ) from error
                     if text.strip():
                         yield text
-        except files.TooLong as error:
+        except input_files.TooLong as error:
             raise input_error(str(error)) from error
         except (OSError, EOFError, zlib.error) as error:
             raise input_error(f"{part.path} cannot be read: {error}") from error
@@ -76,7 +76,7 @@ class ReadDocuments(beam.DoFn):
     def _documents(self, file, part):
         """Return `(position, document)` of a part."""
         if self.document == "file":
-            return iter([(0, files.whole(file, part.path, LARGEST_DOCUMENT))])
+            return iter([(0, input_files.whole(file, part.path, LARGEST_DOCUMENT))])
         lines = _lines(file, part.path, part.start)
         if self.document == "line":
             lines = ((at, line.rstrip(b"\r\n")) for at, line in lines)
@@ -95,8 +95,8 @@ def _lines(file, path, start):
     position = start
     if start:  # the line with the byte before `start` belongs to the previous part
         file.seek(start - 1)
-        position += len(file.readline(files.LONGEST_LINE)) - 1
-    for line in files.lines(file, path):
+        position += len(file.readline(input_files.LONGEST_LINE)) - 1
+    for line in input_files.lines(file, path):
         yield position, line
         position += len(line)
 
@@ -115,7 +115,7 @@ def _blocks(lines, part):
                 first = first if block else position
                 block.append(line)
                 if position - first > LARGEST_DOCUMENT:
-                    raise files.TooLong(
+                    raise input_files.TooLong(
                         f"{part.path}: a block is longer than {LARGEST_DOCUMENT} bytes: put blank "
                         "lines between documents."
                     )

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from keras_lm import files
+from keras_lm import input_files
 from keras_lm.published import PUBLISHED, files_of
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.columns import DELIMITERS, GUESSES, no_column
@@ -192,7 +192,7 @@ def find_format(path):
     suffix = Path(path.lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
         if os.path.isfile(path):
-            files.require_text(path)
+            input_files.require_text(path)
         raise ValueError(
             f"{path} does not end in {', '.join(FORMATS)} (or one of these and .gz): name its "
             "format with format=NAME."
@@ -225,7 +225,7 @@ def open_rows(path, format=None, targets=None):
         yield _rows_of_folder(path, format or find_format(path))
     else:
         format = format or find_format(path)
-        files.require_text(path)
+        input_files.require_text(path)
         with open(path, "rb") as file:
             is_packed = path.lower().endswith(".gz")
             stream = gzip.GzipFile(fileobj=file) if is_packed else file

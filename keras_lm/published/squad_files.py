@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from keras_lm import files
+from keras_lm import files, input_files
 from keras_lm.argument_types import PathLike
 
 EXPECTED = "a SQuAD file has {'data': [{'paragraphs': [{'context': …, 'qas': [{'question': …}]}]}]}"
@@ -31,7 +31,7 @@ def read_squad(path: PathLike) -> tuple[dict[str, list[str]], list[Any], list[st
     Source: SQuAD, https://arxiv.org/abs/1606.05250; SQuAD 2.0, https://arxiv.org/abs/1806.03822.
     """
     with files.as_path(path).open("rb") as file:
-        content = files.whole(file, str(path))
+        content = input_files.whole(file, str(path))
     try:
         content = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

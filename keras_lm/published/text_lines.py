@@ -11,7 +11,7 @@ import gzip
 import json
 import zlib
 
-from keras_lm import files
+from keras_lm import input_files
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -19,7 +19,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def undecoded(name, stream):
     """Yield (number, line with its ending, as bytes); `name` is the file's name for messages."""
     with _unpacking(name):
-        for number, line in enumerate(files.lines(stream, name), start=1):
+        for number, line in enumerate(input_files.lines(stream, name), start=1):
             yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
 
@@ -48,7 +48,7 @@ def decode(name, lines, errors="strict"):
 def whole_text(name, stream, first_line=1):
     """Return the rest of a file as one text; `first_line` is its line number, for messages."""
     with _unpacking(name):
-        content = files.whole(stream, name)
+        content = input_files.whole(stream, name)
     content = content.removeprefix(BYTE_ORDER_MARK) if first_line == 1 else content
     try:
         return content.decode("utf-8")
@@ -89,7 +89,7 @@ def json_rows(name, lines):
 
 def csv_rows(name, text, delimiter):
     """Yield (number of a row's last line, fields); blank lines are skipped."""
-    csv.field_size_limit(files.LONGEST_LINE)  # the module's own limit is 128 KiB
+    csv.field_size_limit(input_files.LONGEST_LINE)  # the module's own limit is 128 KiB
     reader = csv.reader((line for _, line in text), delimiter=delimiter, strict=True)
     try:
         for fields in reader:

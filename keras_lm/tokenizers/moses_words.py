@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm import files
+from keras_lm import input_files
 from keras_lm.argument_types import PathLike
 from keras_lm.converters.torch_pickle import is_torch, open_torch
 from keras_lm.converters.torch_unpickler import (
@@ -164,7 +164,7 @@ class TransformerXLTokenizer(Tokenizer):
         path = os.path.join(folder, WORDS)
         check_file("vocabulary", path, "copy the preset again, whole.")
         with open(path, "rb") as file:
-            return cls(json.loads(files.whole(file, repr(path))), **config)
+            return cls(json.loads(input_files.whole(file, repr(path))), **config)
 
     @classmethod
     def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
@@ -250,7 +250,7 @@ def _read(path, is_corpus):
             root, _ = open_torch(path, unpickler=VocabularyUnpickler)
         else:
             with path.open("rb") as file:
-                data = files.whole(file, repr(os.fspath(path)))
+                data = input_files.whole(file, repr(os.fspath(path)))
             root = VocabularyUnpickler(io.BytesIO(data)).load()
         root = root.values if isinstance(root, Options) else root
         vocabulary = root["vocab"] if is_corpus else root

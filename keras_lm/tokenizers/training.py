@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from keras_lm.argument_types import PathLike
 from keras_lm.elements import elements
-from keras_lm.files import find_files, lines
+from keras_lm.input_files import find_files, lines
 from keras_lm.optional import require
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting

@@ -5,7 +5,7 @@ import os
 import reprlib
 from collections.abc import Iterable
 
-from keras_lm import files
+from keras_lm import input_files
 
 MOST_IDS = 2**20
 
@@ -100,7 +100,7 @@ def read_lines(path, argument, remedy):
     """Return the lines of a UTF-8 file that the user passed as `argument`."""
     check_file(argument, path, remedy)
     with open(path, "rb") as file:
-        data = files.whole(file, f"`{argument}` file {os.fspath(path)!r}")
+        data = input_files.whole(file, f"`{argument}` file {os.fspath(path)!r}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -167,7 +167,7 @@ def read_json(folder, name):
     if not os.path.isfile(path):
         return {}
     with open(path, "rb") as file:
-        data = files.whole(file, repr(path))
+        data = input_files.whole(file, repr(path))
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm import files
+from keras_lm import input_files
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
@@ -274,7 +274,7 @@ def _read(path):
 
 def _read_list(path):
     with open(path, "rb") as file:
-        data = files.whole(file, f"`vocabulary` file {path!r}")
+        data = input_files.whole(file, f"`vocabulary` file {path!r}")
     if path.endswith(".json"):
         return json.loads(data)
     if path.endswith(".pkl"):

@@ -79,7 +79,7 @@ def test_very_long_fields_are_read(write):
 
 
 def test_lines_and_fields_without_end(write, monkeypatch):
-    monkeypatch.setattr("keras_lm.files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("keras_lm.input_files.LONGEST_LINE", 1000)
     packed = gzip.compress(b"text\n" + b"x" * 1001)
     for name in ("a.txt.gz", "a.csv.gz", "a.jsonl.gz"):
         with pytest.raises(ValueError, match=f"{name}, line 2: longer than 1000 bytes"):

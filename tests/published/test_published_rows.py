@@ -568,8 +568,8 @@ def test_time_is_that_of_the_mentions(tmp_path, cells):
 
 @pytest.mark.parametrize("kind, name", [("squad", "a.json.gz"), ("mnli", "a.jsonl.gz")])
 def test_what_unfolds_without_end(tmp_path, monkeypatch, kind, name):
-    monkeypatch.setattr("keras_lm.files.LONGEST_LINE", 1000)
-    monkeypatch.setattr("keras_lm.files.LARGEST_CONTENT", 1000)
+    monkeypatch.setattr("keras_lm.input_files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("keras_lm.input_files.LARGEST_CONTENT", 1000)
     path = tmp_path / name
     path.write_bytes(gzip.compress(b"{" + b" " * 1000 + b"}\n"))
     with pytest.raises(ValueError, match=f"{name}.*(longer|more) than 1000 bytes"):
