@@ -156,13 +156,6 @@ def tensors(columns):
     return {name: tensor(column) for name, column in columns.items()}
 
 
-def spec_of_any_size(value):
-    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
-    if isinstance(value, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
-    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
-
-
 def _pair(x, names):
     if len(x) != 2 or len(names) < 2:
         raise ValueError(

@@ -56,7 +56,10 @@ def prompt_arrays(task, prompts):
     """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
     if not isinstance(prompts, dict) or "token_ids" not in prompts:
         task.require_tokenizer()
-        prompts = [prompts] if isinstance(prompts, (str, bytes)) else prompts
+        if isinstance(prompts, str):
+            prompts = prompts.encode("utf-8", "surrogatepass")
+        if isinstance(prompts, bytes):
+            return {"prompt": np.array([prompts], object)}
         return columns_from_user(prompts, ("prompt",))
     unknown = set(prompts) - {"token_ids", "padding_mask", "segment_ids"}
     if unknown:
@@ -73,6 +76,14 @@ def prompt_arrays(task, prompts):
             f"prompts has no token in row {row}: begin an empty prompt with the bos token."
         )
     return {"token_ids": token_ids, "padding_mask": mask}
+
+
+def tensors_of(arrays):
+    """Return named arrays as tensors, those of bytes as strings."""
+    return {
+        name: tf.constant(array, tf.string if array.dtype == object else array.dtype)
+        for name, array in arrays.items()
+    }
 
 
 def ends_of_texts(tokenizer):

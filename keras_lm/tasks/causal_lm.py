@@ -18,13 +18,13 @@ from keras_lm.generation.texts import (
     ends_of_texts,
     prompt_arrays,
     real_tokens,
+    tensors_of,
     written_for_all,
 )
-from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.models.backbone import Backbone
-from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
+from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
 from keras_lm.tasks.generation_signatures import GenerationSignatures
@@ -134,11 +134,9 @@ class CausalLM(TextScores, PretrainingTask):
         """
         check_batch_size(batch_size)
         sampling = Sampling.of(max_new_tokens, sampling)
-        check_lookup(prompt_lookup, sampling.num_beams)
-        batched, once = self._arrays(prompts, sampling)
+        batched, once = self._arrays(prompts, sampling, prompt_lookup)
         once |= sampling.search()
         if prompt_lookup:
-            require_tensorflow(f"prompt_lookup={prompt_lookup}")
             once["prompt_lookup"] = np.int32(prompt_lookup)
 
         def write(places):
@@ -178,19 +176,19 @@ class CausalLM(TextScores, PretrainingTask):
         for name in ("num_beams", "num_return_sequences"):
             if (number := getattr(sampling, name)) > 1:
                 raise ValueError(f"{name}={number}: stream writes one text; call generate.")
-        check_lookup(prompt_lookup)
-        row, stops = self._arrays(prompt, sampling)
+        row, stops = self._arrays(prompt, sampling, prompt_lookup)
         if jax_decoding:
-            if prompt_lookup:
-                require_tensorflow(f"prompt_lookup={prompt_lookup}")
             return jax_decoding.pieces(self, row.pop("prompt"), **stops, options=row)
         key = ("stream", prompt_lookup)
         if key not in self._graphs:
             self._graphs[key] = Stream(self, prompt_lookup or None)
         return self._graphs[key].pieces(row.pop("prompt"), **stops, options=row)
 
-    def _arrays(self, prompts, sampling):
+    def _arrays(self, prompts, sampling, prompt_lookup):
         """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
+        check_lookup(prompt_lookup, sampling.num_beams)
+        if prompt_lookup:
+            require_tensorflow(f"prompt_lookup={prompt_lookup}")
         prompts = prompt_arrays(self, prompts)
         rows = len(next(iter(prompts.values())))
         options = sampling.per_row(self.limits, rows)
@@ -199,33 +197,19 @@ class CausalLM(TextScores, PretrainingTask):
     def _continued(self, **inputs):
         if jax_decoding:
             return jax_decoding.continued(self, **inputs)
+        found = self.in_graph("continue_columns", tensors_of(inputs))
         if "prompt" in inputs:
-            text = self._run(self.continue_prompts, inputs)["text"]
-            return [value.decode("utf-8", "replace") for value in text.numpy()]
-        token_ids, number = self._run(self._continue_packed, inputs)
-        return [ids[:n].tolist() for ids, n in zip(token_ids.numpy(), number.numpy(), strict=True)]
+            return [text.decode("utf-8", "replace") for text in found["text"].numpy()]
+        rows = zip(found["token_ids"].numpy(), found["num_tokens"].numpy(), strict=True)
+        return [ids[:number].tolist() for ids, number in rows]
 
-    def _continue_packed(self, token_ids, padding_mask, **arguments):
-        return self.continue_ids(real_tokens(token_ids, padding_mask), **arguments)
-
-    def _run(self, function, inputs):
-        """Call a function of named tensors as a graph, traced once for all shapes."""
-        require_tensorflow("Generation")
-        inputs = {
-            name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
-            for name, value in inputs.items()
-        }
-        if tf.config.functions_run_eagerly():
-            return function(**inputs)
-        key = (function.__name__, *inputs)
-        if key not in self._graphs:
-            specs = {
-                name: tf.TensorSpec([None] * len(value.shape), value.dtype, name)
-                for name, value in inputs.items()
-            }
-            traced = tf.function(lambda **inputs: function(**inputs), autograph=False)
-            self._graphs[key] = traced.get_concrete_function(**specs)
-        return self._graphs[key](**inputs)
+    def continue_columns(self, columns):
+        """Continue prompts, text or packed; `columns` has the other arguments, too."""
+        if "prompt" in columns:
+            return self.continue_prompts(**columns)
+        columns = dict(columns)
+        ids = real_tokens(columns.pop("token_ids"), columns.pop("padding_mask"))
+        return dict(zip(("token_ids", "num_tokens"), self.continue_ids(ids, **columns)))
 
     # === Generation in the graph ===
 
@@ -338,23 +322,6 @@ class CausalLM(TextScores, PretrainingTask):
             "num_prompt_tokens": tf.cast(ids.row_lengths(), tf.int32),
         }
 
-    def read_head(self, head, outputs, rows, training, terms):
-        labels = rows.get("labels")
-        if labels is None or getattr(head, "computes_losses", False):
-            return super().read_head(head, outputs, rows, training, terms)
-        return losses_in_chunks(head, outputs["sequence_output"], labels)
-
-    def compute_batch(self, batch, training):
-        _, loss = self.compiled_losses.by_output.get(None, (1.0, None))
-        if isinstance(loss, MeanOfKnown):  # without the logits of all tokens
-            if training and getattr(self.head, "has_terms", False):
-                raise ValueError(
-                    f"{type(self.head).__name__} adds to the loss of whole texts, so it cannot "
-                    "be computed in parts: compile with loss=MaskedCrossentropy()."
-                )
-            batch = batch._replace(inputs=batch.inputs | {"labels": batch.labels})
-        return super().compute_batch(batch, training)
-
     @property
     def answer_names(self):
         return ["prompt"]
@@ -380,11 +347,13 @@ class CausalLM(TextScores, PretrainingTask):
     @property
     def begins_prompts(self):
         """Whether prompts begin with the bos token, as the texts of `fit` do."""
-        bos, tokenizer = self.end_ids("bos"), self.tokenizer
-        template = None if tokenizer is None else self.backbone.template_for(tokenizer)
-        if not bos or (tokenizer.template is None and not template.special_tokens):
-            return bool(bos)  # nothing else is said
-        return not template.pieces("single")[0][0].startswith("$")
+        if not self.end_ids("bos"):
+            return False
+        # What the tokenizer's files say, or else the model; of one without special tokens, nothing.
+        stated, template = self.tokenizer.template, self.backbone.TEMPLATE
+        single, pair = stated or (template.single, template.pair)
+        is_text = [piece.startswith("$") for piece in f"{single} {pair}".split()]
+        return not is_text[0] or (stated is None and all(is_text))
 
     def _ids_of(self, role):
         return tf.constant(self.end_ids(role), tf.int32)

@@ -19,7 +19,7 @@ from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation import decoding
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
-from keras_lm.generation.texts import written_for_all
+from keras_lm.generation.texts import tensors_of, written_for_all
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
@@ -274,8 +274,7 @@ class Seq2SeqLM(Task):
         if jax_decoding:
             found = written_for_all(self, columns, write_by_jax, batch_size, number, verbose)
             return _with_scores(found, number) if return_scores else found
-        once = {name: _tensor(value) for name, value in once.items()}
-        batched = columns | {name: _tensor(value) for name, value in options.items()}
+        once, batched = tensors_of(once), columns | tensors_of(options)
 
         def write(places):
             answer = self.in_graph("write_columns", take(batched, places) | once)
@@ -438,7 +437,3 @@ def _with_scores(found, number):
     scores = np.array([[score for _, score in row] for row in rows], "float32")
     texts = [[text for text, _ in row] for row in rows]
     return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])
-
-
-def _tensor(array):
-    return tf.constant(list(array), tf.string) if array.dtype == object else tf.constant(array)

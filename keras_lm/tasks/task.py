@@ -343,7 +343,7 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         is_foreign = not IS_TENSORFLOW and method != "preprocess"
         if is_foreign or tf.config.functions_run_eagerly():
             return getattr(self, method)(columns)
-        specs = {name: user_data.spec_of_any_size(value) for name, value in columns.items()}
+        specs = {name: _spec_of_any_size(value) for name, value in columns.items()}
         key = (method, str(sorted(specs.items())))
         if key not in self._graphs:
             traced = tf.function(lambda columns: getattr(self, method)(columns), autograph=False)
@@ -430,3 +430,10 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         returned.
         """
         return None
+
+
+def _spec_of_any_size(value):
+    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
+    return tf.TensorSpec([None] * value.shape.rank, value.dtype)

@@ -6,7 +6,10 @@ import numpy as np
 from keras import ops
 
 from keras_lm.generation import continuations, scoring
+from keras_lm.generation.texts import tensors_of
+from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.tracing import require
+from keras_lm.objectives import MeanOfKnown
 from keras_lm.tasks.backend_steps import jax_scoring, require_tensorflow
 from keras_lm.tensorflow import tf
 
@@ -14,7 +17,7 @@ UNLIMITED = 2**31 - 1  # the window of a model without one
 
 
 class TextScores:
-    """The methods of a `CausalLM` that score texts, or continuations of them."""
+    """The methods of a `CausalLM` that score texts, or continuations of them, and its losses."""
 
     def score(
         self,
@@ -50,7 +53,7 @@ class TextScores:
         def score(batch):
             if jax_scoring:
                 return jax_scoring.score_texts(self, batch["text"], window, stride)
-            return self._run(self.score_texts, batch | {"stride": stride})
+            return self.in_graph("score_columns", batch | {"stride": tf.constant(stride)})
 
         return self.answer_all(texts, batch_size, score, verbose)
 
@@ -81,12 +84,17 @@ class TextScores:
         def compute(packed):
             if jax_scoring:
                 return jax_scoring.score_continuations(self, packed)
-            return self._run(self._continuation_scores, packed)
+            return self.in_graph("score_packed", tensors_of(packed))
 
         return continuations.score_all(self, contexts, choices, compute, batch_size, verbose)
 
-    def _continuation_scores(self, **packed):
-        return continuations.scores(self, **packed)
+    def score_columns(self, columns):
+        """Call `score_texts` with its arguments in one dict."""
+        return self.score_texts(**columns)
+
+    def score_packed(self, columns):
+        """Call `continuations.scores` with its arguments in one dict."""
+        return continuations.scores(self, **columns)
 
     def score_texts(self, text, stride=None, tokenize=None):
         """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""
@@ -116,6 +124,23 @@ class TextScores:
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
         outputs = self._encode(inputs, training=False)
         return -self.target_losses(outputs["sequence_output"], targets)
+
+    def read_head(self, head, outputs, rows, training, terms):
+        labels = rows.get("labels")
+        if labels is None or getattr(head, "computes_losses", False):
+            return super().read_head(head, outputs, rows, training, terms)
+        return losses_in_chunks(head, outputs["sequence_output"], labels)
+
+    def compute_batch(self, batch, training):
+        _, loss = self.compiled_losses.by_output.get(None, (1.0, None))
+        if isinstance(loss, MeanOfKnown):  # without the logits of all tokens
+            if training and getattr(self.head, "has_terms", False):
+                raise ValueError(
+                    f"{type(self.head).__name__} adds to the loss of whole texts, so it cannot "
+                    "be computed in parts: compile with loss=MaskedCrossentropy()."
+                )
+            batch = batch._replace(inputs=batch.inputs | {"labels": batch.labels})
+        return super().compute_batch(batch, training)
 
     def target_losses(self, states, targets):
         """Return the cross-entropies (B, S) float32 of targets (B, S) after states (B, S, D)."""

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import byte_pair_files, published_files, strings
+from keras_lm.tokenizers import byte_pair_files, byte_pair_offsets, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
 from keras_lm.tokenizers.sentence_piece_model import merging_model
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
-from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
+from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
 from keras_lm.tokenizers.vocabulary import strings_of
@@ -200,42 +200,7 @@ class BytePairTokenizer(Tokenizer):
         )
 
     def _tokenize_with_offsets(self, text):
-        text = valid_utf8(text)
-        if self.normalization is None:
-            return self._offsets_in_normal_form(text)
-        text, places = tf_text.normalize_utf8_with_offsets_map(text, self.normalization)
-        ids, *offsets = self._offsets_in_normal_form(text)
-        zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
-
-        def in_text(each):
-            return tf_text.find_source_offsets(places, tf.concat([zero, each], axis=1))[:, 1:]
-
-        return ids, *map(in_text, offsets)
-
-    def _offsets_in_normal_form(self, text):
-        tokens = self._rules.added_tokens
-        parts = self._part_tokens(text, tokens)  # ragged (B, P)
-        is_token = _is_token(parts.values)  # (P,)
-        length_of_part = size(parts.values) - tf.cast(is_token, tf.int64)
-        spaced = self._prefix(parts.values)
-        prefix = size(spaced) - size(parts.values)
-        ids = self._encode(self._strip_tokens(spaced, tokens), with_tokens=True)  # ragged (P, S)
-        # Pieces cover a part without gaps; a token also covers the white space that it includes.
-        part = strings.row_ids(ids)  # (T,)
-        length = size(tf.gather(self._spellings, ids.values))
-        if self._has_unknown:  # each stands for a byte
-            length = tf.where(ids.values == self.special_id("unknown"), 1, length)
-        length = tf.where(tf.gather(is_token, part), tf.gather(length_of_part, part), length)
-        # Offsets in a part, without its prefix.
-        before = tf.gather(tf.cumsum(length_of_part + prefix, exclusive=True) + prefix, part)
-        ends = tf.cumsum(length) - before
-        starts = tf.maximum(ends - length, 0)
-        # Offsets in a text.
-        of_text = parts.with_values(ids).merge_dims(1, 2)  # ragged (B, S)
-        begin = tf.cumsum(length_of_part, exclusive=True)
-        first = tf.gather(tf.concat([begin, [0]], 0), parts.row_starts())  # (B,)
-        shift = tf.gather(begin, part) - tf.gather(first, strings.row_ids(of_text))
-        return of_text, of_text.with_values(starts + shift), of_text.with_values(ends + shift)
+        return byte_pair_offsets.with_offsets(self, text)
 
     def _prefix(self, parts):
         # A part that is a token begins with a byte that is not a character, and stays as it is.
@@ -263,16 +228,19 @@ class BytePairTokenizer(Tokenizer):
         tokens = self._stripping.intersection(tokens)
         if not tokens:
             return parts
-        rows = tf.where(_is_token(parts))
+        rows = tf.where(self._is_token(parts))
         found = tf.strings.substr(tf.gather_nd(parts, rows), 1, MAX_INT)
         names = "|".join(regex_literal(token) for token in _longest_first(tokens))
         found = tf.strings.regex_replace(found, f"^[{S}]*({names})[{S}]*$", r"\1")
         return tf.tensor_scatter_nd_update(parts, rows, TOKEN + found)
 
+    def _is_token(self, parts):
+        return tf.strings.substr(parts, 0, 1) == TOKEN
+
     def _encode(self, parts, with_tokens):
         """Return the ragged (P, S) ids of (P,) parts, `with_tokens` if some parts are tokens."""
         words = self._part_words(parts)
-        words = _split(tf.where(_is_token(parts), parts, words) if with_tokens else words)
+        words = _split(tf.where(self._is_token(parts), parts, words) if with_tokens else words)
         # Most words are entries. Of the others, each distinct one is merged once.
         known = self._words.lookup(words.values)  # (W,)
         rows = tf.where(known < 0)
@@ -391,10 +359,6 @@ def _is_utf8(data):
         return bool(data.decode())
     except UnicodeDecodeError:
         return False
-
-
-def _is_token(parts):
-    return tf.strings.substr(parts, 0, 1) == TOKEN
 
 
 def _longest_first(tokens):

@@ -11,7 +11,8 @@ import numpy as np
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
-from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
+from keras_lm.tokenizers.strings import as_tensor
+from keras_lm.tokenizers.tokenizer import Tokenizer
 
 # AllenNLP's ids. The bytes 0..255 have the ids 1..256.
 PAD = 0  # all characters of padding

@@ -6,7 +6,7 @@ from typing import Any
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, offsets, strings, wordpiece
-from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
+from keras_lm.tokenizers.byte_pair import MAX_INT, PART, BytePairTokenizer
 from keras_lm.tokenizers.byte_pair_files import END, last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteGPT
 from keras_lm.tokenizers.strings import valid_utf8
@@ -109,7 +109,7 @@ class GPTTokenizer(BytePairTokenizer):
         # token has, and how many each character becomes.
         tokens = self._rules.added_tokens
         parts = self._part_tokens(valid_utf8(text), tokens)  # ragged (B, P)
-        is_token = tf.strings.substr(parts.values, 0, 1) == TOKEN
+        is_token = self._is_token(parts.values)
         ids = self._encode(self._strip_tokens(parts.values, tokens), with_tokens=True)  # (P, S)
         found = tf.where(is_token, tf.strings.substr(parts.values, 1, MAX_INT), parts.values)
         characters = tf.strings.unicode_split(found, "UTF-8")  # ragged (P, N)

@@ -29,7 +29,7 @@ from keras_lm.tokenizers.lite_operations import (
     put,
     value_after,
 )
-from keras_lm.tokenizers.tokenizer import as_tensor
+from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -12,6 +12,21 @@ UNITS = ("byte", "character")
 # === Rows ===
 
 
+def as_tensor(values, dtype):
+    """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length."""
+    if isinstance(values, tf.RaggedTensor):
+        return values
+    if isinstance(values, (list, tuple)):
+        try:
+            tensor = tf.convert_to_tensor(values, dtype)
+        except (ValueError, TypeError):
+            return tf.ragged.constant(values, dtype)
+        # TensorFlow drops all values if the first row is empty.
+        is_whole = 0 not in tensor.shape or not tf.nest.flatten(values)
+        return tensor if is_whole else tf.ragged.constant(values, dtype)
+    return tf.convert_to_tensor(values)
+
+
 def row_ids(ragged):
     """Return the row of each value of a ragged (B, S) tensor, (T,) int64."""
     # Counts the rows that end at each value, by operations that LiteRT has, too.

@@ -14,24 +14,10 @@ from keras_lm.presets.source import Source
 from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import host, huggingface_files, offsets, strings
-from keras_lm.tokenizers.growing import GrowingVocabulary
 from keras_lm.tokenizers.published_files import kind_of
+from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary
-
-
-def as_tensor(values, dtype):
-    """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length."""
-    if isinstance(values, tf.RaggedTensor):
-        return values
-    if isinstance(values, (list, tuple)):
-        try:
-            tensor = tf.convert_to_tensor(values, dtype)
-        except (ValueError, TypeError):
-            return tf.ragged.constant(values, dtype)
-        # TensorFlow drops all values if the first row is empty.
-        is_whole = 0 not in tensor.shape or not tf.nest.flatten(values)
-        return tensor if is_whole else tf.ragged.constant(values, dtype)
-    return tf.convert_to_tensor(values)
+from keras_lm.tokenizers.vocabulary_words import VocabularyWords
 
 
 def traced(function):
@@ -47,7 +33,7 @@ def lookup_table(ids, default):
     return tf.lookup.StaticHashTable(rows, default)
 
 
-class Tokenizer(GrowingVocabulary, tf.Module):
+class Tokenizer(VocabularyWords, tf.Module):
     """Strings to ids and back, as TensorFlow graph operations.
 
     Subclasses implement `_tokenize`, from (B,) strings and the special tokens to recognise in them
@@ -247,27 +233,6 @@ class Tokenizer(GrowingVocabulary, tf.Module):
 
     def _within(self, ids):
         return tf.minimum(ids, self.vocabulary_size)
-
-    def word_starts(self, ids):
-        """Return which of (…, S) pieces, packed or not, begin a word: bool of the same shape.
-
-        The first piece of a row does, special tokens except the unknown one do, and so do pieces
-        after these. For all others see `begins_word` and `ends_word`.
-
-        Example:
-
-            tokenizer.word_starts(tokenizer(["unaffable film"]))  # [[True, False, False, True]]
-        """
-        ids = as_tensor(ids, tf.int32)
-        if isinstance(ids, tf.RaggedTensor):
-            if isinstance(ids.values, tf.RaggedTensor):
-                return ids.with_values(self.word_starts(ids.values))
-            row = strings.row_ids(ids)
-            is_first = tf.concat([tf.ones_like(row[:1], tf.bool), row[1:] != row[:-1]], axis=0)
-            return ids.with_values(self.word_starts(ids.values) | is_first)
-        after = tf.gather(self.ends_word, ids[..., :-1])
-        after = tf.concat([tf.ones_like(ids[..., :1], tf.bool), after], axis=-1)
-        return after | tf.gather(self.begins_word, ids)
 
     @functools.cached_property
     def begins_word(self):

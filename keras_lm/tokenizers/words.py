@@ -20,8 +20,8 @@ from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import fastai_rules, splitting, strings
-from keras_lm.tokenizers.strings import regex_literal, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor, lookup_table
+from keras_lm.tokenizers.strings import as_tensor, regex_literal, valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import check_file
 
 RULES = (None, "fastai")

@@ -1,13 +1,39 @@
-"""Tokenizers with more entries than their vocabulary had."""
+"""Words in a vocabulary: which entries begin one, and tokenizers with further words.
+
+Shapes: S pieces of a row.
+"""
 
 from collections.abc import Sequence
 from typing import Self
 
+from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.vocabulary import strings_of
 
 
-class GrowingVocabulary:
-    """The methods of a tokenizer that return one with more entries."""
+class VocabularyWords:
+    """The methods of a tokenizer about words, and those that return one with more entries."""
+
+    def word_starts(self, ids):
+        """Return which of (…, S) pieces, packed or not, begin a word: bool of the same shape.
+
+        The first piece of a row does, special tokens except the unknown one do, and so do pieces
+        after these. For all others see `begins_word` and `ends_word`.
+
+        Example:
+
+            tokenizer.word_starts(tokenizer(["unaffable film"]))  # [[True, False, False, True]]
+        """
+        ids = strings.as_tensor(ids, tf.int32)
+        if isinstance(ids, tf.RaggedTensor):
+            if isinstance(ids.values, tf.RaggedTensor):
+                return ids.with_values(self.word_starts(ids.values))
+            row = strings.row_ids(ids)
+            is_first = tf.concat([tf.ones_like(row[:1], tf.bool), row[1:] != row[:-1]], axis=0)
+            return ids.with_values(self.word_starts(ids.values) | is_first)
+        after = tf.gather(self.ends_word, ids[..., :-1])
+        after = tf.concat([tf.ones_like(ids[..., :1], tf.bool), after], axis=-1)
+        return after | tf.gather(self.begins_word, ids)
 
     def with_special_tokens(self, tokens: Sequence[str]) -> Self:
         """Return the same tokenizer with more special tokens; new ones get the last ids.
