@@ -5,6 +5,8 @@ Shapes: B batch, C choices, S sequence, W words of a text.
 
 import numpy as np
 
+from keras_lm.tokenizers import host
+
 
 def packed(packer, texts):
     """Return what `Packer.pack` does of ragged ids, as numpy arrays (B, S).
@@ -77,6 +79,46 @@ def packed_words(packer, texts, tokenize):
                 places[row, word] = begin + template.index("text") + place
             place += len(of_word)
     return found, places
+
+
+def packed_windows(packer, columns, tokenize):
+    """Return what `Windows.pack` does of questions and contexts: arrays (R, S), and (R,)."""
+    rows = packer.rows
+    template = [piece for piece, _ in packer._pieces["pair"]]
+    is_left = packer.template.padding_side == "left"
+    names = ("text_pair", "text") if is_left else ("text", "text_pair")
+    found = {name: [] for name in ("example", "first", *names)}
+    contexts = [*zip(*host.places_of(packer.tokenizer, columns["context"]), strict=True)]
+    best = []  # of each context, the window (tokens,) where each token has most context
+    for example, question in enumerate(packer.ids(columns["question"], tokenize)):
+        ids, question = contexts[example][0], question[: rows._limit(packer)]
+        room = packer.sequence_length - (len(template) - 2) - len(question)
+        step = min(rows.stride, room)
+        firsts = np.arange(0, max(len(ids) - room, 0) + step, step)
+        ends, tokens = np.minimum(firsts + room, len(ids)), np.arange(len(ids))[:, np.newaxis]
+        context = 100 * np.minimum(tokens - firsts, ends - 1 - tokens) + ends - firsts
+        context = np.where((firsts <= tokens) & (tokens < ends), context, -1)  # (tokens, windows)
+        best.append(firsts[context.argmax(axis=1)])
+        for first, end in zip(firsts, ends, strict=True):
+            values = (example, first, question, ids[first:end])
+            for name, value in zip(found, values, strict=True):
+                found[name].append(value)
+    packed_rows = packed(packer, {name: found[name] for name in ("text", "text_pair")})
+    shape = packed_rows["token_ids"].shape
+    places = {name: np.full(shape, -1, "int32") for name in ("start", "end")}
+    most = np.zeros(shape, "int32")
+    for row, (example, first) in enumerate(zip(found["example"], found["first"], strict=True)):
+        before = template[: template.index(names[1])]
+        column = sum(len(found[p][row]) if isinstance(p, str) else 1 for p in before)
+        column += is_left * (shape[1] - packed_rows["padding_mask"][row].sum())
+        number = len(found[names[1]][row])
+        here, tokens = slice(column, column + number), slice(first, first + number)
+        places["start"][row, here], places["end"][row, here] = (
+            each[tokens] for each in contexts[example][1:]
+        )
+        most[row, here] = best[example][tokens] == first
+    example = np.array(found["example"], "int32")
+    return packed_rows | places | {"example": example, "max_context": most}
 
 
 def _ids(piece, texts):

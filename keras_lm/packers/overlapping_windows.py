@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_lm.argument_types import Tensor
+from keras_lm.packers import host_rows
 from keras_lm.packers.packer import Packer, Texts
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
 
 
@@ -93,6 +94,8 @@ class Windows(Texts):
         find: Callable[..., Any] = tokens_and_places,
     ) -> dict[str, Tensor]:
         """Return the packed windows; `find` replaces `tokens_and_places`, for contexts."""
+        if not IS_INSTALLED:
+            return host_rows.packed_windows(packer, columns, tokenize)
         questions = packer.ids(columns["question"], tokenize)
         ids, starts, ends = find(packer.tokenizer, columns["context"])
         of_question, room, step, windows = self._sizes(packer, questions, ids)  # (B,)

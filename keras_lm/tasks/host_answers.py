@@ -1,13 +1,21 @@
-"""Answers about words and masks where TensorFlow is not installed, as TensorFlow's graph has them.
+"""Answers where TensorFlow is not installed, with what TensorFlow's graph would say.
 
-Shapes: B batch, W words of a text, S sequence, M masks of a text, k candidates, V vocabulary.
+Shapes: B batch, W words of a text, S sequence, M masks of a text, k candidates, V vocabulary, R
+windows of all texts, L tokens of an answer, n answers.
 """
 
 import numpy as np
 
 from keras_lm.packers import host_rows
+from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks.backend_steps import answered
 from keras_lm.tasks.classes import names_of_classes
+from keras_lm.tensorflow import require_installed
+from keras_lm.tokenizers import host
+from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, characters
+
+WINDOWS_AT_ONCE = 32  # of contexts of any length, so that memory is bounded
+SPACES = characters(WHITE_SPACE)
 
 
 def tags(task, columns, tokenize):
@@ -68,6 +76,76 @@ def _asking(task, packed, is_mask, columns, known):
     places = np.eye(length, dtype="float32")[columns] * known[:, :, np.newaxis]  # (B, M, S)
     unseen = np.repeat(is_mask[:, np.newaxis], length, axis=1).astype("int32")  # (B, S, S)
     return {**packed, "permutation_mask": unseen, "target_mapping": places}
+
+
+def answers(task, columns):
+    """Return what `QuestionAnswerer.answer` does of questions and contexts: (B, n) each."""
+    if task.ends.kind != "question_answering":
+        require_installed("A head whose ends depend on starts")
+    packed, number = task.preprocess(columns), task.num_answers
+    scores, first, last, nulls = _spans(task, packed)
+    found = {"text": [], "scores": [], "start": [], "end": []}
+    for example, context in enumerate(columns["context"]):
+        rows = np.flatnonzero(packed["example"] == example)
+        best = np.argsort(-scores[rows], axis=None, kind="stable")[:number]
+        rows, places = rows[best // number], best % number
+        likely = scores[rows, places]
+        none = nulls[packed["example"] == example].min()
+        none = 2 * LOWEST if task.null_threshold is None else none - task.null_threshold
+        likely = np.append(likely, np.float32(none))
+        order = np.argsort(-likely, kind="stable")
+        likely = likely[order]
+        likely = np.where(likely > LOWEST / 2, _softmax(likely), 0)
+        ends = [packed["start"][rows, first[rows, places]], packed["end"][rows, last[rows, places]]]
+        is_there = scores[rows, places] > LOWEST / 2
+        starts, ends = (np.append(np.where(is_there, each, 0), 0)[order][:number] for each in ends)
+        text = host.valid(context)
+        parts = [_without_outer_space(text, *each) for each in zip(starts, ends, strict=True)]
+        for name, values in zip(("text", "start", "end"), zip(*parts, strict=True), strict=True):
+            found[name].append(values)
+        found["scores"].append(likely[:number])
+    texts = _strings([text for row in found.pop("text") for text in row])
+    shape = len(columns["context"]), number
+    places = {name: np.array(found[name], "int32") for name in ("start", "end")}
+    return {"text": texts.reshape(shape), "scores": np.array(found["scores"], "float32")} | places
+
+
+def _spans(task, packed):
+    """Return the best answers of windows, scores and tokens (R, n), and null scores (R,)."""
+    inputs = {name: packed[name] for name in task.packer.inputs}
+    parts = []
+    for done in range(0, len(packed["example"]), WINDOWS_AT_ONCE):
+        part = {name: value[done : done + WINDOWS_AT_ONCE] for name, value in inputs.items()}
+        parts.append(answered(task, part))
+    begins, ends = (
+        np.concatenate([np.asarray(part[name]) for part in parts])
+        for name in ("start_logits", "end_logits")
+    )
+    rows = np.arange(len(begins))
+    mask = packed["padding_mask"]
+    null = (mask * np.arange(mask.shape[1])).max(1) if task.ends_with_cls() else mask.argmax(1)
+    nulls = (begins + ends)[rows, null]
+    begins = np.where(packed["max_context"] > 0, begins, np.float32(LOWEST))
+    ends = np.where(packed["start"] >= 0, ends, np.float32(LOWEST))
+    longest, number = task.max_answer_length, task.num_answers
+    ends = np.pad(ends, [(0, 0), (0, longest - 1)], constant_values=LOWEST)
+    place = np.arange(begins.shape[1])[:, np.newaxis] + np.arange(longest)  # (S, L)
+    scores = (begins[:, :, np.newaxis] + ends[:, place]).reshape(len(begins), -1)
+    scores = np.pad(scores, [(0, 0), (0, number)], constant_values=2 * LOWEST)
+    index = np.argsort(-scores, axis=1, kind="stable")[:, :number]
+    best = np.take_along_axis(scores, index, axis=1)
+    index = np.where(best > LOWEST / 2, index, 0)
+    first = index // longest
+    return best, first, first + index % longest, nulls
+
+
+def _without_outer_space(text, start, end):
+    """Return a part of a text, and where it begins and ends, without white space around it."""
+    part = text[start:end]
+    if inner := part.strip(SPACES):
+        start += len(part) - len(part.lstrip(SPACES))
+        return inner, start, start + len(inner)
+    return part, start, end
 
 
 def _softmax(logits):

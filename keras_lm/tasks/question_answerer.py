@@ -1,5 +1,6 @@
 """Extractive question answering. Shapes: B examples, R windows of all examples, S, n answers."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,10 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Windows
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tasks import answer_spans
+from keras_lm.tasks import answer_spans, host_answers
 from keras_lm.tasks.answer_heads import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import offsets, strings
 from keras_lm.training.distribution import common_seed
 
@@ -223,8 +224,9 @@ class QuestionAnswerer(ScoredAnswers):
             dict of `exact_match`, `f1` and `no_answer_accuracy`, from 0 to 1; see
             `keras_lm.metrics`.
         """
+        require_installed("Comparing answers with labels")
         gold = answer_spans.required_answers(x, y)
-        texts = self.answer_all(x, batch_size, verbose=verbose)["text"][:, 0].tolist()
+        texts = self._compared(x, batch_size, verbose)["text"][:, 0].tolist()
         found = {}
         for metric in (metrics.ExactMatch(), metrics.AnswerF1(), metrics.NoAnswerAccuracy()):
             metric.update_state(gold, texts)
@@ -284,7 +286,7 @@ class QuestionAnswerer(ScoredAnswers):
             return self._answer(self.preprocess(x, tokenize), strings.valid_utf8(x["context"]))
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k}: pass 1 or more, or None for all.")
-        found = self.answer_all(x, batch_size, verbose=verbose)
+        found = self._compared(x, batch_size, verbose)
         columns = [found[name].tolist() for name in ("text", "scores", "start", "end")]
         answers = []
         for row in zip(*columns, strict=True):
@@ -295,6 +297,11 @@ class QuestionAnswerer(ScoredAnswers):
             likely = [answer for answer in several if answer["score"] > 0] or several[:1]
             answers.append(likely if top_k is None else answer_spans.apart(likely)[:top_k])
         return answers
+
+    def _compared(self, x, batch_size, verbose):
+        """Return the answers of raw texts that were compared, arrays (B, num_answers)."""
+        without = None if IS_INSTALLED else functools.partial(host_answers.answers, self)
+        return self.answer_all(x, batch_size, without, verbose)
 
     def answer_lite(self, columns):
         """`answer` in a `.tflite`, where an answer consists of whole words."""
@@ -346,11 +353,14 @@ class QuestionAnswerer(ScoredAnswers):
         is_there = scores > LOWEST / 2
         return scores, tf.where(is_there, start, 0), tf.where(is_there, end, 0), nulls
 
-    def _null_positions(self, packed):
+    def ends_with_cls(self) -> bool:
+        """Whether the classifier's token, which stands for no answer, is the last of a row."""
         pieces = self.packer.template.ids("pair", self.tokenizer)
         roles = self.tokenizer.special_tokens
-        ends_with_cls = "cls" in roles and pieces[-1][0] == self.tokenizer.special_id("cls")
-        return answer_spans.null_positions(packed, ends_with_cls)
+        return "cls" in roles and pieces[-1][0] == self.tokenizer.special_id("cls")
+
+    def _null_positions(self, packed):
+        return answer_spans.null_positions(packed, self.ends_with_cls())
 
     def _logits(self, packed):
         """Return the outputs for windows, (R, …) each, computed some at a time."""

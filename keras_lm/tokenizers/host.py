@@ -3,10 +3,10 @@
 import json
 import weakref
 
-from keras_lm.tensorflow import INSTALL
+from keras_lm.tensorflow import INSTALL, require_installed
 from keras_lm.tokenizers import huggingface_files
 
-NO_TEXT = "\ufdd0"  # a noncharacter, of which `_valid` leaves none in text
+NO_TEXT = "\ufdd0"  # a noncharacter, of which `valid` leaves none in text
 _MADE = weakref.WeakKeyDictionary()
 
 
@@ -14,13 +14,27 @@ def ids_of(tokenizer, text, parse_special):
     """Return the ids of a string, a list of int, or of nested lists of strings, nested alike."""
     if isinstance(text, (str, bytes)):
         special = tuple(tokenizer._special_in_text(parse_special))
-        return _backend(tokenizer, special).encode(_valid(text), add_special_tokens=False).ids
+        return _backend(tokenizer, special).encode(valid(text), add_special_tokens=False).ids
     rows = list(text)
     if all(isinstance(row, (str, bytes)) for row in rows):
         backend = _backend(tokenizer, tuple(tokenizer._special_in_text(parse_special)))
-        found = backend.encode_batch([_valid(row) for row in rows], add_special_tokens=False)
+        found = backend.encode_batch([valid(row) for row in rows], add_special_tokens=False)
         return [each.ids for each in found]
     return [ids_of(tokenizer, row, parse_special) for row in rows]
+
+
+def places_of(tokenizer, texts):
+    """Return the ids of strings, and where their tokens start and end in characters, lists of each.
+
+    Raises:
+        ImportError: of SentencePiece's models, whose tokens have other places in that package.
+    """
+    if type(tokenizer).__name__ == "SentencePieceTokenizer":
+        require_installed("Where tokens of SentencePiece's models are in a text")
+    texts = [valid(text) for text in texts]
+    found = _backend(tokenizer, ()).encode_batch(texts, add_special_tokens=False)
+    places = [list(zip(*each.offsets)) or [(), ()] for each in found]
+    return [each.ids for each in found], *map(list, zip(*places))
 
 
 def text_of(tokenizer, ids):
@@ -46,7 +60,8 @@ def as_texts(tokenizer, rows):
     return [text.decode("utf-8", "replace") for text in found.numpy()]
 
 
-def _valid(text):
+def valid(text):
+    """Return a string or bytes as a str, in which invalid UTF-8 is replaced."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     return data.decode("utf-8", "replace").replace(NO_TEXT, "\ufffd")
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models import BertBackbone, GPT2Backbone, XLNetBackbone
-from keras_lm.packers import Choices, Words, host_rows
+from keras_lm.packers import Choices, Windows, Words, host_rows
 from keras_lm.packers.packer import Packer
 from keras_lm.tokenizers import WordPieceTokenizer
 
@@ -55,6 +55,23 @@ def test_words_are_those_of_the_graph(model, padding):
     rows = np.arange(len(texts))[:, np.newaxis]
     index = np.where(columns < 0, -1, rows * found["token_ids"].shape[1] + columns)
     np.testing.assert_array_equal(index, words.with_values(places).to_tensor(-1))
+
+
+@pytest.mark.parametrize("padding", ["longest", "fixed"])
+@pytest.mark.parametrize("model", [BertBackbone, XLNetBackbone, GPT2Backbone])
+def test_windows_are_those_of_the_graph(model, padding, monkeypatch):
+    generator = np.random.default_rng(0)
+    sizes = {"question": (0, 9, 1, 2, 3, 4), "context": (0, 1, 5, 30, 11, 7)}
+    texts = {
+        name: [" ".join(generator.choice([*"abcdef", "Xx"], n)) for n in numbers]
+        for name, numbers in sizes.items()
+    }
+    for length, stride, longest in ((12, 2, 3), (12, 128, None), (9, 3, 2), (11, 1, 1)):
+        rows = Windows(stride, longest)
+        packer = Packer(model.TEMPLATE, TOKENIZER, length, padding, rows=rows)
+        expected = packer({name: tf.constant(column) for name, column in texts.items()})
+        monkeypatch.setattr(packer, "ids", lambda texts, tokenize: ids_of(texts))
+        check_equal(host_rows.packed_windows(packer, texts, None), expected)
 
 
 @pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
