@@ -11,8 +11,8 @@ FOUND = (
     "After 2,000 sentences, four times each, two LSTM layers from random weights tell 66.2 % (63.6 "
     "to 67.6) of 1,000 others, from a language model's 53.2 (51.8 to 54.6), three seeds, and take "
     "128 seconds of a core for 14. The latter learn slower: one that had read 6,000 stretches in "
-    "place of 20,000, and learned for twelve epochs, told 58 % of what it learned from right in the "
-    "fourth and 93 in the last, the random one 84 and 97. Of the others, both then told 64."
+    "place of 20,000, and learned for twelve epochs, told 58 % of what it learned from right in "
+    "the fourth and 93 in the last, the random one 84 and 97. Of the others, both then told 64."
 )
 SHOWS = (
     "What the slide makes fun of: a language model that read for two minutes costs nine times as "

@@ -15,6 +15,7 @@ from keras_lm.tasks import (
     FeatureExtractor,
     MaskedLM,
     MultipleChoice,
+    QuestionAnswerer,
     Seq2SeqLM,
     TextClassifier,
     TokenClassifier,
@@ -87,6 +88,11 @@ found["choosing"] = chooser.fit(CHOICES, [0, 1], epochs=2, verbose=0).history["l
 for name in ("tagger", "crf"):
     tagger = Task.from_preset(os.path.join(folder, "..", name))
     found[name] = [tagger.tag(TAGGED, batch_size=2, verbose=0), tagger.entities(TAGGED)]
+answerer = Task.from_preset(os.path.join(folder, "../answerer"))
+found["answers"] = [
+    answerer.answer(ASKED, batch_size=3, verbose=0),
+    answerer.answer(ASKED, top_k=None, verbose=0),
+]
 try:
     tagger.tag(["a text"])
 except ImportError as error:
@@ -100,6 +106,8 @@ print(json.dumps(found, default=lambda array: array.tolist()))
 QUESTIONS = """
 MASKS = ["good [MASK]", "[MASK] was [MASK] bad", "none", "un [MASK]"]
 CHOICES = {"text": ["a film", "bad"], "choices": [["bad", "good", "not so"], ["a", "it"]]}
+CONTEXTS = ["a good film was bad", "", "a story , un ly film was good \\n " * 5, "é bad  story"]
+ASKED = {"question": ["was bad", "good", " film unly !", ""], "context": CONTEXTS}
 TAGGED = [["good", "film"], ["bad", "unly", "was", "story"], ["it"] * 30, ["a"]]
 """
 asked = {}
@@ -115,6 +123,10 @@ def test_a_task_is_trained_and_kept(make, tokenizer, goldens, tmp_path):
     masked, chooser = make(MaskedLM), make(MultipleChoice)
     masked.save_to_preset(tmp_path / "masked")
     chooser.save_to_preset(tmp_path / "chooser")
+    answerer = make(QuestionAnswerer, stride=5, num_answers=7, max_answer_length=6)
+    for weight in answerer.weights:  # so that tokens differ
+        weight.assign(4 * weight.value)
+    answerer.save_to_preset(tmp_path / "answerer")
     taggers = {}
     for name, crf in (("tagger", False), ("crf", "bio")):
         taggers[name] = make(TokenClassifier, class_names=["O", "B-X", "I-X"], crf=crf)
@@ -170,6 +182,9 @@ def test_a_task_is_trained_and_kept(make, tokenizer, goldens, tmp_path):
     for name, tagger in taggers.items():
         expected = [tagger.tag(asked["TAGGED"], verbose=0), tagger.entities(asked["TAGGED"])]
         check_alike(found[name], expected)
+    each = asked["ASKED"]
+    expected = [answerer.answer(each, verbose=0), answerer.answer(each, top_k=None, verbose=0)]
+    check_alike(found["answers"], expected)
     assert {label for row in found["tagger"][0]["labels"] for label in row} > {"O", ""}
     assert "Splitting texts into words needs TensorFlow" in found["tagged"]
 
