@@ -117,7 +117,8 @@ class Pretrainer(PretrainingTask):
 
     Objectives without a `forward` of their own share one forward pass: each in turn corrupts the
     batch. The loss is the sum of all, with the objectives' `loss_weights`. Presets do not store
-    objectives: pass them to `from_preset` again.
+    objectives: pass them to `from_preset` again. Nor do `.keras` files, which load with the usual
+    objectives of their heads.
 
     Args:
         objectives: list of `keras_lm.objectives.Objective`; by default those that the backbone was
@@ -172,6 +173,28 @@ class Pretrainer(PretrainingTask):
             )
         self.heads = {kind: heads[kind] if heads else self.add_head(kind) for kind in kinds}
         self._finish()
+
+    def get_config(self):
+        return super().get_config() | {"outputs": list(self.output_kinds)}
+
+    @classmethod
+    def from_parts(cls, backbone, outputs=None, **arguments):
+        """As `Task.from_parts`; with `outputs`, with the usual objectives that have these alone."""
+        if outputs is not None:
+            try:
+                usual = pretraining_objectives(backbone)
+            except ValueError:
+                usual = []
+            kept = [objective for objective in usual if objective.heads.keys() <= set(outputs)]
+            other = set(outputs) - {name for objective in kept for name in objective.heads}
+            if other:
+                raise ValueError(
+                    f"The file has a head for {sorted(other)}, of an objective that "
+                    f"{type(backbone).__name__} was not pretrained with, and files hold no "
+                    "objectives: make the task with its own, and call load_weights with the file."
+                )
+            arguments["objectives"] = kept
+        return cls(backbone, **arguments)
 
     def over(self, backbone, tokenizer):
         if any(objective.companions for objective in self.objectives):

@@ -214,6 +214,24 @@ def test_companions_are_in_no_preset_and_no_export(accompanied, make, tmp_path):
     np.testing.assert_allclose(again(packed)["token_logits"], task(packed)["token_logits"])
 
 
+@pytest.mark.eager
+def test_a_keras_file_has_the_heads_that_were_trained(accompanied, make, tmp_path):
+    task = make(Pretrainer, objectives=[MaskedLanguageModel()])
+    task.save(tmp_path / "masked.keras")
+    again = keras.saving.load_model(tmp_path / "masked.keras")
+    inputs = task.preprocess({"text": tf.constant(TEXTS)})
+    np.testing.assert_array_equal(again(inputs)["token_logits"], task(inputs)["token_logits"])
+    replaced = accompanied()
+    replaced.save(tmp_path / "replaced.keras")
+    with pytest.raises(ValueError, match=r"a head for \['replaced_logits'\].*load_weights"):
+        keras.saving.load_model(tmp_path / "replaced.keras")
+    before = np.array(replaced(inputs)["replaced_logits"])
+    for weight in replaced.weights:
+        weight.assign(weight + 1)
+    replaced.load_weights(tmp_path / "replaced.keras")
+    np.testing.assert_array_equal(replaced(inputs)["replaced_logits"], before)
+
+
 @pytest.mark.slow
 @pytest.mark.eager
 def test_companions_and_chance_go_on_from_a_checkpoint(accompanied, tmp_path):
