@@ -174,18 +174,3 @@ def _check_numbers(task, flat, place):
             f"labels[{row}][{column}]={flat[i]}, but num_classes={task.num_classes}: classes "
             f"count from 0 to {task.num_classes - 1}, and {IGNORED} leaves a word out."
         )
-
-
-def row_of_labels(labels, number):
-    """Return the labels of one text's words, names or integers, as a list."""
-    if isinstance(labels, (list, tuple, np.ndarray)):
-        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-        for column, label in enumerate(labels):
-            if not isinstance(label, (str, bytes, int, np.integer)):
-                raise ValueError(
-                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
-                )
-        return labels
-    raise ValueError(
-        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
-    )
