@@ -12,9 +12,10 @@ from keras_lm import presets
 from keras_lm.argument_types import DType, PathLike
 from keras_lm.layers.basic import as_tensor
 from keras_lm.models.backbone_formats import BackboneFormats
-from keras_lm.models.carried_state import CarriedState
+from keras_lm.models.backbone_state import BackboneState
 from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.looking_inside import LookingInside
+from keras_lm.models.sizes import Estimates
 from keras_lm.models.variants import Variants
 from keras_lm.packers import Packer
 from keras_lm.presets.source import Source
@@ -99,7 +100,7 @@ def own(*names):
     return read
 
 
-class Backbone(Variants, BackboneFormats, CarriedState, LookingInside, keras.Model):
+class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimates, keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -253,14 +254,6 @@ class Backbone(Variants, BackboneFormats, CarriedState, LookingInside, keras.Mod
     def state_name(self):
         """The key of the state in inputs and outputs, or None if the model has no state."""
         return next((name for name, field in self.input_fields.items() if field.is_state), None)
-
-    def stepping_state(self, state):
-        """Return a state of `forward` in the form from which it best reads a token at a time.
-
-        It is for loops that read one token of each row in every step. A state whose tensors are
-        computed with in each step, such as a memory that is projected, overrides it.
-        """
-        return state
 
     # === Files ===
 

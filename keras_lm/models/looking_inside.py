@@ -1,10 +1,8 @@
-"""What a backbone shows of its inside, and what it computes per token."""
-
-from keras_lm.models.sizes import kernels
+"""What a backbone shows of its inside: hidden states, attention, all that it computes."""
 
 
 class LookingInside:
-    """The methods of a backbone for analysis and estimates."""
+    """The methods of a backbone for analysis."""
 
     @property
     def hidden_states(self):
@@ -32,24 +30,3 @@ class LookingInside:
             block.attention_probabilities(x, context)
             for block, x, context in zip(self.blocks, states[:-1], contexts, strict=True)
         ]
-
-    @classmethod
-    def of_width(cls, size, hidden_dim):
-        """Return what a size, a dict of arguments, changes where it is `hidden_dim` wide."""
-        if "intermediate_dim" not in size:
-            return {"hidden_dim": hidden_dim}
-        inner = hidden_dim * size["intermediate_dim"] // size["hidden_dim"]
-        return {"hidden_dim": hidden_dim, "intermediate_dim": inner}
-
-    def forward_flops(self):
-        """Return the FLOPs of a forward for the last token of a full sequence.
-
-        They are those of blocks with attention: two for each weight of a kernel, and four for each
-        channel of each attended token. Another model overrides this, or has None: then there is no
-        `keras_lm.models.sizes.estimate`.
-        """
-        return 2 * kernels(self.blocks) + 4 * self.attended_tokens() * self.config["hidden_dim"]
-
-    def attended_tokens(self):
-        """Return to how many tokens the last one of a full sequence attends, in all blocks."""
-        return len(self.blocks) * self.max_sequence_length

@@ -5,7 +5,7 @@ import keras
 from keras_lm.layers.state import fit_rows
 
 
-class CarriedState:
+class BackboneState:
     """The methods of a backbone that make, convert and measure a state; a model overrides some.
 
     An input that `is_state` declares it.
@@ -38,6 +38,14 @@ class CarriedState:
             f"{type(self).__name__} cannot take back tokens that it has read, as prompt_lookup "
             "must: pass prompt_lookup=0."
         )
+
+    def stepping_state(self, state):
+        """Return a state of `forward` in the form from which it best reads a token at a time.
+
+        It is for loops that read one token of each row in every step. A state whose tensors are
+        computed with in each step, such as a memory that is projected, overrides it.
+        """
+        return state
 
     def fit_state(self, state, rows):
         """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
