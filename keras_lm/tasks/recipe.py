@@ -1,20 +1,46 @@
-"""GPT's fine-tuning recipe: the language model's loss beside a task's.
-
-Source: GPT, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and 3.3;
-openai/finetune-transformer-lm, `train.py`.
-"""
+"""GPT's fine-tuning recipe, for tasks with a logit per text. Shapes: B batch, S sequence."""
 
 import keras
 from keras import ops
 
 from keras_lm.objectives import IGNORED, CausalLanguageModel
+from keras_lm.packers import BothOrders, Texts
 
 
-def language_model_terms(task, outputs, inputs):
-    """Return what the language model adds to the training loss for a backbone's outputs."""
-    terms = []
-    logits = task.read_head(task.lm_head, outputs, inputs, True, terms)
-    return [*terms, (*language_model_losses(logits, inputs), task.lm_loss_weight)]
+class GPTRecipe:
+    """GPT's recipe: pairs of texts in both orders, and an auxiliary loss.
+
+    The arguments are those of `TextClassifier`: if `symmetric`, a pair is read in both orders; the
+    training loss is the task's plus `lm_loss_weight` times the language model's on the same tokens.
+    By default the weight is the head's, whose `template` has the special tokens around texts.
+
+    Source: GPT, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and
+    3.3; openai/finetune-transformer-lm, `train.py`.
+    """
+
+    def __init__(self, task, kind, symmetric=False, lm_loss_weight=None):
+        if lm_loss_weight is None:
+            head = task.backbone.HEADS.get(kind)
+            lm_loss_weight = head.lm_loss_weight if head else 0.0
+        if lm_loss_weight < 0:
+            raise ValueError(f"lm_loss_weight={lm_loss_weight} is negative: use 0 for none.")
+        self.lm_loss_weight = lm_loss_weight
+        self.lm_head = task.add_head("causal_lm") if lm_loss_weight else None
+        self.symmetric = symmetric
+        self.rows = (BothOrders if symmetric else Texts)(takes_words=True)
+        if symmetric:
+            task.text_pair = task.is_pair_stated = True
+
+    def get_arguments(self):
+        return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
+
+    def terms(self, task, outputs, inputs):
+        """Return what the language model adds to the training loss for a backbone's outputs."""
+        if self.lm_head is None:
+            return []
+        terms = []
+        logits = task.read_head(self.lm_head, outputs, inputs, True, terms)
+        return [*terms, (*language_model_losses(logits, inputs), self.lm_loss_weight)]
 
 
 def language_model_losses(logits, inputs):

@@ -15,13 +15,12 @@ import numpy as np
 from keras_lm.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.feeding import collect, user_data
 from keras_lm.models.backbone import Backbone
-from keras_lm.packers import BothOrders, Texts
+from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import task_vocabulary
 from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
 from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
-from keras_lm.tasks.recipe import language_model_terms
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task_files import TaskFiles
 from keras_lm.tasks.task_vocabulary import TaskVocabulary
@@ -70,8 +69,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
 
     # Which texts the task takes, and the rows that they make.
     rows = Texts()
-    # Of GPT's recipe, see `follow_recipe`; `lm_head` is the language model's, if its loss counts.
-    symmetric, lm_loss_weight, lm_head = False, 0.0, None
+    # A fine-tuning recipe with a loss of its own, such as `GPTRecipe`.
+    recipe = None
     # Path prefixes of layers of the task's own, beside its head, that a checkpoint may lack.
     FRESH = ()
     # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
@@ -220,24 +219,11 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         rows = self.packer.flatten(inputs)
         rows = rows | self.backbone.complete(self.backbone.taken(rows))  # heads need the mask
         outputs, terms = self._encode(rows, training), []
-        if with_terms and self.lm_head is not None:
-            terms += language_model_terms(self, outputs, rows)
+        if with_terms and self.recipe:
+            terms += self.recipe.terms(self, outputs, rows)
         found = self.read_head(self.head, outputs, rows, training, terms)
         found = self.packer.join(found, inputs)
         return (found, terms) if with_terms else found
-
-    def follow_recipe(self, kind, symmetric=False, lm_loss_weight=None):
-        """Take the arguments of GPT's recipe, see `TextClassifier`; `kind` is that of the head."""
-        if lm_loss_weight is None:
-            lm_loss_weight = getattr(self.backbone.HEADS.get(kind), "lm_loss_weight", 0.0)
-        if lm_loss_weight < 0:
-            raise ValueError(f"lm_loss_weight={lm_loss_weight} is negative: use 0 for none.")
-        self.symmetric, self.lm_loss_weight = symmetric, lm_loss_weight
-        if lm_loss_weight:
-            self.lm_head = self.add_head("causal_lm")
-        if symmetric:
-            self.rows = BothOrders(takes_words=True)
-            self.text_pair = self.is_pair_stated = True
 
     def read_head(self, head, outputs, rows, training, terms):
         """Return what a head makes of a backbone's outputs, and extend the terms of the loss."""
@@ -249,8 +235,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
 
     @property
     def has_terms(self):
-        head = getattr(self, "head", None)
-        return self.lm_head is not None or getattr(head, "has_terms", False)
+        is_beside = self.recipe is not None and self.recipe.lm_head is not None
+        return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
     def _encode(self, inputs, training):
         return self.backbone(self.backbone.taken(inputs), training=training)

@@ -11,7 +11,6 @@ from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
-from keras_lm.packers import Texts
 from keras_lm.tasks import classes, label_forms
 from keras_lm.tasks.backend_steps import at_numbers
 from keras_lm.tasks.class_weights import weights_in_order
@@ -22,6 +21,7 @@ from keras_lm.tasks.classes import (
     indices_of,
     names_of_classes,
 )
+from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
@@ -42,8 +42,8 @@ class TextClassifier(Task):
             classes) of 0 and 1, or lists of class names.
         symmetric: bool. Read each pair in both orders and add the logits, as for similarity, which
             has no order.
-        lm_loss_weight: float, 0 or more. Weight of the language model's loss on the same tokens,
-            which is added in training; None for the model's default: 0.5 for GPT, else 0.
+        lm_loss_weight: float, 0 or more. Weight of the language model's loss in training, see
+            `keras_lm.tasks.recipe.GPTRecipe`; None for the model's default: 0.5 for GPT, else 0.
         backbone, **arguments: see `Task`.
 
     Labels are a class number or name for each text, (B,) or (B, 1), or one-hot or soft labels, (B,
@@ -67,8 +67,6 @@ class TextClassifier(Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
 
-    rows = Texts(takes_words=True)
-
     def __init__(
         self,
         backbone: Backbone,
@@ -81,7 +79,8 @@ class TextClassifier(Task):
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
-        self.follow_recipe("classification", symmetric, lm_loss_weight)
+        self.recipe = GPTRecipe(self, "classification", symmetric, lm_loss_weight)
+        self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
         self.num_classes = num_classes
         self.class_names = class_names
         self.multi_label = multi_label
@@ -106,13 +105,15 @@ class TextClassifier(Task):
         return Labels(self.num_classes, self.class_names, f"{kind}_label_classification")
 
     def get_arguments(self):
-        return super().get_arguments() | {
-            "symmetric": self.symmetric,
-            "lm_loss_weight": self.lm_loss_weight,
-            "num_classes": self.num_classes,
-            "class_names": self.class_names,
-            "multi_label": self.multi_label,
-        }
+        return (
+            super().get_arguments()
+            | self.recipe.get_arguments()
+            | {
+                "num_classes": self.num_classes,
+                "class_names": self.class_names,
+                "multi_label": self.multi_label,
+            }
+        )
 
     def default_loss(self):
         if self.multi_label:
