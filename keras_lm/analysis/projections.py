@@ -27,7 +27,7 @@ def principal_components(vectors: npt.ArrayLike, number: int = 2) -> tuple[np.nd
         (N, K) floats, and (K,) shares of the whole variance.
 
     Raises:
-        ValueError: if there are not so many dimensions.
+        ValueError: if the vectors have fewer dimensions.
 
     Example:
 

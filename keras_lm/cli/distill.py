@@ -38,7 +38,7 @@ PAIRS = ("text-classifier", "text-regressor")
 @opt.option(
     "--layers",
     type=click.IntRange(1),
-    help="Only so many layers of --student, spread evenly from the first to the last.",
+    help="Keep this many layers of --student, spread evenly from the first to the last.",
 )
 @opt.trained_preset
 @held_out_options

@@ -111,21 +111,21 @@ ONLY_FOR = {
     "--lora",
     type=click.IntRange(1),
     metavar="RANK",
-    help="Train the head, and an update of so low a rank of the kernels that make queries, keys "
-    "and values, instead of all weights: less memory, and often a rate ten times as high.",
+    help="Train the head, and an update of this rank of the kernels that make queries, keys and "
+    "values, instead of all weights: less memory, and often a rate ten times as high.",
 )
 @opt.option(
     "--adapters",
     type=click.IntRange(1),
     metavar="WIDTH",
-    help="Train the head, the norms, and layers of so many units after each part of a block, "
+    help="Train the head, the norms, and layers of this many units after each part of a block, "
     "instead of all weights; also at a higher rate, such as 5e-4, and for more epochs.",
 )
 @opt.option(
     "--seeds",
     type=click.IntRange(1),
     default=1,
-    help="Train so many times, with --seed and the numbers after it, and keep the best by the "
+    help="Train this many times, with --seed and the numbers after it, and keep the best by the "
     "validation loss; says what each reaches, their mean and deviation.",
 )
 @training_options

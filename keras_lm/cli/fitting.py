@@ -29,7 +29,7 @@ training_options = opt.together(
         "--early-stopping",
         type=click.IntRange(1),
         metavar="EPOCHS",
-        help="Stop after so many epochs without a lower validation loss, and keep the weights of "
+        help="Stop after this many epochs without a lower validation loss, and keep the weights of "
         "the best epoch.",
     ),
     opt.option(

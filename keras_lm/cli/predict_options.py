@@ -63,7 +63,7 @@ writing_options = opt.together(
     ),
     opt.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
     opt.option(
-        "--top-k", type=click.IntRange(1), help="Of the likeliest so many; with --temperature."
+        "--top-k", type=click.IntRange(1), help="Of this many likeliest; with --temperature."
     ),
     opt.option(
         "--top-p",
@@ -79,7 +79,7 @@ writing_options = opt.together(
     opt.option(
         "--no-repeat-ngram-size",
         type=click.IntRange(0),
-        help="Write no sequence of so many tokens twice, such as 3 for summaries.",
+        help="Write no sequence of this many tokens twice, such as 3 for summaries.",
     ),
     opt.option("--prefix", help="What every text begins with."),
     opt.option(
@@ -91,6 +91,6 @@ writing_options = opt.together(
     opt.option(
         "--num-return-sequences",
         type=click.IntRange(1),
-        help="So many texts for each, the best first; with --json.",
+        help="This many texts for each, the best first; with --json.",
     ),
 )

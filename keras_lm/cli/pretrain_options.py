@@ -104,7 +104,7 @@ data_options = opt.together(
     opt.option(
         "--masks-per-text",
         type=click.IntRange(1),
-        help="Static masking: so many masks of each text, the same in every epoch.  [default: new "
+        help="Static masks: this many for each text, the same in every epoch.  [default: new "
         "masks in every step]",
     ),
     opt.option(

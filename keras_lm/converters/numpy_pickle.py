@@ -58,7 +58,7 @@ class _DType:
 def _view(data, dtype, shape, order):
     value = dtype.value if isinstance(dtype, _DType) else None
     if value is None or value.kind not in "fiub":
-        return None  # of objects, which are no weights
+        return None  # of objects, not of numbers
     if min(shape, default=0) < 0:
         raise ValueError("it holds an array of less than nothing")
     return np.frombuffer(data, value).reshape(shape, order=order)

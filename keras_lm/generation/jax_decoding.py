@@ -45,7 +45,7 @@ def compiled(task, function, *arguments, **static):
 
 
 def rounded_up(number, most=None):
-    """Return the number of columns to compute for so many, a multiple of `COLUMNS` or the most."""
+    """Round a number of columns up to a multiple of `COLUMNS`, to `most` at most."""
     columns = -(-max(number, 1) // COLUMNS) * COLUMNS
     return columns if most is None else max(min(columns, most), number)
 

@@ -29,8 +29,8 @@ class ConceptStore:
     """Concepts with edges between them, of any number, in a folder.
 
     Each edge is there twice: from its head, with its relation's number, and from its tail, with
-    the number of the inverse relation, `number + len(relations)`. Number 0 is no concept, and no
-    relation. What is asked for is read from the disk, so that opening takes no time or memory.
+    the number of the inverse relation, `number + len(relations)`. Number 0 stands for none, of
+    either. What is asked for is read from the disk, so that opening takes no time or memory.
 
     Args:
         folder: path of what `ConceptStore.build` or `keras-lm knowledge` wrote.

@@ -65,7 +65,7 @@ def read_conceptnet(path: PathLike) -> Iterator[tuple[str, int, str, float]]:
         raise FileNotFoundError(
             f"There is no {str(path)!r}. ConceptNet's dump (about 500 MB) is got by: curl -LO {URL}"
         )
-    names = {}  # as the dump has it → as it is stored, None if it is no concept
+    names = {}  # as the dump has it → as it is stored, None if it is not a concept
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:

@@ -5,7 +5,7 @@ import re
 
 from keras_lm.optional import require
 
-# Letters, without the one that is an apostrophe, and numbers that are no digits.
+# Letters, without the one that is an apostrophe, and numbers that are not digits.
 WORDS = re.compile(r"[^\W\d_\u02bc]+")
 # What simplemma's rules for English take from the end of a word, and put there.
 RULES = (("", "s"), ("", "d"), ("y", "ies"))

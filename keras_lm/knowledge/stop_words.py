@@ -1,4 +1,4 @@
-"""Words of English that are no concepts: those of closed classes, and some that say too little."""
+"""English words that are not concepts: those of closed classes, and some that say too little."""
 
 # Articles, pronouns, prepositions, conjunctions, auxiliaries and adverbs of degree and place.
 STOP_WORDS = frozenset(

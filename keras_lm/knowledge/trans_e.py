@@ -172,7 +172,7 @@ class TransE:
         Args:
             triples: (N, 3), held out.
             known: (M, 3), all triples that are right. In the filtered measures, other right
-                answers to a question are no candidates.
+                answers to a question are left out.
 
         Returns:
             dict of `mean_rank` and `hits@10`, a share, raw, with `filtered_` in front, and with

@@ -300,7 +300,7 @@ def best_crossing(rank, lowest):
     """Return the best rank of the spans that cross each span, (B, W, L) int32, or `lowest`."""
     longest, number = rank.shape[2], ops.shape(rank)[1]
 
-    def moved(x, step):  # (B, W): what is so many words further
+    def moved(x, step):  # (B, W): what is `step` words further
         x = ops.pad(x, [[0, 0], [longest, longest]], "constant", lowest)
         return x[:, longest + step : longest + step + number]
 

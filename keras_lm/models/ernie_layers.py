@@ -17,7 +17,7 @@ from keras_lm.layers.attention import SelfAttention
 from keras_lm.layers.backend import matmul_transposed
 
 NO_ENTITY = -1
-LOWEST = -1e9  # the score of what is no candidate
+LOWEST = -1e9  # the score of all others than the candidates
 
 
 class EntityTable(keras.layers.Layer):
@@ -165,7 +165,7 @@ class EntityHead(keras.layers.Layer):
 
     Call: `head(outputs, inputs)` → (B, S, C) float32, for candidates that are the same for all
     tokens of a batch. With a table they are `candidate_ids` (B, C), of which all rows are alike and
-    a number below `NO_ENTITY` is no candidate; without, `candidate_embeddings` (B, C / B, E), of
+    numbers below `NO_ENTITY` are left out; without, `candidate_embeddings` (B, C / B, E), of
     which all rows together are the candidates. If `inputs` has neither, C is 0.
 
     Source: Zhang et al. 2019, section 3.4, equation 6.

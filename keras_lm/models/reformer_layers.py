@@ -300,7 +300,7 @@ class ReformerLMHead(keras.layers.Layer):
 class ReformerClassifier(PooledClassifier):
     """Dropout, dense of D units, tanh, dropout and logits (B, classes) float32 of one token.
 
-    That is the first one, or, of a causal network, the last that is no padding.
+    That is the first token, or the last before the padding if the network is causal.
 
     Args:
         hidden_dim: int, D.

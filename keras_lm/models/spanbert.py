@@ -125,7 +125,7 @@ class SpanBoundaryHead(keras.layers.Layer):
         require(
             places < self.max_span_length,
             f"span_places exceeds the head's max_span_length={self.max_span_length}: predict the "
-            "first so many tokens of a span only.",
+            "first tokens of a span, up to this number.",
         )
         return ops.take(self.positions, places, axis=0)[:, :, None]
 

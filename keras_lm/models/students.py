@@ -13,7 +13,7 @@ def chosen_layers(teacher, layers):
         layers: list of their numbers, or int, how many; see `spread_layers`.
 
     Raises:
-        ValueError: if there are not so many, one is not there, or blocks share their weights.
+        ValueError: if the teacher has fewer, a number is not there, or blocks share their weights.
     """
     blocks = getattr(teacher, "blocks", [])
     paths = [(i, weight.path) for i, block in enumerate(blocks) for weight in block.weights]
@@ -36,7 +36,7 @@ def chosen_layers(teacher, layers):
 
 
 def spread_layers(number, of):
-    """Return so many layers of all, spread evenly from the first to the last.
+    """Return the numbers of some layers, spread evenly from the first to the last.
 
     6 of 12 are `[0, 2, 4, 7, 9, 11]`, as DistilBERT took them: huggingface/transformers,
     `distillation/scripts/extract_distilbert.py`.

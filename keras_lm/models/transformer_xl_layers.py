@@ -33,7 +33,7 @@ class SegmentPositions(keras.layers.Layer):
 
     Args:
         hidden_dim: int, D.
-        clamp_length: int. Distances beyond it count as so many, or None for all as they are.
+        clamp_length: int. Longer distances count as this one; None for no limit.
 
     Call: `layer(padding_mask, memory_mask)`, (B, S) and (B, M) int32.
 

@@ -44,7 +44,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         vocabulary_size, hidden_dim: int. V and D.
         embedding_dim: int. Width of the vectors of the most frequent words.
         cutoffs: list of int. Where the next cluster of words begins, by id.
-        div_val: int. Each cluster's vectors are so many times narrower than those of the one
+        div_val: int. Each cluster's vectors are narrower by this factor than those of the one
             before; with 1, all words are in one table.
         project_all: bool. With a `div_val` above 1, whether vectors that are D wide are projected
             like the narrower ones.

@@ -66,7 +66,7 @@ class XLNetBackbone(Backbone):
         reuse_length: int. Of each text, the memory takes in the first this many tokens, or with
             None all. In pretraining, the next text begins after them.
         causal: bool. Whether a token sees none after it (`attn_type="uni"`).
-        clamp_length: int, or None. Distances beyond it count as so many.
+        clamp_length: int, or None. Longer distances count as this one.
         dropout: float. Fraction dropped in training of embeddings, distances, of what each part of
             a block adds, inside of feed-forward networks, and of the output.
         attention_dropout: float. Fraction dropped of the attention probabilities.

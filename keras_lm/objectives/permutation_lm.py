@@ -24,7 +24,7 @@ class PermutationLanguageModel(Objective):
     n with probability ∝ 1 / n, each beginning with a word somewhere among n · `context` others;
     then single tokens, until there are enough. All other tokens are known from the start. A target
     sees these, and the targets before it in the order. Special tokens have a place in the order,
-    too, but are no targets.
+    too, but are never targets.
 
     Nothing is replaced in the text, so no token has to be a mask. Targets are `target_mapping`
     (B, R, S), and which tokens a token does not see is `permutation_mask` (B, S, S). In a row of

@@ -219,7 +219,7 @@ def labels_of_windows(packed, context, text, start, null):
         context: (B,) strings.
         null: (R,) int32, the places of no answer.
         text, start: (B,) strings and int32: the answers, and where they begin, in characters. An
-            empty text is no answer, whatever its start.
+            empty text means that there is no answer, whatever its start.
     """
     context, text = strings.valid_utf8(context), strings.valid_utf8(text)
     size = tf.strings.length(text, unit="UTF8_CHAR")

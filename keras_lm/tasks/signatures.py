@@ -35,7 +35,7 @@ def _with_as_many_rows(columns):
 
 
 def with_few_pairs(tensor, rows, columns):
-    """Return a tensor that is available once there are few enough `rows` of so many `columns`."""
+    """Return a tensor that is available once `rows` × `columns` ² are few enough."""
     rows, columns = tf.cast(rows, tf.float32), tf.cast(columns, tf.float32)
     message = f"rows times their columns squared may be {MOST_PAIRS} at most, but is"
     pairs = rows * columns**2

@@ -99,7 +99,7 @@ def _described(token, tokenizer):
         "single_word": False,
         "lstrip": token in config.get("lstrip_tokens", ()),
         "rstrip": token in config.get("rstrip_tokens", ()),
-        # What is no special token is found in text that is cleaned.
+        # Tokens that are not special are found in text that is cleaned.
         "normalized": token not in tokenizer.all_special_tokens,
         "special": token in tokenizer.all_special_tokens,
     }

@@ -45,7 +45,7 @@ class TokensPerSecond(keras.callbacks.Callback):
 
 
 class EvaluateEvery(keras.callbacks.Callback):
-    """Evaluate every so many steps of the optimizer, also within an epoch.
+    """Evaluate every few steps of the optimizer, also within an epoch.
 
     The values, `val_…`, are shown in the progress line, by TensorBoard if it logs batches, and kept
     in `history`, a list of dicts with the `step` of each. The run is as it would be without: its
