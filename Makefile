@@ -30,10 +30,12 @@ USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_inf
 
 BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken))
 
-# A process a core. In `make test`, one that has no more tests takes half of what the other has left;
-# in the others, it takes whole files, as what the tests of a file share is made in a minute there.
-PARALLEL := --numprocesses 2 --dist worksteal
-BY_FILE  := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# A process a core, with one thread for TensorFlow's operations: with more, those of both processes,
+# and of the processes that they start, wait for each other a quarter of the time. In `make test`, a
+# process that has no more tests takes half of what the other has left; in the others, it takes whole
+# files, as what the tests of a file share is made in a minute there.
+PYTEST   := SEED=$(SEED) ORDER=$(ORDER) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+BY_FILE  := --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test slow thorough lint format bench docs wheel package clean FORCE
 
@@ -44,14 +46,14 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/demo
 
 test: $(VENV)/.installed-test
-	SEED=$(SEED) ORDER=$(ORDER) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	$(PYTEST) --dist worksteal $(ARGS)
 
 # "|| …": 5 says that there are none
 slow: $(VENV)/.installed-test
-	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m "slow and not thorough" $(BY_FILE) $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m "slow and not thorough" $(BY_FILE) $(ARGS) || [ $$? -eq 5 ]
 
 thorough: $(VENV)/.installed-test
-	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m thorough $(BY_FILE) $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m thorough $(BY_FILE) $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

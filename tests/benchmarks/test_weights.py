@@ -7,7 +7,7 @@ import weights
 from keras_lm import models, tasks, tokenizers
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("format", ["saved_model", "litert"])
 def test_exports_of_both_formats_are_asked(format, tmp_path):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film", "good"]

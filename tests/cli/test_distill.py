@@ -56,7 +56,7 @@ def test_numbers_of_pairs(run, write, matcher, tiny, tmp_path):
     assert np.isfinite(student.regress((["a film"], ["a song"]))["scores"]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_words_and_choices(run, fail, write, make_backbone, tokenizer, tiny, tmp_path):
     tagger = tasks.TokenClassifier(
         make_backbone(), class_names=["O", "X"], crf=True, tokenizer=tokenizer

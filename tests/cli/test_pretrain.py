@@ -484,7 +484,7 @@ def test_a_student_by_the_recipe_of_distilbert(
     assert 0 < change.max() < 0.01  # it began where the teacher is
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_going_on_then_the_rest_of_the_way(run, going_on, write, answers, tmp_path):
     preset, critic = tmp_path / "preset", tmp_path / "critic"
     words = write("words.txt", "loudsong\n")

@@ -192,7 +192,7 @@ def test_places_of_words_are_no_rows(backbone_of, tokenizer_of):
         np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_prompts_of_a_model_without_a_longest_sequence(backbone_of, tokenizer_of):
     """AWD-LSTM takes any, as it reads them word by word."""
     words = tokenizer_of("words")

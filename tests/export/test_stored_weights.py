@@ -215,7 +215,7 @@ def test_a_tokenizers_tables_remain_in_a_frozen_graph(gpt2, tmp_path):
     assert not (tmp_path / "lm").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_a_loop_reads_stored_weights_too(gpt2, tmp_path):
     backbone, tokenizer = gpt2

@@ -155,7 +155,7 @@ def test_each_direction_reads_its_own_side(cove):
     assert changed[:4].all()  # by one of the directions
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_classifier_learns_order(tokenizer):
     """Bags of words are equal: only context tells the classes apart."""
     cove = CoveBackbone(1, embedding_dim=6, hidden_dim=8, vocabulary_size=len(WORDS))

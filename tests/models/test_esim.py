@@ -43,7 +43,7 @@ def test_the_equations():
     np.testing.assert_allclose(backbone(inputs)["pooled_output"], expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_it_learns_what_neither_text_says_alone(tmp_path):
     keras.utils.set_random_seed(0)

@@ -260,8 +260,11 @@ def classifier(name, tokenizer):
 
 
 # By default, tests/tasks and tests/export show each part of it by a BERT.
+WHOLE_WAY = ["BertBackbone", "ElmoBackbone"]
+
+
 @pytest.mark.eager
-@models(tiny.REPRESENTATIVES, pytest.mark.slow)
+@models(WHOLE_WAY, pytest.mark.slow)
 def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path):
     losses = classifier.losses_of_fit
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -279,7 +282,7 @@ def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path
 
 
 @pytest.mark.eager
-@models(tiny.REPRESENTATIVES, pytest.mark.slow)
+@models(WHOLE_WAY, pytest.mark.slow)
 def test_a_classifier_runs_in_litert(classifier, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = classifier.export(tmp_path / "model.tflite", format="litert")

@@ -45,7 +45,7 @@ def task(request):
     return TextClassifier(backbone, tokenizer=tokenizer, class_names=names, text_pair=True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_what_neither_text_says_alone(task):
     task.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=True)
     texts = FIRST * 5, SECOND * 5
@@ -57,7 +57,7 @@ def test_it_learns_what_neither_text_says_alone(task):
         assert frozen.isdisjoint(variable.path for variable in task.trainable_variables)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_files_and_exports(task, tmp_path):
     texts = ([b"x", b"", b"a \xff y", b"z " * 50], [b"y x", b"", b"\xf0\x9f\x98\x80", b"x"])
     own = task.classify(texts)["scores"]

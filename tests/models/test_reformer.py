@@ -349,7 +349,7 @@ def test_frozen_weights_have_no_gradient():
         np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(a).max())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_fit_in_both_ways(monkeypatch):
     """Losses of `fit` are those of plain backpropagation, dropout included."""
 
@@ -407,7 +407,7 @@ def test_a_text_in_parts_is_as_it_is_in_one():
         np.testing.assert_array_equal(second["cache"][name], x)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_generation_is_that_of_the_text_so_far():
     task = tasks.CausalLM(make(num_hashes=2))
     (found,) = task.generate({"token_ids": IDS[:1]}, max_new_tokens=6)

@@ -98,7 +98,7 @@ def test_earlier_tokens_stay_after_hashing():
     np.testing.assert_allclose(found[:1], whole[:1], atol=2e-5)  # just after the prompt
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager  # tests/models/test_reformer_folders.py exports it
 @pytest.mark.parametrize("num_beams", [1, 2])
 def test_generate(num_beams):

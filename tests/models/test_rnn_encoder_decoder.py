@@ -216,7 +216,7 @@ TOKENIZER = WordTokenizer(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_it_learns_to_translate_and_beams_are_those_of_whole_passes():
     keras.utils.set_random_seed(0)

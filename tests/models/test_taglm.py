@@ -43,7 +43,7 @@ def task(request):
     return TokenClassifier(backbone, tokenizer=tokenizer, class_names=NAMES, crf="bio")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_and_the_language_model_stays(task):
     model = task.backbone.language_model
     before = model.get_weights()
@@ -81,7 +81,7 @@ def test_the_second_layer_reads_the_language_model(task):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_files_and_exports(task, tmp_path):
     expected = task.tag(TEXTS)
     task.save_to_preset(tmp_path / "preset")

@@ -316,7 +316,7 @@ def test_more_rows_than_before_begin_without_a_memory():
         backbone({"token_ids": IDS, "memory": memory[:, :, 1:]})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_long_segment_in_blocks(monkeypatch):
     backbone = make(same_length=True, attention_dropout=0.0, dropout=0.0)
     memory = backbone({"token_ids": IDS})["memory"]
@@ -374,7 +374,7 @@ def test_token_by_token_with_projected_keys(arguments):
 # === Tasks ===
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
     tokenizer = tokenizer_of("words")
     backbone = make(vocabulary_size=tokenizer.vocabulary_size, cutoffs=[4, 9])

@@ -47,7 +47,7 @@ def test_features_are_the_mean_of_known_words(folder):
     np.testing.assert_allclose(found[5], VECTORS[1] / 2, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_a_linear_classifier_on_fixed_vectors(folder, tmp_path):
     keras.utils.set_random_seed(0)

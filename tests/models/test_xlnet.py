@@ -322,7 +322,7 @@ def test_long_texts_in_blocks(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_streams_teach_what_only_the_memory_holds():
     """Every other row repeats the one before: without a memory, its tokens are chance, too."""
     keras.utils.set_random_seed(1)

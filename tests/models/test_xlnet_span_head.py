@@ -209,7 +209,7 @@ def test_a_published_folder_of_choices(goldens, assert_equal):
 # === A task ===
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_which_questions_have_an_answer(tokenizer_of, tmp_path):
     tokenizer = tokenizer_of("sentencepiece-xlnet")
     backbone = tiny.make_backbone("XLNetBackbone", tokenizer.vocabulary_size)

@@ -209,7 +209,7 @@ def state(task):
     return [v.numpy() for v in [*task.variables, *task.optimizer.variables, *more]]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_a_run_goes_on_and_leaves_the_teacher_as_it_is(make_run, tmp_path):
     file = tmp_path / "run.safetensors"

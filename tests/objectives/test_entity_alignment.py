@@ -72,7 +72,7 @@ FIRST = ["the film was good", "a great story"] * 8
 SECOND = ["a great cast .", "the song was a story"] * 8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_is_learnt():
     task = make_task(EntityAlignment(seed=0))
     history = task.fit((FIRST * 4, SECOND * 4), epochs=3, batch_size=16, verbose=0).history
@@ -85,7 +85,7 @@ def test_it_is_learnt():
     np.testing.assert_allclose(logits[:, :, 0], 0, atol=1e-5)  # none, the zero vector
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_beside_the_other_objectives_and_in_parts():
     """The entities of a part of a batch are told apart from those of the whole batch."""
     logs = []

@@ -353,7 +353,7 @@ def film_reviews(minilm):
     return rows, tokenizer
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", [RecordedNGrams, RecordedSpans])
 def test_runs_of_real_text(film_reviews, cls):
     rows, tokenizer = film_reviews

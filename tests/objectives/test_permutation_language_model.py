@@ -245,7 +245,7 @@ def test_no_target_sees_itself_or_later_ones(make):
         np.testing.assert_array_equal(moved[~is_sep], is_seen[~is_sep])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns(tokenizer):
     texts = [" ".join(map(str, range(i, i + 24, 2))) for i in range(7, 60, 5)]
     task = Pretrainer(network(num_layers=1, memory_length=4), tokenizer=tokenizer)

@@ -156,7 +156,7 @@ def test_gradients_reach_both_networks_and_add_in_what_they_share(make):
         np.testing.assert_allclose(before[i] - weight.numpy(), expected, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_fitting_lowers_both_losses(make):
     task = make(optimizer=keras.optimizers.Adam(0.01), in_graph=True)
     history = task.fit(TEXTS * 4, epochs=12, batch_size=12, verbose=0).history

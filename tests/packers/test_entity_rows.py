@@ -149,7 +149,7 @@ def test_an_export_holds_the_entities_of_its_dictionary(backbone, tmp_path):
     assert said["entities"].numpy().tolist() == [[b"", b"Q3", b"Q7"]]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_litert(task, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = task.export(tmp_path / "model.tflite", format="litert")
@@ -161,7 +161,7 @@ def test_litert(task, tmp_path):
         np.testing.assert_allclose(found, expected[:size], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_windows_of_questions(backbone, tokenizer):
     task = tasks.QuestionAnswerer(backbone, tokenizer=tokenizer, sequence_length=12, stride=3)
     x = {"question": ["the film"], "context": ["a great story of the cast " * 3]}

@@ -120,7 +120,7 @@ def test_random_graphs(tmp_path, options):
     assert check(SchemaGraphs(store, trans_e, **{"max_hops": 2} | options), asked) > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_a_hub_of_100_000_edges(tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"

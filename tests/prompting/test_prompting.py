@@ -318,7 +318,7 @@ def test_a_long_text_keeps_its_beginning_and_the_cue(task, spoken):
         summarize(task, ["x"], max_new_tokens=80)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_summaries_reproduce_by_their_seed(task):
     texts = ["a text of words", "more of them"]
     options = {"max_new_tokens": 8, "seed": 1}

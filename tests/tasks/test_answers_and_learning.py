@@ -31,7 +31,7 @@ def pack(task, texts):
 # === TextClassifier ===
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_learns_from_string_labels(make, texts, labels, eagerly):
     task = fast(make(TextClassifier, num_classes=2, in_graph=True))
     names = [("bad", "good")[label] for label in labels]
@@ -179,7 +179,7 @@ def test_regressor_takes_columns_and_rows_alike(make):
     np.testing.assert_allclose(scores, task.predict(x, verbose=0)[:, 0], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_regressor_learns(make, texts, labels):
     task = fast(make(TextRegressor, in_graph=True), rate=0.005)
     labels = [2.0 + 3.0 * label for label in labels]
@@ -190,7 +190,7 @@ def test_regressor_learns(make, texts, labels):
 # === MaskedLM ===
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_masked_lm_learns_without_labels(make, eagerly):
     task = fast(make(MaskedLM, in_graph=True))
     losses = task.fit(["the film was good"] * 32, epochs=15, verbose=0).history["loss"]

@@ -84,7 +84,7 @@ def test_a_few_steps_teach_both_directions():
     assert losses[-1] < losses[0] - 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_both_directions_learn_from_samples(trained):
     _, before, after = trained
     for name in ("forward_perplexity", "backward_perplexity", "perplexity"):

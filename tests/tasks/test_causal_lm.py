@@ -212,13 +212,13 @@ def test_a_prompt_of_a_hundred_thousand_tokens_keeps_its_last_ones(task):
     assert task.generate("so x" * 100_000, max_new_tokens=6) == [text]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_new_tokens_at_all(task):
     assert task.generate(PROMPTS, max_new_tokens=0) == [""] * 4
     assert task.generate(PROMPTS[:1], max_new_tokens=0, num_beams=2) == [""]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_the_window_may_be_filled_to_its_end(task):
     assert len(task.tokenizer(task.generate("x", max_new_tokens=WINDOW - 1)[0])) > 5
@@ -255,7 +255,7 @@ def test_several_sequences_come_as_a_list_for_each_prompt(task):
     assert [row[0] for row in texts] == task.generate(PROMPTS, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
@@ -446,7 +446,7 @@ def test_loss_is_the_mean_over_the_next_tokens_that_there_are(tokenizer):
     np.testing.assert_allclose(one["loss"], -scores[3], rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_texts_and_says_them(tokenizer):
     size = {"num_layers": 1, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64}
     backbone = GPT2Backbone(tokenizer.vocabulary_size, **size, dropout=0.0, max_sequence_length=20)
@@ -458,7 +458,7 @@ def test_it_learns_texts_and_says_them(tokenizer):
     assert task.generate("") == ["The cat sat on the mat"]  # and ends by itself
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_small_network_of_ones_own_continues_a_prompt():
     tokenizer = own_words(**ENDS)
     backbone = make_backbone(len(tokenizer.vocabulary))
@@ -497,7 +497,7 @@ def test_continuations_are_in_the_order_of_the_prompts(task):
         {},
         {"temperature": 1.0, "top_k": 20, "seed": 3},
         {"repetition_penalty": 1.3, "stop": "e"},
-        pytest.param({"prompt_lookup": 2}, marks=[pytest.mark.slow, pytest.mark.eager]),
+        pytest.param({"prompt_lookup": 2}, marks=[pytest.mark.thorough, pytest.mark.eager]),
     ],
     ids=["greedy", "sampled", "stopped", "looked up"],
 )

@@ -92,7 +92,7 @@ def right_branching(words):
 # === What it learns ===
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_a_grammar(parser):
     losses = parser.history_of_fit["loss"]
     assert losses[-1] < 0.1 * losses[0]

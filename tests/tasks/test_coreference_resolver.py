@@ -173,7 +173,7 @@ def test_models_and_losses_that_do_not_fit(task):
         task.compile(loss="mse")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     elmo = ElmoBackbone(
@@ -259,7 +259,7 @@ def resolver():
     return task
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pronouns_are_learned(resolver):
     x, y = map(list, documents(40, seed=1))
     baseline = CoreferenceF1()

@@ -46,7 +46,7 @@ def values(task):
     return [weight.numpy() for weight in task.weights]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_an_lstm_learns_from_a_bert(teach, words, texts, tmp_path):
     teacher = teach(TextClassifier, class_names=["bad", "fair", "good"])
@@ -144,7 +144,7 @@ def learns(student, teacher, x, y, wanted, found):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 @pytest.mark.parametrize("crf", ["bio", False])
 def test_a_tagger_learns_word_by_word_from_other_pieces(make, teach, words, crf):
@@ -201,7 +201,7 @@ def test_choices(make, teach):
         Distiller(student, teacher).fit(x, [1, 1, 2])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_student_ends_near_its_teacher(make, make_backbone, texts, labels, eagerly):
     # Not `teach`: from weights as large as its, a student may find no way to tell two texts apart.
     teacher = make(TextClassifier, num_classes=2, backbone=make_backbone(num_layers=2))

@@ -149,7 +149,7 @@ def test_litert_and_constants(members, texts, tmp_path):
         assert np.array(found["labels"]).astype(str).tolist() == expected["labels"].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_it_teaches(members, make, texts):
     student = make(TextClassifier, num_classes=2)

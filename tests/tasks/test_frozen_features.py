@@ -18,7 +18,7 @@ def tagger(make, make_backbone):
     return make(TokenClassifier, extractor, class_names=NAMES)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_lstms_and_head_learn_alone(tagger, texts, tmp_path):
     texts = texts[:4]

@@ -89,7 +89,7 @@ def test_a_choice_is_read_with_its_graph(task):
     np.testing.assert_allclose(task.predict(dataset, verbose=0), logits, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 @pytest.mark.parametrize(
     "name",
@@ -156,7 +156,7 @@ def test_graphs_are_joined_as_by_numpy(task):
     assert {len(value) for value in nothing.values()} == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_what_the_text_does_not_say(make, graphs):
     """Which answer is right depends on the paths that lead there."""
     keras.utils.set_random_seed(0)

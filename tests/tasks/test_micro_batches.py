@@ -96,7 +96,7 @@ def test_parts_train_as_the_whole(make, options):
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(start.weights, whole[0].weights))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.thorough), "mixed_float16"]
 )

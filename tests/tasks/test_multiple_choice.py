@@ -122,7 +122,7 @@ def test_every_form_of_data(shared, form):
         assert loss == pytest.approx(float(np.mean(losses)), rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_it_learns(make):
     task = make(MultipleChoice)

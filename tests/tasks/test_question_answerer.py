@@ -245,7 +245,7 @@ def test_labels_are_tokens_of_the_windows_that_hold_the_answer(task):
             assert bool(texts[window]) == (id in packed["token_ids"][window].numpy())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_and_is_measured(tokenizer, eagerly):
     task = make(tokenizer)
     task.compile(keras.optimizers.Adam(0.03))

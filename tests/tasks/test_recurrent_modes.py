@@ -74,18 +74,11 @@ def test_keras_file(name, tmp_path):
     assert again.tokenizer.vocabulary == task.tokenizer.vocabulary
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(["awd_lstm"], marks=pytest.mark.slow),
-        pytest.param(["elmo", "taglm", "pair_lstm"], marks=pytest.mark.thorough),
-    ],
-    ids=" ".join,
-)
-def test_two_replicas_train_as_one(names):
+@pytest.mark.thorough
+def test_two_replicas_train_as_one():
     """In a process of its own, which can have two processors."""
     result = subprocess.run(
-        [sys.executable, __file__, *names],
+        [sys.executable, __file__, "awd_lstm", "elmo", "taglm", "pair_lstm"],
         capture_output=True,
         text=True,
         timeout=900,

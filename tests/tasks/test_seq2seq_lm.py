@@ -62,7 +62,7 @@ def texts_of(rows):
 # === Training ===
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_to_translate(eagerly):
     task = make(target_length=4)
     sources, targets = ["red", "green blue", "blue red"], ["rot", "blau blau", "rot blau"]

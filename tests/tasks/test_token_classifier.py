@@ -122,7 +122,7 @@ def test_words_of_equal_number_are_no_pairs(task):
         np.testing.assert_array_equal(task.predict(uncounted, verbose=0), logits)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_it_learns_names_and_labels(make):
     task = make(TokenClassifier, num_classes=2)

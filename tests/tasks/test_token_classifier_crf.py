@@ -34,7 +34,7 @@ def task():
     return task
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_what_single_words_cannot_say():
     task = make(crf="bio")
     task.compile(optimizer=keras.optimizers.Adam(0.05))

@@ -104,7 +104,7 @@ def test_lists_of_words_have_no_prompt_and_keep_their_case(mixer, arguments):
         FeatureExtractor(mixer.backbone, tokenizer=mixer.tokenizer, **arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):
     keras.utils.set_random_seed(0)
@@ -130,7 +130,7 @@ def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):
     np.testing.assert_array_equal(same(packed), task(packed))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 def test_classifier_learns_from_strings(source):
     keras.utils.set_random_seed(0)

@@ -124,7 +124,7 @@ def peak_megabytes(function):
     return megabytes("VmHWM") - before
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", DIFFERENT)
 def test_long_and_many(tokenizer_of, kind):
     tokenizer = tokenizer_of(kind)

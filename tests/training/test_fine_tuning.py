@@ -259,7 +259,7 @@ def test_streams_that_cannot_be(tokenizer):
         fit_streams(CausalLM(recurrent(tokenizer)), windows, batch_size=5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_three_stages(tokenizer, tmp_path):
     """General language model, target language model, classifier; averaged weights at the end."""
     task = CausalLM(recurrent(tokenizer, weight_drop=0.0, input_dropout=0.0), tokenizer=tokenizer)

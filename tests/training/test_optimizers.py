@@ -134,7 +134,7 @@ def losses_of(dtype, tokenizer, lora):
     return task.fit(["good film", "bad cast"] * 2, [0, 1] * 2, epochs=8, verbose=0).history["loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 @pytest.mark.parametrize(("dtype", "lora"), [("bfloat16", True), ("float16", False)])
 def test_a_task_of_half_precision_learns(dtype, lora, tokenizer_of):

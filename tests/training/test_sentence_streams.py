@@ -51,7 +51,7 @@ def test_each_stream_goes_on_where_it_was(task):
     assert abs(mean_loss(task, batches, carried=False) - expected) > 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_both_directions_learn_from_a_dataset(task):
     sentences = tf.data.Dataset.from_tensor_slices(SENTENCES)
     each = {"batch_size": 2, "validation_sentences": SENTENCES, "verbose": 0}

@@ -102,7 +102,7 @@ def overflowing(task):
     return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**19, name="scaled")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.eager
 @pytest.mark.parametrize(
     "options",
