@@ -30,28 +30,29 @@ def _index():
         lines.append(f"- [{deck['title']}]({name}.md), by {deck['by']}")
     lines += [
         "",
-        "A recipe is a file of the folder [`lectures`](../../lectures/__init__.py), for one table",
-        "or figure at small scale. `keras-lm lecture --list` shows all, `keras-lm lecture NAME`",
-        "runs one. With `--quick` it takes seconds, needs no package, and shows only that it runs.",
+        "An experiment is a file of the folder [`lectures`](../../lectures/__init__.py), for one",
+        "table or figure at small scale. `keras-lm lecture --list` shows all, and",
+        "`keras-lm lecture NAME` runs one. With `--quick` it takes seconds, needs no package, and",
+        "shows only that it runs.",
     ]
-    for name in lectures.recipes():
-        lines += ["", *_recipe(name)]
+    for name in lectures.experiments():
+        lines += ["", *_experiment(name)]
     return "\n".join(lines) + "\n"
 
 
-def _recipe(name):
-    recipe, found = lectures.load(name), lectures.found(name)
+def _experiment(name):
+    experiment, found = lectures.load(name), lectures.found(name)
     yield f"## {name}"
     yield ""
-    yield f"**{lectures.title(recipe)}.** {recipe.CLAIM}"
+    yield f"**{lectures.title(experiment)}.** {experiment.CLAIM}"
     yield ""
     yield f"    keras-lm lecture {name}"
     yield ""
-    needs = ", ".join(f"`{lectures.materials.PACKAGES[package]}`" for package in recipe.NEEDS)
+    needs = ", ".join(f"`{lectures.materials.PACKAGES[package]}`" for package in experiment.NEEDS)
     yield f"- Needs: {needs or 'nothing else'}"
-    yield f"- Published: {recipe.PUBLISHED} ({recipe.SOURCE})"
-    yield f"- Found: {recipe.FOUND}"
-    yield f"- Shows: {recipe.SHOWS}"
+    yield f"- Published: {experiment.PUBLISHED} ({experiment.SOURCE})"
+    yield f"- Found: {experiment.FOUND}"
+    yield f"- Shows: {experiment.SHOWS}"
     yield ""
     header, *rows = lectures.cells(found["rows"])
     for row in [header, ["---"] * len(header), *rows]:
@@ -64,13 +65,14 @@ def _deck(deck):
     lines = [
         f"# {deck['title']}",
         "",
-        f"By {deck['by']}. Its figures and tables in order; `keras-lm lecture NAME` runs a recipe.",
+        f"By {deck['by']}. Its figures and tables in order; `keras-lm lecture NAME` runs an "
+        "experiment.",
         "",
         "| figure or table | what runs it | |",
         "| --- | --- | --- |",
     ]
     for figure in deck["figures"]:
-        links = [f"recipe [`{name}`](index.md#{name})" for name in figure.get("runs", [])]
+        links = [f"experiment [`{name}`](index.md#{name})" for name in figure.get("runs", [])]
         links += [f"[`{path}`](../../{path})" for path in figure.get("see", [])]
         lines.append(
             f"| {figure['figure']} | {', '.join(links) or '–'} | {figure.get('note', '')} |"

@@ -1,7 +1,7 @@
 """The lectures: their tables and figures as small programs, and what we found by each.
 
 This folder is imported as `keras_lm.lectures`; `setup.py` maps it there. Each module beside
-`materials.py` is a recipe: `keras-lm lecture NAME` runs it. It has
+`materials.py` is an experiment: `keras-lm lecture NAME` runs it. It has
 
 - a docstring, whose first line is its title;
 - `CLAIM`: what the lecture says, in a sentence;
@@ -27,35 +27,35 @@ from pathlib import Path
 
 from keras_lm.lectures import materials
 
-__all__ = ["cells", "decks", "found", "load", "materials", "recipes", "title"]
+__all__ = ["cells", "decks", "experiments", "found", "load", "materials", "title"]
 
 FOLDER = Path(__file__).parent
 
 
-def recipes():
-    """Return the names of all recipes."""
+def experiments():
+    """Return the names of all experiments."""
     modules = {path.stem for path in FOLDER.glob("*.py")}
     return sorted(modules - {"__init__", "materials"})
 
 
 def load(name):
-    """Return the module of a recipe.
+    """Return the module of an experiment.
 
     Raises:
         ValueError: if there is none of this name.
     """
-    if name not in recipes():
-        raise ValueError(f"There is no recipe {name!r}: keras-lm lecture --list shows all.")
+    if name not in experiments():
+        raise ValueError(f"There is no experiment {name!r}: keras-lm lecture --list shows all.")
     return importlib.import_module(f"keras_lm.lectures.{name}")
 
 
-def title(recipe):
-    """Return the first line of a recipe's docstring, without its full stop."""
-    return recipe.__doc__.splitlines()[0].removesuffix(".")
+def title(experiment):
+    """Return the first line of an experiment's docstring, without its full stop."""
+    return experiment.__doc__.splitlines()[0].removesuffix(".")
 
 
 def found(name):
-    """Return what the kept run of a recipe printed, a dict, or None."""
+    """Return what the kept run of an experiment printed, a dict, or None."""
     path = FOLDER / "found" / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 

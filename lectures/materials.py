@@ -1,4 +1,4 @@
-"""What recipes read: texts and weights of the package index, or a handful of our own for `quick`.
+"""What experiments read: texts and weights of the package index; for `quick`, some of our own.
 
 Packages are found, not imported: some need PyTorch, or read all of their data.
 """

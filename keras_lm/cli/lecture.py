@@ -32,30 +32,30 @@ def lecture_command(name, as_list, quick, as_json):
     if as_list or name is None:
         _say_list(lectures)
         return
-    recipe = lectures.load(name)
+    experiment = lectures.load(name)
     start = time.monotonic()
-    rows = recipe.run(quick)
+    rows = experiment.run(quick)
     seconds = round(time.monotonic() - start, 1)
     if as_json:
         found = {"lecture": name, "quick": quick, "seconds": seconds, "rows": rows}
         click.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
-    click.echo(click.style(lectures.title(recipe), bold=True))
-    _say("Claim", recipe.CLAIM)
+    click.echo(click.style(lectures.title(experiment), bold=True))
+    _say("Claim", experiment.CLAIM)
     _say_table(lectures.cells(rows))
     click.echo()
     if quick:
         _say("Quick", "made-up texts and random weights: the figures mean nothing.")
-    _say("Published", f"{recipe.PUBLISHED} ({recipe.SOURCE})")
-    _say("Found", recipe.FOUND)
-    _say("Shows", recipe.SHOWS)
+    _say("Published", f"{experiment.PUBLISHED} ({experiment.SOURCE})")
+    _say("Found", experiment.FOUND)
+    _say("Shows", experiment.SHOWS)
 
 
 def _say_list(lectures):
-    for name in lectures.recipes():
-        recipe = lectures.load(name)
-        _say(name, f"{lectures.title(recipe)}.")
-        click.echo(_wrapped(f"Found: {recipe.FOUND}", "    "))
+    for name in lectures.experiments():
+        experiment = lectures.load(name)
+        _say(name, f"{lectures.title(experiment)}.")
+        click.echo(_wrapped(f"Found: {experiment.FOUND}", "    "))
 
 
 def _say(head, text):

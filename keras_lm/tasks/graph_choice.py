@@ -96,7 +96,7 @@ class GraphChoice(MultipleChoice):
     ):
         require_tensorflow("GraphChoice")
         super(MultipleChoice, self).__init__(backbone, **arguments)
-        self.recipe = None
+        self.fine_tuning = None
         # Of a preset: what described the graphs, which may not be on this machine.
         self.source = graphs if isinstance(graphs, dict) else None
         self.graphs = graphs if self.source is None else SchemaGraphs.from_source(graphs)

@@ -12,7 +12,7 @@ from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
 from keras_lm.tasks import classes, label_forms
-from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.smoothing import symmetric_divergence
@@ -61,8 +61,8 @@ class MultipleChoice(Task):
         if symmetric:
             raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
         super().__init__(backbone, **arguments)
-        self.recipe = GPTRecipe(self, "multiple_choice", lm_loss_weight=lm_loss_weight)
-        self.lm_head = self.recipe.lm_head
+        self.fine_tuning = GPTFineTuning(self, "multiple_choice", lm_loss_weight=lm_loss_weight)
+        self.lm_head = self.fine_tuning.lm_head
         self.head = self.add_head("multiple_choice")
         self._finish()
 
@@ -74,7 +74,7 @@ class MultipleChoice(Task):
         return Labels(1, problem_type="multiple_choice")
 
     def get_arguments(self):
-        return super().get_arguments() | self.recipe.get_arguments()
+        return super().get_arguments() | self.fine_tuning.get_arguments()
 
     def default_loss(self):
         return classes.ClassCrossentropy()

@@ -69,8 +69,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
 
     # Which texts the task takes, and the rows that they make.
     rows = Texts()
-    # A fine-tuning recipe with a loss of its own, such as `GPTRecipe`.
-    recipe = None
+    # A way of fine-tuning with rows and a loss of its own, such as `GPTFineTuning`.
+    fine_tuning = None
     # Path prefixes of layers of the task's own, beside its head, that a checkpoint may lack.
     FRESH = ()
     # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
@@ -219,8 +219,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         rows = self.packer.flatten(inputs)
         rows = rows | self.backbone.complete(self.backbone.taken(rows))  # heads need the mask
         outputs, terms = self._encode(rows, training), []
-        if with_terms and self.recipe:
-            terms += self.recipe.terms(self, outputs, rows)
+        if with_terms and self.fine_tuning:
+            terms += self.fine_tuning.terms(self, outputs, rows)
         found = self.read_head(self.head, outputs, rows, training, terms)
         found = self.packer.join(found, inputs)
         return (found, terms) if with_terms else found
@@ -235,7 +235,7 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
 
     @property
     def has_terms(self):
-        is_beside = self.recipe is not None and self.recipe.lm_head is not None
+        is_beside = self.fine_tuning is not None and self.fine_tuning.lm_head is not None
         return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
     def _encode(self, inputs, training):

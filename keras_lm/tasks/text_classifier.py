@@ -21,7 +21,7 @@ from keras_lm.tasks.classes import (
     indices_of,
     names_of_classes,
 )
-from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
@@ -43,7 +43,8 @@ class TextClassifier(Task):
         symmetric: bool. Read each pair in both orders and add the logits, as for similarity, which
             has no order.
         lm_loss_weight: float, 0 or more. Weight of the language model's loss in training, see
-            `keras_lm.tasks.recipe.GPTRecipe`; None for the model's default: 0.5 for GPT, else 0.
+            `keras_lm.tasks.gpt_fine_tuning.GPTFineTuning`; None for the model's default: 0.5 for
+            GPT, else 0.
         backbone, **arguments: see `Task`.
 
     Labels are a class number or name for each text, (B,) or (B, 1), or one-hot or soft labels, (B,
@@ -79,8 +80,8 @@ class TextClassifier(Task):
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
-        self.recipe = GPTRecipe(self, "classification", symmetric, lm_loss_weight)
-        self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
+        self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
+        self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
         self.num_classes = num_classes
         self.class_names = class_names
         self.multi_label = multi_label
@@ -107,7 +108,7 @@ class TextClassifier(Task):
     def get_arguments(self):
         return (
             super().get_arguments()
-            | self.recipe.get_arguments()
+            | self.fine_tuning.get_arguments()
             | {
                 "num_classes": self.num_classes,
                 "class_names": self.class_names,

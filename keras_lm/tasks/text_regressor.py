@@ -10,7 +10,7 @@ from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.models.backbone import Backbone
-from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 
@@ -57,8 +57,8 @@ class TextRegressor(Task):
             raise ValueError(f"activation={activation!r}: pass 'sigmoid', or None for any number.")
         super().__init__(backbone, **arguments)
         self.activation = activation
-        self.recipe = GPTRecipe(self, "classification", symmetric, lm_loss_weight)
-        self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
+        self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
+        self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
         self.head = self.add_head("classification", num_classes=1)
         self._finish()
 
@@ -78,7 +78,7 @@ class TextRegressor(Task):
         return Labels(1, problem_type="regression")
 
     def get_arguments(self):
-        own = self.recipe.get_arguments() | {"activation": self.activation}
+        own = self.fine_tuning.get_arguments() | {"activation": self.activation}
         return super().get_arguments() | own
 
     def call(self, inputs, training=None, with_terms=False):
@@ -132,7 +132,9 @@ class TextRegressor(Task):
         if labels is None or is_begun or self.activation:
             return
         mean = np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))
-        biases[-1].assign([mean / 2 if self.recipe.symmetric else mean])  # both orders are summed
+        biases[-1].assign(
+            [mean / 2 if self.fine_tuning.symmetric else mean]
+        )  # both orders are summed
 
     def decode(self, outputs, packed):
         return {"scores": outputs[:, 0]}

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.eager
 
 def test_list_shows_all_and_what_was_found(run):
     text = run("lecture", "--list")
-    assert all(f"{name}: " in text for name in lectures.recipes())
-    assert text.count("Found: ") == len(lectures.recipes())
+    assert all(f"{name}: " in text for name in lectures.experiments())
+    assert text.count("Found: ") == len(lectures.experiments())
     assert run("lecture") == text
 
 

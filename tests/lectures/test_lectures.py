@@ -1,4 +1,4 @@
-"""The lectures: each figure has something that runs it or a reason, and each recipe runs."""
+"""The lectures: each figure has something that runs it or a reason, and each experiment runs."""
 
 import importlib.util
 import json
@@ -7,7 +7,7 @@ import pytest
 
 from keras_lm import lectures
 
-# Recipes that train, even when they are quick: some seconds each.
+# Experiments that train, even when they are quick: some seconds each.
 TRAINING = {
     "another_task_first",
     "data_and_batch",
@@ -21,8 +21,9 @@ TRAINING = {
     "why_not_earlier",
     "zero_shot_over_steps",
 }
-RECIPES = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in lectures.recipes()
+EXPERIMENTS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING))
+    for name in lectures.experiments()
 ]
 
 
@@ -43,36 +44,40 @@ def test_there_are_five_decks_and_no_figure_is_lost():
 def test_each_figure_has_what_runs_it_or_a_reason(name, repository):
     for figure in lectures.decks()[name]["figures"]:
         assert set(figure) <= {"figure", "runs", "see", "note"}
-        assert set(figure.get("runs", [])) <= set(lectures.recipes()), figure
+        assert set(figure.get("runs", [])) <= set(lectures.experiments()), figure
         missing = [path for path in figure.get("see", []) if not (repository / path).exists()]
         assert not missing, figure
         assert figure.get("runs") or figure.get("see") or figure.get("note"), figure
 
 
-def test_each_recipe_is_in_a_deck():
+def test_each_experiment_is_in_a_deck():
     figures = [figure for deck in lectures.decks().values() for figure in deck["figures"]]
-    assert {name for figure in figures for name in figure.get("runs", [])} == {*lectures.recipes()}
+    assert {name for figure in figures for name in figure.get("runs", [])} == {
+        *lectures.experiments()
+    }
 
 
-@pytest.mark.parametrize("name", lectures.recipes())
-def test_recipes_have_their_parts(name):
-    recipe = lectures.load(name)
+@pytest.mark.parametrize("name", lectures.experiments())
+def test_experiments_have_their_parts(name):
+    experiment = lectures.load(name)
     for part in ("CLAIM", "PUBLISHED", "SOURCE", "FOUND", "SHOWS"):
-        assert isinstance(getattr(recipe, part), str) and len(getattr(recipe, part)) > 10, part
-    assert set(recipe.NEEDS) <= set(lectures.materials.PACKAGES)
+        assert isinstance(getattr(experiment, part), str) and len(getattr(experiment, part)) > 10, (
+            part
+        )
+    assert set(experiment.NEEDS) <= set(lectures.materials.PACKAGES)
     found = lectures.found(name)
     assert found["lecture"] == name
     assert not found["quick"]
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipes_run(name):
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_run(name):
     rows = lectures.load(name).run(quick=True)
     header, *cells = lectures.cells(json.loads(json.dumps(rows)))
     assert len(cells) >= 2
     assert all(len(row) == len(header) for row in cells)
-    # The kept run is of the same recipe: a quick one may lack a column, and has no other.
+    # The kept run is of the same experiment: a quick one may lack a column, and has no other.
     assert set(header) <= set(lectures.cells(lectures.found(name)["rows"])[0])
 
 

@@ -1,4 +1,4 @@
-"""Prompts, choices by likelihood, and the recipes of GPT-2, on a GPT-2 of two blocks."""
+"""Prompts, choices by likelihood, and how GPT-2 does tasks zero-shot, on a GPT-2 of two blocks."""
 
 import re
 
@@ -291,10 +291,10 @@ def test_answers_end_where_the_next_example_would_begin(tokenizer):
     assert found["scores"][0, 1] > 0.8
 
 
-# === Recipes ===
+# === Zero-shot tasks ===
 
 
-def test_prompts_and_options_of_the_recipes(task, spoken):
+def test_prompts_and_options_of_zero_shot_tasks(task, spoken):
     assert translate(task, ["cheese"], PAIRS[:1], max_new_tokens=9) == ["One."]
     assert spoken[-1] == (
         ["sea otter = loutre de mer\ncheese ="],

@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_lm
 from keras_lm.models import Backbone, GPTBackbone
 from keras_lm.tasks import CausalLM, MultipleChoice, TextClassifier, TextRegressor
-from keras_lm.tasks.recipe import language_model_losses
+from keras_lm.tasks.gpt_fine_tuning import language_model_losses
 from keras_lm.tokenizers import GPTTokenizer
 
 TOKENS = ["_start_", "_delimiter_", "_classify_"]
@@ -172,7 +172,7 @@ def test_a_trained_task_keeps_its_tokens(load, tmp_path):
     task.save_to_preset(tmp_path / "preset")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
     assert again.tokenizer.vocabulary == task.tokenizer.vocabulary
-    assert again.recipe.lm_loss_weight == 0.5
+    assert again.fine_tuning.lm_loss_weight == 0.5
     expected = task.predict(texts, verbose=0)
     np.testing.assert_allclose(again.predict(texts, verbose=0), expected, atol=1e-6)
     served = tf.saved_model.load(str(task.export(tmp_path / "m"))).signatures["serving_default"]

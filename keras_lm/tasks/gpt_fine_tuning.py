@@ -1,4 +1,4 @@
-"""GPT's fine-tuning recipe, for tasks with a logit per text. Shapes: B batch, S sequence."""
+"""How GPT is fine-tuned, for tasks with a logit per text. Shapes: B batch, S sequence."""
 
 import keras
 from keras import ops
@@ -7,8 +7,8 @@ from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
 
 
-class GPTRecipe:
-    """GPT's recipe: pairs of texts in both orders, and an auxiliary loss.
+class GPTFineTuning:
+    """GPT's way of fine-tuning: pairs of texts in both orders, and an auxiliary loss.
 
     The arguments are those of `TextClassifier`: if `symmetric`, a pair is read in both orders; the
     training loss is the task's plus `lm_loss_weight` times the language model's on the same tokens.
