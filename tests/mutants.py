@@ -328,6 +328,7 @@ class Copy:
         }
         files = sorted({name.split("::")[0] for name in names})
         command = [sys.executable, "-m", "pytest", "-p", "mutants", "-x", "-q", "--tb=no", *files]
+        command += ["-m", ""]  # slow and thorough tests, too, if they are among the names
         command += ["-p", "no:cacheprovider", "--no-header"]
         try:
             file.write_bytes(new)

@@ -44,7 +44,7 @@ class OneHotMetric(keras.metrics.Metric):
         self.multi_label = multi_label
 
     def update_state(self, labels, logits, sample_weight=None):
-        logits = tf.cast(logits, tf.float32)
+        labels, logits = tf.convert_to_tensor(labels), tf.cast(logits, tf.float32)
         if self.multi_label:
             probabilities = tf.sigmoid(logits)
         else:

@@ -231,7 +231,7 @@ def test_a_worker_reads_no_more_shards_than_it_needs(tokenizer, shards):
 @pytest.mark.eager
 def test_writing_replaces_shards_and_nothing_else(tokenizer, shards, tmp_path):
     folder, number = shards
-    assert data.write_token_shards(TEXTS * 2, tokenizer, S, folder) > number
+    assert data.write_token_shards(TEXTS * 2, tokenizer, S, str(folder)) > number
     assert len(list(folder.iterdir())) == 2
     mine = tmp_path / "mine"
     mine.mkdir()

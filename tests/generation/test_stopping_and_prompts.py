@@ -1,10 +1,12 @@
 """Stop strings, and prompts side by side."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.generation.streaming import settled
+from keras_lm.generation.streaming import _text, settled
 from keras_lm.generation.texts import NOWHERE, align, cut, first_place, longest, real_tokens
 
 TEXTS = ["a--b", "--", "", "a-b", "b.a--", "xé--", b"\xff--\x80", "a--b--c"]
@@ -31,6 +33,17 @@ def test_prompts_end_in_one_column_and_keep_their_last_tokens():
     np.testing.assert_array_equal(ids, [[2, 3, 4], [0, 0, 5], [0, 0, 0], [0, 0, 0]])
     np.testing.assert_array_equal(mask, [[1, 1, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
     assert real_tokens(ids, mask).to_list() == [[2, 3, 4], [5], [], []]
+
+
+def test_a_piece_ends_with_its_row():
+    """Columns after the end of a row, in front of which others still go on, are left out."""
+    ids, end = tf.constant([[9, 1, 2, 3], [9, 4, 0, 0]]), tf.constant([4, 2])
+    state = types.SimpleNamespace(token_ids=ids, end=end)
+    ending = types.SimpleNamespace(
+        detokenize=lambda ids: tf.strings.reduce_join(tf.strings.as_string(ids), axis=1),
+        strings=tf.constant(["3"]),
+    )
+    assert _text(1, state, ending).numpy().tolist() == [b"12", b"4"]
 
 
 def test_no_prompts_at_all():

@@ -111,6 +111,15 @@ def test_keras_metrics_over_numbers_and_logits():
     known = labels != IGNORED
     expected = sklearn_f1_score(labels[known], logits.argmax(-1)[known], average="macro")
     assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
+    weights = np.abs(draw("de", 3, shape=known.shape)[1][..., 0]).astype("float32")
+    for given in (weights, weights[:, 0]):  # of each word, or of all in a row
+        metric.reset_state()
+        metric.update_state(labels, logits, sample_weight=given)
+        weight = np.broadcast_to(given.reshape(len(given), -1), known.shape)[known]
+        expected = sklearn_f1_score(
+            labels[known], logits.argmax(-1)[known], average="macro", sample_weight=weight
+        )
+        assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
     assert isinstance(copy, OneHotMetric)
     assert copy.metric.average == "macro"

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models import BertBackbone, ElmoBackbone
-from keras_lm.packers import Packer, WordWindows
+from keras_lm.packers import Packer, WordEnds, WordWindows
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "##s", "##ly"]
@@ -39,6 +39,16 @@ def test_each_word_has_its_first_piece(side, room):
         assert not positions[row, len(words) :].any()
         used = (mask[row].sum(axis=1) > 0).sum()
         assert used == max(1, -(-len(flat) // room))  # the rest is padding
+
+
+@pytest.mark.parametrize(("padding", "number"), [("longest", 8), ("fixed", 20)])
+def test_places_of_words_are_as_many_as_the_padding_asks(padding, number):
+    tokenizer = WordPieceTokenizer(VOCABULARY, lowercase=True)
+    packer = Packer(BertBackbone.TEMPLATE, tokenizer, 20, padding=padding, rows=WordEnds())
+    positions = packer({"text": tf.ragged.constant(DOCUMENTS)})["word_positions"].numpy()
+    assert positions.shape == (len(DOCUMENTS), number)
+    assert positions[0, :8].tolist() == [2, 4, 6, 7, 10, 11, 11, 12]
+    assert not positions[0, 8:].any() and not positions[1].any()
 
 
 def test_strings_and_words_of_characters():
