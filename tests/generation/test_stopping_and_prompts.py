@@ -36,7 +36,7 @@ def test_prompts_end_in_one_column_and_keep_their_last_tokens():
 
 
 def test_a_piece_ends_with_its_row():
-    """Columns after the end of a row, in front of which others still go on, are left out."""
+    """Columns after the end of a row, which others still fill, are left out."""
     ids, end = tf.constant([[9, 1, 2, 3], [9, 4, 0, 0]]), tf.constant([4, 2])
     state = types.SimpleNamespace(token_ids=ids, end=end)
     ending = types.SimpleNamespace(
