@@ -63,12 +63,12 @@ writing_options = opt.together(
     ),
     opt.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
     opt.option(
-        "--top-k", type=click.IntRange(1), help="Of this many likeliest; with --temperature."
+        "--top-k", type=click.IntRange(1), help="Draw from this many likeliest; with --temperature."
     ),
     opt.option(
         "--top-p",
         type=FloatRange(0, 1, min_open=True),
-        help="Of the likeliest that have this probability together; with --temperature.",
+        help="Draw from the likeliest that have this probability together; with --temperature.",
     ),
     opt.option("--seed", type=click.IntRange(0), help="For the same draw again."),
     opt.option(

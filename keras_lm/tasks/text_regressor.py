@@ -132,9 +132,8 @@ class TextRegressor(Task):
         if labels is None or is_begun or self.activation:
             return
         mean = np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))
-        biases[-1].assign(
-            [mean / 2 if self.fine_tuning.symmetric else mean]
-        )  # both orders are summed
+        is_sum = self.fine_tuning.symmetric  # of both orders
+        biases[-1].assign([mean / 2 if is_sum else mean])
 
     def decode(self, outputs, packed):
         return {"scores": outputs[:, 0]}
