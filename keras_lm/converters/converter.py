@@ -7,12 +7,15 @@ written, by the argument's name.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.checkpoint import Checkpoint
+from keras_lm.converters.entries import Entries, warn
+from keras_lm.converters.huggingface_entries import HUGGINGFACE
 from keras_lm.converters.names import NameTable
 
 # A configuration that names the model outweighs any number of tensors.
@@ -99,18 +102,40 @@ def _signs(checkpoint, model_type, tensors, prefix, own):
 
 # === Published configurations ===
 
-# Hugging Face's names of activations → ours, where they differ.
+# Activations of Keras's that other libraries have under the same name. (PyTorch's leaky ReLU has
+# another slope.)
+SHARED_ACTIVATIONS = ("relu", "relu6", "silu", "sigmoid", "tanh", "mish", "linear")
+# Hugging Face's names of activations → ours. Of several, the first is written.
 ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "swish": "silu",
+    "hardswish": "hard_silu",
 }
 
 
-def own_activation(name, names=ACTIVATIONS):
-    """Return our name for an activation; an unknown one stays as it is."""
-    return names.get(name, name) if isinstance(name, str) else name
+def own_activation(name, names=ACTIVATIONS, entry="activation"):
+    """Return our name for an activation; what is not a name stays as it is.
+
+    Args:
+        name: the activation in the other library's words.
+        names: dict of their names → ours, beside `SHARED_ACTIVATIONS`.
+        entry: str, the name of the entry, for the error.
+
+    Raises:
+        ValueError: if there is no activation here that the name means.
+    """
+    if not isinstance(name, str):
+        return name
+    if name not in names and name not in SHARED_ACTIVATIONS:
+        known = ", ".join(sorted({*names, *SHARED_ACTIVATIONS}))
+        raise ValueError(f"it has {entry}={name!r}, and known are {known}.")
+    return names.get(name, name)
 
 
 # The kinds of heads of encoders → how Hugging Face's class for them ends.
@@ -135,14 +160,6 @@ def architectures(prefix, endings=ENCODER_CLASSES, **others):
     return {kinds: f"{prefix}{ending}" for kinds, ending in endings.items()}
 
 
-# What Hugging Face's encoders could be, and ours are not: for `require_only`.
-PLAIN_ENCODER = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
-
-
 def require_only(checkpoint, cls, known):
     """Raise a CheckpointError if the configuration has another value for a key than `known`."""
     for key, only in known.items():
@@ -164,10 +181,6 @@ def dropouts(dropout, attention_dropout):
 
 
 REQUIRED = object()
-# Versions of transformers before 5 leave heads that were pruned out of the weights.
-WHOLE = {"pruned_heads": {}}
-# Activations of Keras's that Hugging Face's code has under the same name.
-SHARED_ACTIVATIONS = ("gelu", "relu", "silu", "sigmoid", "tanh", "mish", "leaky_relu", "linear")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +194,10 @@ class Key:
 
     key: str
     default: object = REQUIRED
+
+    @property
+    def keys(self):
+        return (self.key,)
 
     def read(self, config, tensors=None):
         if self.default is REQUIRED:
@@ -204,8 +221,12 @@ class Activation:
     default: str = "gelu"
     names: dict = dataclasses.field(default_factory=lambda: ACTIVATIONS)
 
+    @property
+    def keys(self):
+        return (self.key,)
+
     def read(self, config, tensors=None):
-        return own_activation(config.get(self.key, self.default), self.names)
+        return own_activation(config.get(self.key, self.default), self.names, self.key)
 
     def write(self, name, arguments):
         ours = arguments[name]
@@ -213,7 +234,8 @@ class Activation:
         if not theirs and ours in SHARED_ACTIVATIONS and ours not in self.names:
             theirs = [ours]
         if not theirs:
-            known = sorted({*self.names.values()}.union(SHARED_ACTIVATIONS) - {*self.names})
+            shared = {each for each in SHARED_ACTIVATIONS if each not in self.names}
+            known = sorted({*self.names.values()} | shared)
             raise Refused(name, ours, " or ".join(map(repr, known)))
         return {self.key: theirs[0]}
 
@@ -229,6 +251,7 @@ class Only:
 
     value: object
     unless: Callable = lambda arguments: False
+    keys = ()
 
     def read(self, config, tensors=None):
         return self.value
@@ -246,10 +269,12 @@ class By:
     Args:
         reads: callable `(config, tensors)` → the argument.
         writes: callable `(arguments)` → a dict of entries; by default none, for what tensors tell.
+        keys: tuple of str, the entries that it reads.
     """
 
     reads: Callable
     writes: Callable = lambda arguments: {}
+    keys: tuple = ()
 
     def read(self, config, tensors=None):
         return self.reads(config, tensors)
@@ -275,7 +300,10 @@ def dropout_rules(key, attention_key, default=0.1, attention_default=None):
         own = arguments["attention_dropout"]
         return {attention_key: arguments["dropout"] if own is None else own}
 
-    return {"dropout": Key(key, default), "attention_dropout": By(read, write)}
+    return {
+        "dropout": Key(key, default),
+        "attention_dropout": By(read, write, (key, attention_key)),
+    }
 
 
 def has_pooler(config, tensors):
@@ -300,10 +328,14 @@ class ConfigTable:
         model: our class, for errors.
         model_type: str, the entry by which Hugging Face's code finds its own; None for others'.
         rules: dict of our argument → its rule, for all arguments of the constructor.
-        only: dict of entries → the one value that our model knows.
-        check: callable `(checkpoint)` that raises a CheckpointError for what `only` cannot say.
+        entries: `Entries` of the file, beside those that the rules read; None for a format whose
+            other entries are not looked at.
+        check: callable `(checkpoint)` that raises a CheckpointError for what `entries` cannot say.
         inside: str, the entry of a file that has all these entries; None if it is the file.
         constants: dict of entries that are written, and tell our model nothing.
+        rates: dict of entries that only training reads, and our model has no argument for → the
+            values that go with what it does; a name stands for that entry's value. Others are
+            warned of.
 
     Example:
 
@@ -314,17 +346,41 @@ class ConfigTable:
     model: type
     model_type: str | None
     rules: dict
-    only: dict = dataclasses.field(default_factory=dict)
+    entries: Entries | None = None
     check: Callable = lambda checkpoint: None
     inside: str | None = None
     constants: dict = dataclasses.field(default_factory=dict)
+    rates: dict = dataclasses.field(default_factory=dict)
 
     def __call__(self, checkpoint):
-        require_only(checkpoint, self.model, WHOLE | self.only)
+        config = checkpoint.config if self.inside is None else checkpoint.config[self.inside]
+        if self.entries is not None:
+            where = f"{checkpoint.source}: its configuration"
+            self.words.check(config, where, self.model.__name__)
+            self._warn_of_rates(config, where)
         self.check(checkpoint)
-        config = checkpoint.config
-        config = config if self.inside is None else config[self.inside]
         return read(self.rules, config, checkpoint.weights)
+
+    @functools.cached_property
+    def words(self) -> Entries:
+        """What each entry means, those that the rules read among them."""
+        ours = Entries(
+            read={key for rule in self.rules.values() for key in rule.keys},
+            harmless={*self.constants, *self.rates},
+        )
+        return HUGGINGFACE | ours | (self.entries or Entries())
+
+    def _warn_of_rates(self, config, where):
+        others = []
+        for entry, fine in self.rates.items():
+            fine = [config.get(value) if isinstance(value, str) else value for value in fine]
+            if config.get(entry) is not None and config[entry] not in fine:
+                others.append(f"{entry}={config[entry]!r}")
+        if others:
+            warn(
+                f"{where} has {', '.join(others)}, which {self.model.__name__} does without in "
+                "training."
+            )
 
     def write(self, arguments):
         """Return the configuration, a dict.

@@ -89,10 +89,10 @@ class Entries:
         for name, values in self.refused.items():
             value = stated.get(name)
             if value is not None and value not in values:
-                known = " or ".join(map(repr, values)) or "only folders without it"
+                known = " or ".join(map(repr, values)) or "folders without it"
                 raise CheckpointError(
                     f"{where} has {name}={str(repr(value))[:LONGEST_VALUE]}, which would change "
-                    f"the outputs: {reader} knows {known}."
+                    f"the outputs: {reader} knows only {known}."
                 )
         unknown = self.unknown(stated)
         if unknown:

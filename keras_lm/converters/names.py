@@ -56,8 +56,10 @@ class NameTable:
         buffers: dict of the name of a tensor that only holds what the model computes →
             callable `(array) -> bool` that says whether it does. What it refuses is left over.
         copies: dict of the name of a tensor → the name, or names, of what it may be a tied copy of.
-            Only one that is a copy is left out in silence.
-        twice: dict of a name in `names` → the name under which its tensor is written once more.
+            Only one that is a copy is left out in silence. Where the original is missing, as in
+            files that keep one name of a tied tensor, its copy stands in.
+        twice: dict of a name in `names` → the name under which its tensor is written once more, or
+            a callable `(kinds, arguments)` that returns it, or None.
         constants: dict of the name of a tensor that they need, and our model may do without →
             callable `(arguments)` that returns it, or None if our model has it.
         begin: str, what the network's names begin with when they are written; None for `prefix`
@@ -115,6 +117,10 @@ class NameTable:
         resolved = {}
         for stored in tensors:
             resolved.setdefault(self._own(stored), stored)
+        for copy, originals in self.copies.items():
+            for original in (originals,) if isinstance(originals, str) else originals:
+                if copy in resolved:
+                    resolved.setdefault(original, resolved[copy])
         return resolved
 
     def _own(self, stored):

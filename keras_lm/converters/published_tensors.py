@@ -38,7 +38,10 @@ def published_tensors(table, arrays, heads, kinds, arguments):
             layer = re.sub(r"[./]\w+$", "", name)
             is_of_network = not _in_heads([path], heads) or layer in network
             tensors[begin + name if is_of_network else name] = part
-    tensors |= {table.twice[n]: tensors[n] for n in table.twice if n in tensors}
+    for name, again in table.twice.items():
+        again = again(kinds, arguments) if callable(again) else again
+        if again is not None and name in tensors:
+            tensors[again] = tensors[name]
     for name, constant in table.constants.items():
         array = constant(arguments)
         if array is not None:

@@ -22,7 +22,6 @@ from keras_lm.converters.bert_family import (
 )
 from keras_lm.converters.converter import (
     ACTIVATIONS,
-    PLAIN_ENCODER,
     Activation,
     By,
     ConfigTable,
@@ -34,6 +33,8 @@ from keras_lm.converters.converter import (
     has_pooler,
     signs,
 )
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import PLAIN_ENCODER
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
@@ -405,7 +406,11 @@ HUGGINGFACE_CONFIG = ConfigTable(
         # Without one, the identity is written.
         "always_project": By(lambda config, tensors: True),
     },
-    PLAIN_ENCODER,
+    PLAIN_ENCODER
+    # Of the authors' code, where they have no effect.
+    | Entries(
+        harmless={"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}
+    ),
 )
 _GOOGLE_CONFIG = ConfigTable(
     AlbertBackbone,

@@ -19,7 +19,6 @@ from keras_lm.converters.bert_family import (
     google_names,
 )
 from keras_lm.converters.converter import (
-    PLAIN_ENCODER,
     By,
     ConfigTable,
     Converter,
@@ -27,6 +26,8 @@ from keras_lm.converters.converter import (
     has_pooler,
     signs,
 )
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
 from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
     join_heads,
@@ -323,7 +324,27 @@ KERAS_HUB_NAMES = NameTable(
 
 
 HUGGINGFACE_CONFIG = ConfigTable(
-    BertBackbone, "bert", ENCODER_RULES | {"use_pooler": By(has_pooler)}, PLAIN_ENCODER
+    BertBackbone,
+    "bert",
+    ENCODER_RULES | {"use_pooler": By(has_pooler)},
+    PLAIN_ENCODER
+    | Entries(
+        # Of the authors' code of BERT and of TinyBERT, where they have no effect.
+        harmless={
+            "cell",
+            "directionality",
+            "emb_size",
+            "pooler_fc_size",
+            "pooler_num_attention_heads",
+            "pooler_num_fc_layers",
+            "pooler_size_per_head",
+            "pooler_type",
+            "pre_trained",
+            "structure",
+            "training",
+        }
+    ),
+    rates=CLASSIFIER_RATE,
 )
 _GOOGLE_CONFIG = ConfigTable(
     BertBackbone,

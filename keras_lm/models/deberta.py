@@ -27,6 +27,8 @@ from keras_lm.converters.converter import (
     require_only,
     signs,
 )
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import PLAIN_ENCODER
 from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
     join_heads,
@@ -584,7 +586,24 @@ HUGGINGFACE_CONFIG = ConfigTable(
         "max_sequence_length": Key("max_position_embeddings", 512),
         "layer_norm_epsilon": Key("layer_norm_eps", 1e-7),
     },
-    check=_check_huggingface,
+    PLAIN_ENCODER
+    | Entries(
+        read={
+            "attention_head_size",
+            "cls_dropout",
+            "conv_groups",
+            "conv_kernel_size",
+            "embedding_size",
+            "max_relative_positions",
+            "norm_rel_ebd",
+            "pooler_hidden_size",
+            "pos_att_type",
+            "position_buckets",
+            "relative_attention",
+        },
+        implied={"legacy"},  # the names of its head's tensors
+    ),
+    _check_huggingface,
 )
 
 

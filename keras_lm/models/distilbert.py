@@ -24,6 +24,7 @@ from keras_lm.converters.converter import (
     dropout_rules,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
     join_heads,
@@ -336,13 +337,14 @@ HUGGINGFACE_CONFIG = ConfigTable(
         "intermediate_dim": Key("hidden_dim"),
         **dropout_rules("dropout", "attention_dropout"),
         "classifier_dropout": By(
-            Key("seq_classif_dropout", 0.2).read,
-            _classifier_dropout,
+            Key("seq_classif_dropout", 0.2).read, _classifier_dropout, ("seq_classif_dropout",)
         ),
         "activation": Activation("activation"),
         "max_sequence_length": Key("max_position_embeddings", 512),
         "sinusoidal": Key("sinusoidal_pos_embds", False),
     },
+    Entries(harmless={"tie_weights_"}),
+    rates={"qa_dropout": (0.1, 0.0)},
 )
 
 

@@ -24,7 +24,6 @@ from keras_lm.converters.bert_family import (
     google_names,
 )
 from keras_lm.converters.converter import (
-    PLAIN_ENCODER,
     ConfigTable,
     Converter,
     Key,
@@ -34,6 +33,8 @@ from keras_lm.converters.converter import (
     require_only,
     signs,
 )
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
@@ -396,7 +397,7 @@ GOOGLE_GENERATOR_NAMES = _GeneratorNames(
 
 def _check_summary(checkpoint):
     if "sequence_summary.summary.weight" in checkpoint.tensors:
-        known = {"summary_type": "first", "summary_activation": "gelu"}
+        known = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
         require_only(checkpoint, ElectraBackbone, known)
 
 
@@ -404,8 +405,9 @@ HUGGINGFACE_CONFIG = ConfigTable(
     ElectraBackbone,
     "electra",
     ENCODER_RULES | {"embedding_dim": Key("embedding_size", 128)},
-    PLAIN_ENCODER,
+    PLAIN_ENCODER | Entries(read={"summary_type", "summary_use_proj", "summary_activation"}),
     _check_summary,
+    rates=CLASSIFIER_RATE | {"summary_last_dropout": (0.1, "hidden_dropout_prob")},
 )
 
 

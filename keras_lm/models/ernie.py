@@ -21,14 +21,13 @@ from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import ENCODER_RULES
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
-    PLAIN_ENCODER,
     STATED,
     Converter,
     read,
-    require_only,
     signs,
 )
 from keras_lm.converters.entity_files import ENTITY_VECTORS
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
@@ -379,6 +378,7 @@ NAMES = dataclasses.replace(
 )
 _FUSION = re.compile(r"(?:bert\.)?encoder\.layer\.(\d+)\.intermediate\.dense_ent\.weight")
 _ATTENTION = re.compile(r"(?:bert\.)?encoder\.layer\.(\d+)\.attention\.self_ent\.query\.weight")
+WORDS = BertBackbone.CONVERTERS["huggingface"].config.words | Entries(read={"layer_types"})
 
 
 def _blocks_with(pattern, checkpoint):
@@ -388,7 +388,7 @@ def _blocks_with(pattern, checkpoint):
 
 
 def _config(checkpoint):
-    require_only(checkpoint, ErnieBackbone, PLAIN_ENCODER)
+    WORDS.check(checkpoint.config, f"{checkpoint.source}: its configuration", "ErnieBackbone")
     fused, attended = (_blocks_with(pattern, checkpoint) for pattern in (_FUSION, _ATTENTION))
     arguments = read(ENCODER_RULES, checkpoint.config)
     width = checkpoint.tensors.shape(next(iter(fused.values())))[1]

@@ -17,8 +17,10 @@ from keras_lm.converters.converter import (
     Key,
     Refused,
     dropout_rules,
+    require_only,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
@@ -216,11 +218,35 @@ GPT_RULES = {
     "intermediate_dim": By(
         lambda config, tensors: config.get("n_inner") or 4 * config["n_embd"],
         lambda arguments: {"n_inner": inner_width(arguments)},
+        ("n_inner",),
     ),
     **dropout_rules("resid_pdrop", "attn_pdrop", attention_default=0.1),
     "max_sequence_length": Key("n_positions"),
     "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-5),
 }
+
+GPT_ENTRIES = Entries(
+    read={
+        "summary_activation",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+    },
+    implied={"n_ctx"},  # n_positions
+)
+GPT_RATES = {"embd_pdrop": ("resid_pdrop",), "summary_first_dropout": (0.1, "resid_pdrop")}
+
+
+def check_summary(checkpoint):
+    """Raise a CheckpointError if a head of choices sums texts up in another way."""
+    if "multiple_choice_head.summary.weight" in checkpoint.tensors:
+        known = {
+            "summary_type": "cls_index",
+            "summary_use_proj": True,
+            "summary_activation": None,
+            "summary_proj_to_labels": True,
+        }
+        require_only(checkpoint, GPTBackbone, known)
 
 
 def openai_config(hparams):
@@ -255,9 +281,12 @@ _CONFIG = ConfigTable(
     "openai-gpt",
     GPT_RULES
     | {
-        "intermediate_dim": By(GPT_RULES["intermediate_dim"].read, as_wide),
+        "intermediate_dim": By(GPT_RULES["intermediate_dim"].read, as_wide, ("n_inner",)),
         "activation": Activation("afn", names={"gelu": "gelu_tanh", "swish": "silu"}),
     },
+    GPT_ENTRIES | Entries(harmless={"n_special", "predict_special_tokens"}),
+    check_summary,
+    rates=GPT_RATES,
 )
 
 

@@ -10,6 +10,7 @@ import keras
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, Only, signs
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
     join_heads,
@@ -28,6 +29,8 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
+    GPT_ENTRIES,
+    GPT_RATES,
     GPT_RULES,
     HUGGINGFACE_BLOCK,
     HUGGINGFACE_HEADS,
@@ -35,6 +38,7 @@ from keras_lm.models.gpt import (
     OPENAI_BLOCK,
     OPENAI_LEAVES,
     as_wide,
+    check_summary,
     convolution_to_matrix,
     huggingface_head,
     transpose_heads,
@@ -228,11 +232,13 @@ HUGGINGFACE_CONFIG = ConfigTable(
     GPT2Backbone,
     "gpt2",
     GPT_RULES | {"activation": Activation("activation_function", "gelu_new")},
-    {
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    },
+    GPT_ENTRIES
+    | Entries(
+        harmless={"reorder_and_upcast_attn"},
+        refused={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
+    ),
+    check_summary,
+    rates=GPT_RATES,
 )
 HUGGINGFACE_CLASSES = {
     "": "GPT2Model",

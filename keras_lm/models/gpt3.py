@@ -106,7 +106,11 @@ _CONFIG = dataclasses.replace(
     model=GPT3Backbone,
     rules=HUGGINGFACE_CONFIG.rules
     | {
-        "attention_windows": By(lambda config, _: config["attention_windows"], _without_windows),
+        "attention_windows": By(
+            lambda config, _: config["attention_windows"],
+            _without_windows,
+            ("attention_windows",),
+        ),
     },
 )
 

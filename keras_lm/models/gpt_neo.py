@@ -20,6 +20,7 @@ from keras_lm.converters.converter import (
     dropout_rules,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
@@ -170,7 +171,17 @@ _CONFIG = ConfigTable(
         "max_sequence_length": Key("max_position_embeddings"),
         "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-5),
     },
-    {"tie_word_embeddings": True},
+    Entries(
+        read={"attention_layers", "attention_types", "intermediate_size", "window_size"},
+        harmless={
+            "summary_activation",
+            "summary_first_dropout",
+            "summary_proj_to_labels",
+            "summary_type",
+            "summary_use_proj",
+        },
+    ),
+    rates={"classifier_dropout": (0.1,), "embed_dropout": ("resid_dropout", 0.0)},
 )
 
 

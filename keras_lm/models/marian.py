@@ -8,7 +8,6 @@ Shapes: B batch, S source, T target, D hidden, V vocabulary.
 """
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, Only, signs
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
     AttentionContext,
@@ -312,14 +312,6 @@ def _check_halves(checkpoint):
                 f"{checkpoint.source}: config.json has encoder_{what}={halves[0]!r} and "
                 f"decoder_{what}={halves[1]!r}, and MarianBackbone has one number for both halves."
             )
-    others = ("activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-    left_out = [f"{key}={config[key]!r}" for key in others if config.get(key)]
-    if left_out:
-        warnings.warn(
-            f"{checkpoint.source}: config.json has {', '.join(left_out)}, which MarianBackbone "
-            "does without in training.",
-            stacklevel=2,
-        )
 
 
 def _of_halves(what, name):
@@ -374,15 +366,37 @@ _CONFIG = ConfigTable(
         "max_sequence_length": Key("max_position_embeddings"),
         "layer_norm_epsilon": Only(1e-5),
     },
-    {
-        "is_encoder_decoder": True,
-        "tie_word_embeddings": True,
-        # What the first files say of the network, which was BART's then.
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-    },
+    Entries(
+        read={
+            "decoder_attention_heads",
+            "decoder_ffn_dim",
+            "decoder_layers",
+            "decoder_vocab_size",
+            "encoder_attention_heads",
+            "encoder_ffn_dim",
+            "share_encoder_decoder_embeddings",
+            "vocab_size",
+        },
+        implied={"num_hidden_layers"},
+        harmless={"classif_dropout", "classifier_dropout", "extra_pos_embeddings", "init_std"},
+        refused={
+            "is_encoder_decoder": (True,),
+            # What the first files say of the network, which was BART's then.
+            "add_bias_logits": (False,),
+            "add_final_layer_norm": (False,),
+            "do_blenderbot_90_layernorm": (False,),
+            "force_bos_token_to_be_generated": (False,),
+            "normalize_before": (False,),
+            "normalize_embedding": (False,),
+            "static_position_embeddings": (True,),
+        },
+    ),
     _check_halves,
+    rates={
+        "activation_dropout": (0.0,),
+        "encoder_layerdrop": (0.0,),
+        "decoder_layerdrop": (0.0,),
+    },
 )
 
 

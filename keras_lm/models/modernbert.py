@@ -27,6 +27,7 @@ from keras_lm.converters.converter import (
     architectures,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias, truncated_normal
@@ -418,14 +419,40 @@ _CONFIG = ConfigTable(
         "max_sequence_length": Key("max_position_embeddings", 8192),
         "layer_norm_epsilon": Key("norm_eps", 1e-5),
     },
-    {
-        "norm_bias": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "classifier_bias": False,
-        "decoder_bias": True,
-        "rope_scaling": None,
-    },
+    Entries(
+        read={
+            "attention_dropout",
+            "classifier_dropout",
+            "classifier_pooling",
+            "embedding_dropout",
+            "global_attn_every_n_layers",
+            "global_rope_theta",
+            "layer_types",
+            "local_attention",
+            "local_rope_theta",
+            "rope_parameters",
+            "sliding_window",
+            "vocab_size",
+        },
+        harmless={
+            "deterministic_flash_attn",
+            "initializer_cutoff_factor",
+            "layer_norm_eps",  # published beside norm_eps, which is read, as the next but two
+            "position_embedding_type",
+            "reference_compile",
+            "repad_logits_with_grad",
+            "sparse_pred_ignore_index",
+            "sparse_prediction",
+        },
+        refused={
+            "norm_bias": (False,),
+            "attention_bias": (False,),
+            "mlp_bias": (False,),
+            "classifier_bias": (False,),
+            "decoder_bias": (True,),
+            "rope_scaling": (),
+        },
+    ),
     _check,
 )
 

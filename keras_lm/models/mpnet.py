@@ -19,7 +19,6 @@ import keras
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import ENCODER_RULES, WITHOUT_POOLER
 from keras_lm.converters.converter import (
-    PLAIN_ENCODER,
     By,
     ConfigTable,
     Converter,
@@ -27,6 +26,8 @@ from keras_lm.converters.converter import (
     has_pooler,
     signs,
 )
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
@@ -250,7 +251,14 @@ _CONFIG = ConfigTable(
         ),
         "use_pooler": By(has_pooler),
     },
-    PLAIN_ENCODER | {"relative_attention_num_buckets": NUM_BUCKETS},
+    Entries(
+        read={"max_position_embeddings"},
+        refused={
+            "pad_token_id": (FIRST_POSITION - 1,),
+            "relative_attention_num_buckets": (NUM_BUCKETS,),
+        },
+    ),
+    rates=CLASSIFIER_RATE,
 )
 
 MPNetBackbone.CONVERTERS = {

@@ -18,6 +18,8 @@ from keras import ops
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, signs
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
@@ -556,7 +558,31 @@ _CONFIG = ConfigTable(
         ),
         "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
     },
-    check=_check_classifier,
+    Entries(
+        read={
+            "attention_head_size",
+            "attn_layers",
+            "axial_pos_embds",
+            "axial_pos_embds_dim",
+            "axial_pos_shape",
+            "hash_seed",
+            "is_decoder",
+            "local_attention_probs_dropout_prob",
+            "local_attn_chunk_length",
+            "local_num_chunks_after",
+            "local_num_chunks_before",
+            "lsh_attention_probs_dropout_prob",
+            "lsh_attn_chunk_length",
+            "lsh_num_chunks_after",
+            "lsh_num_chunks_before",
+            "max_position_embeddings",
+        },
+        implied={"num_hidden_layers"},  # as many as attn_layers names
+        harmless={"axial_norm_std", "chunk_size_lm_head"},
+        refused={"sinusoidal_pos_embds": (False,)},
+    ),
+    _check_classifier,
+    rates=CLASSIFIER_RATE,
 )
 
 

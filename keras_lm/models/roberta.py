@@ -17,7 +17,6 @@ import numpy as np
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.converters.converter import (
-    PLAIN_ENCODER,
     By,
     ConfigTable,
     Converter,
@@ -27,6 +26,8 @@ from keras_lm.converters.converter import (
     require_only,
     signs,
 )
+from keras_lm.converters.entries import Entries
+from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
 from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
     join_heads,
@@ -338,7 +339,8 @@ HUGGINGFACE_CONFIG = ConfigTable(
         ),
         "use_pooler": By(has_pooler),
     },
-    PLAIN_ENCODER,
+    PLAIN_ENCODER | Entries(read={"max_position_embeddings", "type_vocab_size"}),
+    rates=CLASSIFIER_RATE,
 )
 
 

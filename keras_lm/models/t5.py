@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import keras
+import numpy as np
 
 from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
@@ -27,6 +28,7 @@ from keras_lm.converters.converter import (
     own_activation,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import KERAS_HUB_LEAVES
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
@@ -61,6 +63,8 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         activation: str. See `keras_lm.layers.get_activation`.
         gated: bool. Whether feed-forward networks have a gate, as in T5 1.1.
         tie_embeddings: bool. Whether the output matrix is the token embedding, as in T5 1.0.
+        scale_outputs: bool, or None for `tie_embeddings`. Whether the states that the output matrix
+            is multiplied with are scaled by D^-0.5, as in T5 1.0.
         num_buckets, max_distance: int. See `RelativePositionBias`.
         layer_norm_epsilon: float.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
@@ -88,6 +92,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
             "token_head",
             token_embedding=own("token_embedding"),
             tied=own("tie_embeddings"),
+            scaled=own("scale_outputs"),
         ),
     }
     PRETRAINING_HEADS = {"token_logits": "seq2seq_lm"}
@@ -105,6 +110,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         activation: str | Callable[[Tensor], Tensor] = "relu",
         gated: bool = False,
         tie_embeddings: bool = True,
+        scale_outputs: bool | None = None,
         num_buckets: int | Sequence[int] = 32,
         max_distance: int = 128,
         layer_norm_epsilon: float = 1e-6,
@@ -276,10 +282,19 @@ _NAMES |= {
     "decoder_block_{i}/cross_attention/output": f"{_CROSS}.EncDecAttention.o",
     "decoder_block_{i}/cross_attention_norm": f"{_CROSS}.layer_norm",
 }
+
+
+def _written_matrix(kinds, arguments):
+    """Name a copy of the table: versions of transformers before 5 scale by a tied one."""
+    is_copy = arguments["tie_embeddings"] and arguments["scale_outputs"] is False
+    return "lm_head.weight" if is_copy and kinds else None
+
+
 NAMES = NameTable(
     _NAMES,
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
+    twice={"shared.weight": _written_matrix},
     # A table that the first release has and nobody reads.
     ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     copies={
@@ -375,7 +390,13 @@ MESH_NAMES = _MeshNames(
 def _read_activation(config, tensors=None):
     stated = config.get("feed_forward_proj", "relu")
     # The gated form that is called "gelu" has always been the tanh form.
-    return "gelu_tanh" if stated == "gated-gelu" else own_activation(stated.rpartition("-")[2])
+    usual = "gelu_new" if stated == "gated-gelu" else stated.rpartition("-")[2]
+    return own_activation(config.get("dense_act_fn") or usual)
+
+
+def _read_gated(config, tensors=None):
+    usual = "-" in config.get("feed_forward_proj", "relu")
+    return config.get("is_gated_act", usual)
 
 
 def _write_feedforward(arguments):
@@ -397,6 +418,36 @@ def _check_feedforward(checkpoint):
         )
 
 
+def _has_own_matrix(config, tensors):
+    """Whether the output matrix is another than the token embedding.
+
+    Transformers 5 states `tie_word_embeddings` of all T5s, so the tensors say it.
+    """
+    names = NAMES.resolve(tensors)
+    table, matrix = names.get("shared.weight"), names.get("lm_head.weight")
+    if matrix is None or matrix == table:
+        return False
+    # (Versions before 5, which have no entry for the scale, say it rightly.)
+    if config.get("tie_word_embeddings") is False and "scale_decoder_outputs" not in config:
+        return True
+    return not np.array_equal(tensors[table], tensors[matrix])
+
+
+def _scales_states(config, tensors=None):
+    if config.get("model_type") == "mt5":
+        return False
+    return config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
+
+
+def _write_scale(arguments):
+    """Write both entries, as versions before 5 of transformers read the first alone."""
+    is_tied, scales = arguments["tie_embeddings"], arguments["scale_outputs"]
+    scales = is_tied if scales is None else scales
+    if scales and not is_tied:
+        raise Refused("scale_outputs", True, "False with tie_embeddings=False")
+    return {"tie_word_embeddings": scales, "scale_decoder_outputs": scales}
+
+
 def _head_dim(arguments):
     return {"d_kv": arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]}
 
@@ -415,24 +466,36 @@ _CONFIG = ConfigTable(
         "num_heads": Key("num_heads"),
         "hidden_dim": Key("d_model"),
         "intermediate_dim": Key("d_ff"),
-        "head_dim": By(lambda config, _: config["d_kv"], _head_dim),
+        "head_dim": By(lambda config, _: config["d_kv"], _head_dim, ("d_kv",)),
         "num_decoder_layers": By(
-            lambda config, _: config.get("num_decoder_layers"), _decoder_layers
+            lambda config, _: config.get("num_decoder_layers"),
+            _decoder_layers,
+            ("num_decoder_layers",),
         ),
         "dropout": Key("dropout_rate", 0.1),
-        "activation": By(_read_activation),
-        "gated": By(
-            lambda config, _: "-" in config.get("feed_forward_proj", "relu"), _write_feedforward
+        "activation": By(_read_activation, keys=("feed_forward_proj", "dense_act_fn")),
+        "gated": By(_read_gated, _write_feedforward, ("is_gated_act",)),
+        "tie_embeddings": By(lambda config, tensors: not _has_own_matrix(config, tensors)),
+        "scale_outputs": By(
+            _scales_states, _write_scale, ("tie_word_embeddings", "scale_decoder_outputs")
         ),
-        "tie_embeddings": Key("tie_word_embeddings", True),
         "num_buckets": Key("relative_attention_num_buckets", 32),
         "max_distance": Key("relative_attention_max_distance", 128),
         "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-6),
     },
-    {"is_encoder_decoder": True},
+    Entries(
+        implied={"n_positions"},
+        harmless={"initializer_factor"},
+        refused={"is_encoder_decoder": (True,)},
+    ),
     _check_feedforward,
+    rates={"classifier_dropout": (0.0, "dropout_rate")},
 )
-_ENCODER_CONFIG = dataclasses.replace(_CONFIG, model=T5EncoderBackbone, only={})
+_ENCODER_CONFIG = dataclasses.replace(
+    _CONFIG,
+    model=T5EncoderBackbone,
+    entries=_CONFIG.entries | Entries(harmless={"is_encoder_decoder"}),
+)
 
 
 def _keras_hub_config(checkpoint):

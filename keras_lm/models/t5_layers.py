@@ -183,13 +183,22 @@ class T5DecoderBlock(T5Block, DecoderPreNormBlock):
 
 
 class T5LMHead(CausalLMHead):
-    """`CausalLMHead`, with states scaled where the matrix is the token embedding."""
+    """`CausalLMHead` over states that are scaled by D^-0.5.
+
+    Args:
+        scaled: bool, or None for `tied`. Whether they are.
+        **arguments: see `CausalLMHead`.
+    """
+
+    def __init__(self, scaled=None, **arguments):
+        super().__init__(**arguments)
+        self.scaled = self.tied if scaled is None else scaled
 
     def make_initializer(self):
         return normal(1.0)
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
-        if self.tied:
+        if self.scaled:
             outputs = {"sequence_output": x * x.shape[-1] ** -0.5}
         return super().call(outputs)

@@ -30,6 +30,7 @@ from keras_lm.converters.converter import (
     require_only,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
@@ -621,8 +622,32 @@ _CONFIG = ConfigTable(
         "attention_dropout": Key("dropatt", 0.0),
         "layer_norm_epsilon": Key("layer_norm_epsilon", 1e-5),
     },
-    only={"attn_type": 0, "adaptive": True},
-    check=_check_huggingface,
+    Entries(
+        read={
+            "clamp_len",
+            "cutoffs",
+            "d_embed",
+            "d_head",
+            "mem_len",
+            "pre_lnorm",
+            "proj_share_all_but_first",
+            "tie_projs",
+            "tie_weight",
+            "tie_word_embeddings",
+        },
+        # How random weights are drawn, and how its authors' program trains and evaluates.
+        harmless={
+            "ext_len",
+            "init",
+            "init_range",
+            "init_std",
+            "proj_init_std",
+            "sample_softmax",
+            "tgt_len",
+        },
+        refused={"attn_type": (0,), "adaptive": (True,)},
+    ),
+    _check_huggingface,
     constants={"trainer_compatible": True},  # without it, the language model warns there
 )
 

@@ -30,6 +30,7 @@ from keras_lm.converters.converter import (
     require_only,
     signs,
 )
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     INDEX,
@@ -451,7 +452,25 @@ _CONFIG = ConfigTable(
         "activation": Activation("ff_activation"),
         "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
     },
-    check=_check_huggingface,
+    Entries(
+        read={
+            "attn_type",
+            "bi_data",
+            "clamp_len",
+            "d_head",
+            "end_n_top",
+            "mem_len",
+            "reuse_len",
+            "same_length",
+            "start_n_top",
+            "summary_activation",
+            "summary_type",
+            "summary_use_proj",
+        },
+        harmless={"init", "init_range", "init_std", "untie_r", "use_mems_eval", "use_mems_train"},
+    ),
+    _check_huggingface,
+    rates={"summary_last_dropout": (0.1, "dropout")},
 )
 
 

@@ -12,6 +12,7 @@ import keras
 from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
+from keras_lm.converters.entries import warn
 from keras_lm.converters.names import NameTable
 from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.related import what_it_is
@@ -228,7 +229,7 @@ class Source:
         OF_PRESETS.names.load({path: variables.pop(path) for path in beside}, beside)
         with reading(self.checkpoint, "its weights"):
             missing, unused = names.load(variables, self.checkpoint.weights)
-        _check_output_matrix(self.checkpoint, names.untied(unused), model)
+        _check_output_matrix(self.checkpoint, names, names.untied(unused), model)
         network = innermost_backbone(model)
         network.origin = (self.checkpoint.source, self.checkpoint.card)
         needed = {v.path for v in network.weights}
@@ -366,16 +367,34 @@ def _innermost(config):
     return config
 
 
-def _check_output_matrix(checkpoint, untied, model):
-    """Raise a CheckpointError if a model's output matrix would be another than the checkpoint's."""
+def _check_output_matrix(checkpoint, names, untied, model):
+    """Raise a CheckpointError if a table of tokens would be another than the checkpoint's.
+
+    Args:
+        checkpoint, names, model: see `Source.load_weights`.
+        untied: list of the tensors, left over, that usually are copies of the token embedding.
+    """
+    network = innermost_backbone(model)
     kinds = getattr(model, "head_kinds", ())
-    reads_it = any(model.backbone.HEADS[kind].reads_embedding for kind in kinds)
-    is_stated = checkpoint.config.get("tie_word_embeddings") is False
-    if untied and is_stated and reads_it:
+    reads_it = any(network.HEADS[kind].reads_embedding for kind in kinds)
+    of_network = [name for name in untied if "embed" in name]
+    if of_network or (untied and reads_it):
         raise CheckpointError(
-            f"{checkpoint.source} has an output matrix of its own, {untied[0]} "
-            f"(tie_word_embeddings=False), and {type(model).__name__} reads the token embedding "
-            "there: tasks that predict no tokens, such as TextClassifier, can load it."
+            f"{checkpoint.source} has a matrix of its own, {(of_network or untied)[0]}, where "
+            f"{type(model).__name__} reads the token embedding, and the two differ"
+            + (
+                "."
+                if of_network
+                else ": tasks that predict no tokens, such as TextClassifier, can load it."
+            )
+        )
+    is_untied = checkpoint.config.get("tie_word_embeddings") is False
+    is_untied = is_untied and "tie_embeddings" not in network.config
+    has_matrix = names.copies.keys() & names.resolve(checkpoint.weights).keys()
+    if reads_it and is_untied and not has_matrix:
+        warn(
+            f"{checkpoint.source} states tie_word_embeddings=False and has no output matrix: "
+            f"{type(model).__name__} takes the token embedding."
         )
 
 
