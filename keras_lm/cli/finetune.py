@@ -193,7 +193,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     import keras
 
     from keras_lm import presets, tasks
-    from keras_lm.cli.terminal import load_task
+    from keras_lm.cli.terminal import load_task, notes
     from keras_lm.training.distribution import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()
@@ -221,7 +221,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     arguments = _arguments(name, data, options) | graphs
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        class_names = options["class_names"] or data.class_names(stated)
+        with notes():
+            class_names = options["class_names"] or data.class_names(stated)
         if len(class_names) < (1 if multi_label else 2):
             raise click.ClickException(
                 f"{train} has only the label {class_names[0]!r}: a classifier needs two classes. "

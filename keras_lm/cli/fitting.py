@@ -6,7 +6,7 @@ import sys
 import click
 
 from keras_lm.cli import shared_options as opt
-from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange
 from keras_lm.files import export_format
 from keras_lm.optional import require
@@ -155,7 +155,8 @@ def read_data(train, name, options, multi_label, needs_labels=True):
 
 def read_rows(path, *arguments, **options):
     """Return the `Examples` of a file, and say how many of its rows are left out."""
-    examples = read_examples(path, *arguments, **options)
+    with notes():
+        examples = read_examples(path, *arguments, **options)
     left_out = examples.rows.left_out
     if left_out:
         click.echo(f"{path}: {left_out:,} rows left out, without a label or damaged", err=True)

@@ -1,13 +1,17 @@
 """Texts that a command reads, from wherever they come, and the rows that it writes for them."""
 
 import contextlib
+import os
 import sys
+from pathlib import Path
 
 import click
 
 from keras_lm import files
 from keras_lm.plain import json_line
 from keras_lm.published.row_files import Rows, open_rows
+
+LONGEST_PATH = 1024  # characters
 
 
 @contextlib.contextmanager
@@ -24,6 +28,9 @@ def open_input(texts, path, format):
     """Return a context with the `Rows` of texts from the command line, a file or standard input."""
     if texts and path:
         raise click.UsageError("texts are given and --input, too: choose one.")
+    for text in texts:
+        if Path(text).suffix and len(text) < LONGEST_PATH and os.path.isfile(text):
+            raise click.UsageError(f"{text} is a file: pass it by --input {text}.")
     if texts:
         numbered = enumerate(({"text": text} for text in texts), start=1)
         return contextlib.nullcontext(Rows("the command line", numbered, ["text"]))

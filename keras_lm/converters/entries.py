@@ -13,12 +13,11 @@ An entry that no table has is not passed over: its name is part of a warning.
 """
 
 import dataclasses
-import sys
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.user_warning import warn
 
 READ, IMPLIED, HARMLESS, REFUSED = "read", "implied", "harmless", "refused"
 LONGEST_VALUE = 200  # characters of a value in a message
@@ -100,11 +99,3 @@ class Entries:
                 f"{where} has entries that {reader} does not know and does not follow: "
                 f"{', '.join(unknown[:12])}{' and others' if len(unknown) > 12 else ''}."
             )
-
-
-def warn(message: str) -> None:
-    """Warn at the line of the user's code that led here."""
-    frame, level = sys._getframe(), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "keras_lm":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
+from keras_lm.input_files import require_text
 
 ENTITIES, RELATIONS = "entity2id.txt", "relation2id.txt"
 
@@ -123,6 +124,7 @@ def _read_names(path):
 
 def _lines(path):
     """Yield the numbers and the contents of lines after the first, which counts them."""
+    require_text(path)
     lines = path.read_text(encoding="utf-8").splitlines()
     if not lines or not lines[0].strip().isdecimal():
         raise _wrong(path, 1, lines[0] if lines else "", "expected the number of lines that follow")

@@ -68,7 +68,7 @@ class ReadDocuments(beam.DoFn):
                         ) from error
                     if text.strip():
                         yield text
-        except input_files.TooLong as error:
+        except (input_files.TooLong, input_files.NotText) as error:
             raise input_error(str(error)) from error
         except (OSError, EOFError, zlib.error) as error:
             raise input_error(f"{part.path} cannot be read: {error}") from error
@@ -76,7 +76,9 @@ class ReadDocuments(beam.DoFn):
     def _documents(self, file, part):
         """Return `(position, document)` of a part."""
         if self.document == "file":
-            return iter([(0, input_files.whole(file, part.path, LARGEST_DOCUMENT))])
+            text = input_files.whole(file, part.path, LARGEST_DOCUMENT)
+            input_files.check_start(part.path, text)
+            return iter([(0, text)])
         lines = _lines(file, part.path, part.start)
         if self.document == "line":
             lines = ((at, line.rstrip(b"\r\n")) for at, line in lines)

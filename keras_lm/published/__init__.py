@@ -36,7 +36,12 @@ class PublishedRows:
     left_out: int
 
 
-def read_published(path: PathLike, name: str, targets: PathLike | None = None) -> PublishedRows:
+def read_published(
+    path: PathLike,
+    name: str,
+    targets: PathLike | None = None,
+    labels: str | int | None = None,
+) -> PublishedRows:
     """Return the rows of a file of a published data set.
 
     Args:
@@ -60,6 +65,9 @@ def read_published(path: PathLike, name: str, targets: PathLike | None = None) -
             `keras_lm.prompting.predict_last_words`.
         targets: str or path of the file with the target lines or segments, for WMT and
             CNN/DailyMail.
+        labels: for `"conll"`, the column of the labels: its name, or its number from 1. None infers
+            the columns of words and labels from the beginning of the file; a choice between several
+            is a warning.
 
     Returns:
         `PublishedRows`. As is usual, rows with the gold label `-`, on which annotators did not
@@ -81,8 +89,11 @@ def read_published(path: PathLike, name: str, targets: PathLike | None = None) -
             f"name={name!r}: pass one of {', '.join(PUBLISHED)}.{advice(name, PUBLISHED)}"
         )
     found = PUBLISHED[name]
+    chosen = [] if labels is None else [str(labels)]
+    if chosen and not found.chooses_labels:
+        raise ValueError(f"labels={labels!r}: leave it out, as the columns of {name} are known.")
     if targets is None:
-        numbered = (row for file in files_of(path) for row in _rows_of(Path(file), found))
+        numbered = (row for file in files_of(path) for row in _rows_of(Path(file), found, *chosen))
     elif found.in_pairs:
         files = [Path(path), Path(targets)]
         numbered = aligned(*(_rows_of(file, found) for file in files), [*map(str, files)])
@@ -123,10 +134,10 @@ def files_of(path):
     return files
 
 
-def _rows_of(file, found):
+def _rows_of(file, found, *labels):
     with open(file, "rb") as packed:
         stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
-        for number, row in found.rows(str(file), stream):
+        for number, row in found.rows(str(file), stream, *labels):
             if isinstance(row, Exception):
                 raise row
             yield number, row

@@ -13,6 +13,7 @@ from keras_lm.published.columns import GUESSES
 from keras_lm.published.row_files import Rows, find_format, open_rows
 from keras_lm.published.task_rows import READERS
 from keras_lm.published.trees import labels_of_trees
+from keras_lm.user_warning import warn
 
 UNLABELLED = ("masked-lm", "causal-lm")  # tasks whose texts need no labels
 MISSING = ("nan", "NaN", "<NA>")  # how a missing label is written as a string
@@ -72,7 +73,14 @@ class Examples:
                         f"the label is {name!r}, as pandas writes a missing one: write the label, "
                         "delete the row, or name all classes by class_names=.",
                     )
-        return all_names(labels)
+        found = all_names(labels)
+        if isinstance(self.texts.get("text", [""])[0], list) and all(map(_is_integer, found)):
+            warn(
+                f"{self.rows.name}: the labels of words are the numbers {', '.join(found)[:60]}, "
+                "and nothing names the classes, so that no entities will be found. Put the data "
+                "set's dataset_info.json beside the file, or name the classes by class_names=."
+            )
+        return found
 
     def targets(self, class_names: Sequence[str] | None = None, multi_label: bool = False) -> Any:
         """Return `y` for `fit`: positions in `class_names`, or the labels unchanged.
@@ -180,7 +188,7 @@ def check_file(path, format, columns, task=None):
     """
     if path == "-":
         return
-    with open_rows(path, format) as rows:
+    with open_rows(path, format, labels=columns.get("labels")) as rows:
         for role, column in columns.items():
             if column and role != "choices":
                 rows.find(role, column)
@@ -215,10 +223,11 @@ def read_examples(
             `"token-classifier"`, `"multiple-choice"`, `"question-answerer"`, `"seq2seq-lm"`,
             `"causal-lm"`, …
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"` or the name of a published data set, see
-            `read_published`; None infers it from the suffix.
+            `read_published`; None infers it from the suffix. Of CSV, TSV and JSONL with a
+            `dataset_info.json` of Hugging Face beside them, labels are the names of classes there.
         targets: path of a second file, with the targets of the lines in `path`.
         text, text_pair, labels, choices: names of columns; None looks for usual names, such as
-            `sentence` and `label`.
+            `sentence` and `label`. Of a CoNLL file, `labels` may be a number from 1, too.
         separator: str between the labels of a text, if it may have several.
         pairs: bool, whether to read second texts; None reads them if the file has them.
         needs_labels: bool. Whether a file without labels is an error.
@@ -238,10 +247,11 @@ def read_examples(
         task.fit(train.texts, train.labels)
     """
     path = str(path)
+    labels = str(labels) if isinstance(labels, int) else labels
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
     columns = {"text": text, "text_pair": text_pair, "labels": labels, "choices": choices}
-    with open_rows(path, format, targets) as rows:
+    with open_rows(path, format, targets, labels) as rows:
         rows.refuses_blank = refuse_blank and not rows.published and not targets
         if needs_labels and task not in UNLABELLED:
             rows.leave_out_unlabelled()

@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 
 from keras_lm.published.text_lines import (
-    csv_rows,
     decode,
+    delimited_rows,
     json_rows,
-    tab_rows,
     table_rows,
     undecoded,
     wrong_number_of_fields,
@@ -29,7 +28,8 @@ class FieldRows:
     Args:
         id, text, text_pair, labels: str or tuple of str, the possible names of the column; id and
             labels may be missing.
-        headless: the columns of a table without a header, in order; more fields may follow.
+        headless: the columns of a table without a header, in order; with `...` at the end, more
+            fields may follow.
         class_names: tuple of str, the possible labels.
         numbered: bool. Whether labels in the file are positions in `class_names`.
         aliases: dict of other names in files → class names.
@@ -71,27 +71,30 @@ class FieldRows:
 
     def _table(self, name, first, text):
         """Return an iterator of (line, dict of fields) over a table with or without a header."""
-        rows = tab_rows(text) if b"\t" in first else csv_rows(name, text, ",")
+        separator = "\t" if b"\t" in first else ","
+        rows = delimited_rows(name, text, separator)
         line, fields = next(rows, (1, []))
         rows = itertools.chain([(line, fields)], rows)
         needed = [_names(self.text), _names(self.text_pair)]
         if all(not names or set(names) & set(fields) for names in needed):
-            return table_rows(name, rows)[0]
-        if len(fields) < len(self.headless) or not self.headless:
+            return table_rows(name, rows, separator)[0]
+        if len(fields) < len(self.headless) - (... in self.headless) or not self.headless:
             wanted = " and ".join(" or ".join(map(repr, names)) for names in needed if names)
             raise ValueError(
                 f"{name}, line {line}: the header needs {wanted}, but it is "
                 f"{', '.join(fields)[:80]!r}."
             )
-        return self._headless(name, rows)
+        return self._headless(name, rows, separator)
 
-    def _headless(self, name, rows):
+    def _headless(self, name, rows, separator):
+        names = [each for each in self.headless if each is not ...]
+        more = ... in self.headless
         for line, fields in rows:
-            if len(fields) < len(self.headless):
-                expected = f"at least {len(self.headless)} are expected"
-                yield line, wrong_number_of_fields(name, line, fields, expected)
+            if len(fields) < len(names) or (len(fields) > len(names) and not more):
+                expected = f"{'at least ' * more}{len(names)} are expected"
+                yield line, wrong_number_of_fields(name, line, fields, expected, separator)
             else:
-                yield line, dict(zip(self.headless, fields, strict=False))
+                yield line, dict(zip(names, fields, strict=False))
 
     def _row(self, fields):
         if self.make:

@@ -45,6 +45,7 @@ class PublishedSet:
         in_folder: bool. Whether the set is published as a folder of files.
         in_pairs: bool. Whether a second file has the labels, in the same order.
         multi_label: bool. Whether the labels of a row are a list of class names.
+        chooses_labels: bool. Whether `rows` takes the user's column of labels, too.
     """
 
     task: str
@@ -54,6 +55,7 @@ class PublishedSet:
     in_folder: bool = False
     in_pairs: bool = False
     multi_label: bool = False
+    chooses_labels: bool = False
 
 
 def _classes(**columns):
@@ -212,7 +214,7 @@ PUBLISHED = {
             text_pair="sentence2",
             labels="score",
             id="index",
-            headless=("genre", "file", "year", "number", "score", "sentence1", "sentence2"),
+            headless=("genre", "file", "year", "number", "score", "sentence1", "sentence2", ...),
         ).rows,
     ),
     "mnli": _classes(**PREMISES, class_names=ENTAILMENT),
@@ -253,7 +255,7 @@ PUBLISHED = {
     "race": PublishedSet(CHOICES, json_lines(race), unit="question", in_folder=True),
     "storycloze": _choices("InputSentence1", _story_cloze),
     # Words with a label each
-    "conll": PublishedSet(TAGGER, WordColumns().rows),
+    "conll": PublishedSet(TAGGER, WordColumns().rows, chooses_labels=True),
     "conll2003": PublishedSet(TAGGER, WordColumns(fields=4, tags=True).rows),
     "conll2003-pos": PublishedSet(TAGGER, WordColumns(1, fields=4).rows),
     "conll2003-chunk": PublishedSet(TAGGER, WordColumns(2, fields=4, tags=True).rows),

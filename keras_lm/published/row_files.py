@@ -17,10 +17,11 @@ from keras_lm import input_files
 from keras_lm.published import PUBLISHED, files_of
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.columns import DELIMITERS, GUESSES, no_column
+from keras_lm.published.feature_names import class_names_beside, named
 from keras_lm.published.text_lines import (
     chomp,
-    csv_rows,
     decoded,
+    delimited_rows,
     json_rows,
     table_rows,
     undecoded,
@@ -33,6 +34,7 @@ FORMATS = {
     ".jsonl": "jsonl",
     ".txt": "lines",
     ".conll": "conll",
+    ".conllu": "conll",
     ".json": "squad",
 }  # by suffix
 
@@ -55,6 +57,7 @@ class Rows:
 
     unit = "line"  # what the number of a row counts
     published = None  # the `PublishedSet` of the file
+    chosen_labels = None  # the user's column of a file of words, which is `labels` of the rows
     left_out = 0  # how many rows were damaged in the published file, or have no label, so far
     refuses_blank = False  # whether an empty text is an error, as in training data
 
@@ -79,6 +82,11 @@ class Rows:
         """Leave out rows of a published set that have no label, if other rows have one."""
         self._lines = self._kept(self._lines, needs_label=True)
 
+    def name_classes(self, names):
+        """Replace the numbers of classes by names, a dict of column → list of str."""
+        if names:
+            self._lines = named(self._lines, names)
+
     def _kept(self, lines, needs_label=False):
         for line, row in lines:
             if row is None or (needs_label and self.published and row.get("labels", "") is None):
@@ -100,6 +108,7 @@ class Rows:
         If there is none, it raises an error; without `required`, and a name from the user, it
         returns None.
         """
+        given = "labels" if given and given == self.chosen_labels else given
         candidates = [given] if given else GUESSES.get(role, (role,))
         found = next((name for name in candidates if name in self.columns), None)
         if found is None and (given or required):
@@ -201,7 +210,7 @@ def find_format(path):
 
 
 @contextlib.contextmanager
-def open_rows(path, format=None, targets=None):
+def open_rows(path, format=None, targets=None, labels=None):
     """Yield the `Rows` of a file.
 
     Args:
@@ -210,6 +219,7 @@ def open_rows(path, format=None, targets=None):
             `read_published`. None infers it from the suffix; standard input is then lines.
         targets: str, the path of a second file of lines, or of WMT's segments, which become the
             column `labels`. Both files need the same number of lines.
+        labels: str, the column of the labels, by which files of words are read.
 
     Raises:
         ValueError: if the format is unknown, or a row cannot be read.
@@ -220,7 +230,7 @@ def open_rows(path, format=None, targets=None):
             pairs = aligned(iter(first), iter(second), [first.name, second.name])
             yield Rows(f"{path} and {targets}", pairs, ["text", "labels"])
     elif path == "-":
-        yield parse_rows("standard input", sys.stdin.buffer, format or "lines")
+        yield parse_rows("standard input", sys.stdin.buffer, format or "lines", labels)
     elif Path(path).is_dir():
         yield _rows_of_folder(path, format or find_format(path))
     else:
@@ -230,30 +240,37 @@ def open_rows(path, format=None, targets=None):
             is_packed = path.lower().endswith(".gz")
             stream = gzip.GzipFile(fileobj=file) if is_packed else file
             size = os.fstat(file.fileno()).st_size
-            yield parse_rows(str(path), stream, format, size=size, position=file.tell)
+            rows = parse_rows(str(path), stream, format, labels, size=size, position=file.tell)
+            if format in DELIMITERS or format == "jsonl":
+                rows.name_classes(class_names_beside(path))
+            yield rows
 
 
-def parse_rows(name, stream, format, **options):
+def parse_rows(name, stream, format, labels=None, **options):
     """Return the `Rows` of an open file; `options` are arguments of `Rows`."""
-    rows = Rows(name, *_parse(name, stream, format), **options)
+    chosen = labels if format in PUBLISHED and PUBLISHED[format].chooses_labels else None
+    rows = Rows(name, *_parse(name, stream, format, chosen), **options)
     if format in PUBLISHED:
         rows.published = PUBLISHED[format]
+        rows.chosen_labels = chosen
         rows.unit = rows.published.unit
         if not rows.columns:
             raise rows.empty()
     return rows
 
 
-def _parse(name, stream, format):
+def _parse(name, stream, format, labels=None):
     """Return (iterator of rows, columns); columns is None for JSONL, where rows name them."""
     if format in PUBLISHED:
-        return PUBLISHED[format].rows(name, stream), None
+        chosen = [] if labels in (None, "labels") else [labels]
+        return PUBLISHED[format].rows(name, stream, *chosen), None
     if format == "jsonl":
         return json_rows(name, undecoded(name, stream)), None
     text = decoded(name, stream, "replace" if format == "lines" else "strict")
     if format == "lines":
         return ((line, {"text": chomp(value)}) for line, value in text), ["text"]
-    return table_rows(name, csv_rows(name, text, DELIMITERS[format]))
+    separator = DELIMITERS[format]
+    return table_rows(name, delimited_rows(name, text, separator), separator)
 
 
 def _rows_of_folder(path, format):

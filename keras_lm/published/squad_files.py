@@ -32,6 +32,7 @@ def read_squad(path: PathLike) -> tuple[dict[str, list[str]], list[Any], list[st
     """
     with files.as_path(path).open("rb") as file:
         content = input_files.whole(file, str(path))
+    input_files.check_start(path, content)
     try:
         content = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -9,11 +9,14 @@ import contextlib
 import csv
 import gzip
 import json
+import re
 import zlib
 
 from keras_lm import input_files
+from keras_lm.user_warning import warn
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+QUOTED = re.compile(r'"[^"]*(""[^"]*)+"')  # as a writer of CSV quotes a field with quotes in it
 
 
 def undecoded(name, stream):
@@ -49,6 +52,7 @@ def whole_text(name, stream, first_line=1):
     """Return the rest of a file as one text; `first_line` is its line number, for messages."""
     with _unpacking(name):
         content = input_files.whole(stream, name)
+    input_files.check_start(name, content)
     content = content.removeprefix(BYTE_ORDER_MARK) if first_line == 1 else content
     try:
         return content.decode("utf-8")
@@ -87,10 +91,10 @@ def json_rows(name, lines):
         yield number, row
 
 
-def csv_rows(name, text, delimiter):
-    """Yield (number of a row's last line, fields); blank lines are skipped."""
+def csv_rows(name, text):
+    """Yield (number of a row's last line, fields) of CSV; blank lines are skipped."""
     csv.field_size_limit(input_files.LONGEST_LINE)  # the module's own limit is 128 KiB
-    reader = csv.reader((line for _, line in text), delimiter=delimiter, strict=True)
+    reader = csv.reader((line for _, line in text), strict=True)
     try:
         for fields in reader:
             if fields:
@@ -101,23 +105,48 @@ def csv_rows(name, text, delimiter):
         ) from error
 
 
-def tab_rows(text):
-    """Yield (line, fields) of a table separated by tabs, in which quotes have no meaning."""
+def delimited_rows(name, text, separator):
+    """Yield (line, fields) of CSV, or of a table separated by tabs."""
+    return tab_rows(name, text) if separator == "\t" else csv_rows(name, text)
+
+
+def tab_rows(name, text):
+    """Yield (line, fields) of a table separated by tabs, in which quotes have no meaning.
+
+    Blank lines are skipped. Fields in quotes, as CSV has them, are read with their quotes; of the
+    first one with a quote that is written twice in it, there is a warning.
+    """
+    has_warned = False
     for number, line in text:
-        if line.strip():
-            yield number, chomp(line).split("\t")
+        if not line.strip(" \r\n"):
+            continue
+        fields = chomp(line).split("\t")
+        if not has_warned and any(map(QUOTED.fullmatch, fields)):
+            has_warned = True
+            warn(
+                f"{name}, line {number}: a field is in quotes, with quotes written twice in it. In "
+                "a table separated by tabs they are letters of the text: save the file as CSV if "
+                "they are not."
+            )
+        yield number, fields
 
 
-def wrong_number_of_fields(name, line, fields, expected):
+def wrong_number_of_fields(name, line, fields, expected, separator):
     """Return the error for a row of a table with too few or too many fields."""
-    return ValueError(
-        f"{name}, line {line}: {len(fields)} fields, but {expected}. Put quotes around fields that "
-        "contain a separator or a line break."
+    remedy = (
+        "A field must not contain a tab or a line break, not even in quotes: save such texts as "
+        "CSV or JSONL."
+        if separator == "\t"
+        else "Put quotes around fields that contain a separator or a line break."
     )
+    return ValueError(f"{name}, line {line}: {len(fields)} fields, but {expected}. {remedy}")
 
 
-def table_rows(name, rows):
-    """Return `(rows, columns)` of a table with a header: (line, dict) per row, and the names."""
+def table_rows(name, rows, separator):
+    """Return `(rows, columns)` of a table with a header: (line, dict) per row, and the names.
+
+    `rows` is an iterator of (line, fields), see `delimited_rows`.
+    """
     _, header = next(rows, (0, []))
     repeated = sorted(column for column, n in collections.Counter(header).items() if n > 1)
     if repeated:
@@ -127,7 +156,7 @@ def table_rows(name, rows):
         for line, fields in rows:
             if len(fields) != len(header):
                 expected = f"the header has {len(header)}"
-                yield line, wrong_number_of_fields(name, line, fields, expected)
+                yield line, wrong_number_of_fields(name, line, fields, expected, separator)
             else:
                 yield line, dict(zip(header, fields, strict=True))
 

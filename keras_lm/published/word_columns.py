@@ -1,22 +1,37 @@
 """Files with one word per line and an empty line after each sentence."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 
 from keras_lm.published.tag_schemes import convert_tags
 from keras_lm.published.text_lines import decoded
+from keras_lm.published.word_layouts import (
+    NOT_CLASS,
+    TAG,
+    fixed_layout,
+    infer_layout,
+)
+
+SAMPLE = 1000  # sentences at the beginning of a file that show its columns
+DOCUMENT_BORDER = re.compile(r"#\s*(begin|end) document")
 
 
 @dataclasses.dataclass(frozen=True)
 class WordColumns:
     """Words with a label each.
 
+    Lines that begin with `#`, or with the address of a text's source, are comments, unless they
+    have a word and its label. A header is skipped, and so are the multiword tokens and the empty
+    nodes of CoNLL-U.
+
     Args:
         labels: int, the column of the labels; -1 is the last one.
-        fields: int, the number of columns; None for any number from 2.
+        fields: int, the number of columns; None infers which columns hold words and labels.
         clean: function that is applied to each word.
-        tags: bool. Whether labels mark spans; they are converted to BIO.
+        tags: bool. Whether labels mark spans; they are converted to BIO, except labels without the
+            prefixes of a scheme.
     """
 
     labels: int = -1
@@ -24,34 +39,76 @@ class WordColumns:
     clean: Callable = str
     tags: bool = False
 
-    def rows(self, name, stream):
-        """Yield (first line, dict of `words` and `labels`) for each sentence."""
-        for lines in sentences(name, decoded(name, stream)):
-            words, labels = [], []
+    def rows(self, name, stream, labels=None):
+        """Yield (first line, dict of `words` and `labels`) for each sentence.
+
+        `labels` is the user's choice of the column of labels, see `infer_layout`.
+        """
+        blocks = sentences(decoded(name, stream))
+        first = [*itertools.islice(blocks, SAMPLE)]
+        if self.fields:
+            layout = fixed_layout(first, self.fields, self.labels)
+        else:
+            layout = infer_layout(name, first, labels)
+        for block in itertools.chain(first, blocks):
+            lines = list(_words_of(block, layout))
+            if not lines:
+                continue
             for number, fields, line in lines:
-                is_whole = len(fields) == (self.fields or max(len(fields), 2))
-                words.append(self.clean(fields[0]) if is_whole else "")
-                if not words[-1]:
-                    expected = f"a word and its label in {self.fields} columns"
-                    expected = expected if self.fields else "a word and its label"
-                    raise ValueError(
-                        f"{name}, line {number}: {line.strip()[:40]!r} is not {expected}, with a "
-                        "space or a tab between them."
-                    )
-                labels.append(fields[self.labels])
+                self._check(name, number, fields, line, layout, len(lines[0][1]))
+            found = [layout.label(fields) for _, fields, _ in lines]
+            if layout.brackets:
+                found = _roles(
+                    name, [(number, fields[layout.labels]) for number, fields, _ in lines]
+                )
+            if labels is None:
+                self._refuse_no_class(name, lines, found, layout)
+            is_scheme = all(tag == "O" or TAG.fullmatch(tag) for tag in found)
+            words = [fields[layout.words].removeprefix(layout.language) for _, fields, _ in lines]
             yield (
                 lines[0][0],
-                {"words": words, "labels": convert_tags(labels) if self.tags else labels},
+                {
+                    "words": [self.clean(word) for word in words],
+                    "labels": convert_tags(found) if self.tags and is_scheme else found,
+                },
             )
 
+    def _check(self, name, number, fields, line, layout, first):
+        """Raise an error if a line has other columns than those before it, or lacks a part."""
+        width = layout.width or first
+        is_whole = len(fields) == width > max(layout.words, layout.labels)
+        if not is_whole or not self.clean(fields[layout.words]) or not fields[layout.labels]:
+            columns = f" in {width} columns" * (width > 1)
+            raise ValueError(
+                f"{name}, line {number}: {line.strip()[:40]!r} is not a word and its label"
+                f"{columns}, with a space or a tab between them."
+            )
 
-def sentences(name, text):
-    """Yield the sentences of a file: lists of (line number, fields, line)."""
+    def _refuse_no_class(self, name, lines, found, layout):
+        for (number, _, _), label in zip(lines, found, strict=True):
+            if NOT_CLASS.match(label):
+                raise ValueError(
+                    f"{name}, line {number}: {label[:60]!r} is not the name of a class. The file "
+                    f"is read as {layout}; pass the number of another one as labels=."
+                )
+
+
+def _words_of(block, layout):
+    """Yield the lines of a block that have words."""
+    place = 0
+    for number, fields, line in block:
+        if layout.is_word(fields, line, place):
+            place += 1
+            yield number, fields, line
+
+
+def sentences(text):
+    """Yield the sentences of a file, with comments: lists of (line number, fields, line)."""
     found = []
     for number, line in text:
-        fields = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
-        fields = [field.strip() for field in fields]
-        if not line.strip() or fields[0] == "-DOCSTART-" or re.match("#(begin|end) document", line):
+        fields = split_fields(line)
+        is_border = "-DOCSTART-" in "".join(fields[:2]) or DOCUMENT_BORDER.match(line)
+        if is_border or not line.strip():
             if found:
                 yield found
             found = []
@@ -59,6 +116,14 @@ def sentences(name, text):
             found.append((number, fields, line))
     if found:
         yield found
+
+
+def split_fields(line):
+    """Return the fields of a line, between tabs, or else between spaces."""
+    line = line.lstrip(" ").rstrip()
+    if "\t" in line:
+        return [field.strip(" ") for field in line.split("\t")]
+    return re.split(" +", line)
 
 
 def without_language(word):
@@ -78,7 +143,10 @@ def role_rows(name, stream):
     in BIO. Sentences without predicates have no rows.
     """
     number = 0
-    for lines in sentences(name, decoded(name, stream)):
+    for lines in sentences(decoded(name, stream)):
+        lines = [each for each in lines if not each[2].startswith("#")]
+        if not lines:
+            continue
         width = len(lines[0][1])
         for line, fields, _ in lines:
             if len(fields) != width or width < FIRST_ROLES + 1:
@@ -104,14 +172,14 @@ def _roles(name, cells):
     """Return BIO labels for a column of (line, cell) with brackets, `(ARG0*`, `*`, `*)`."""
     labels, role = [], None
     for line, cell in cells:
-        parts = re.fullmatch(r"(?:\(([^()*]+))?\*(\))?", cell)
-        if not parts or (parts[1] and role) or (parts[2] and not (parts[1] or role)):
+        parts = re.fullmatch(r"(?:\(([^()*]+))?\*?(\))?", cell)
+        if not cell or not parts or (parts[1] and role) or (parts[2] and not (parts[1] or role)):
             raise ValueError(
-                f"{name}, line {line}: {cell!r} is not a bracket of a role, as in (ARG0* * *)."
+                f"{name}, line {line}: {cell!r} is not a bracket around words, as in (ARG0* * *)."
             )
         role = parts[1] or role
         labels.append(("B-" if parts[1] else "I-") + role if role else "O")
         role = None if parts[2] else role
     if role:
-        raise ValueError(f"{name}, line {cells[-1][0]}: the role {role!r} is not closed.")
+        raise ValueError(f"{name}, line {cells[-1][0]}: {role!r} is not closed.")
     return labels

@@ -101,6 +101,7 @@ def read_lines(path, argument, remedy):
     check_file(argument, path, remedy)
     with open(path, "rb") as file:
         data = input_files.whole(file, f"`{argument}` file {os.fspath(path)!r}")
+    input_files.check_start(f"`{argument}` file {os.fspath(path)!r}", data)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,13 +1,17 @@
 """Reading files: every format, what is forgiven, and what is refused with the line."""
 
+import bz2
 import gzip
+import io
 import json
+import lzma
+import pickle
 import time
 
 import pytest
 
 from keras_lm.published.columns import batches, choose_columns
-from keras_lm.published.row_files import open_rows
+from keras_lm.published.row_files import open_rows, parse_rows
 
 
 def read(path, format=None):
@@ -25,10 +29,6 @@ CSV = 'text,label\n"two\nlines, ""quoted""",a\nnaïve,b\n'
         ("a.csv", CSV.encode()),
         ("a.CSV", b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode()),
         ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
-        (
-            "a.tsv",
-            CSV.replace("text,", "text\t").replace(",a", "\ta").replace(",b", "\tb").encode(),
-        ),
         ("a.jsonl", "\n\n".join(map(json.dumps, EXPECTED)).encode()),
         (
             "reviews.v2.jsonl.gz",
@@ -64,14 +64,90 @@ def test_format_wins_over_suffix(write):
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
         ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a line must be a JSON object"),
         ("a.odd", "x", "name its format with format="),
-        ("a.xlsx", b"PK\x03\x04", r"a.xlsx is a spreadsheet .* save it as CSV"),
-        ("renamed.csv", b"\xd0\xcf\x11\xe0", r"is a spreadsheet .* save it as CSV"),
-        ("a.parquet", b"PAR1", r"is Parquet: save it as JSONL"),
+        ("a.tsv", "text\tlabel\nx\ta\ny\n", "line 3: 1 fields, but .* must not contain a tab"),
+        ("a.tsv", 'text\tlabel\n"two\nlines"\ta\n', "line 2: 1 fields, but the header has 2"),
+        ("a.tsv", 'text\tlabel\n"a\ttab"\ta\n', "line 2: 3 fields, but the header has 2"),
+        ("a.tsv", "text\ttext\nx\ta\n", "names the column 'text' twice"),
     ],
 )
 def test_damage_is_named_with_its_line(write, name, content, message):
     with pytest.raises(ValueError, match=message):
         read(write(name, content))
+
+
+# What ten ways of writing a table by tabs become, as rows of text and label.
+TABLES = {
+    "quotes that open fields": (
+        '"Fine, she said\t1\nbad\t0\n"Oh" no\t0\n',
+        ['"Fine, she said', "bad", '"Oh" no'],
+    ),
+    "one quote alone": ('"\t1\nbad\t0\n', ['"', "bad"]),
+    "commas": ("a, b\t1\nc\t0\n", ["a, b", "c"]),
+    "blank lines": ("\na\t1\n  \n\nb\t0\n\n", ["a", "b"]),
+    "Windows's ends": ("a\t1\r\nb\t0\r\n", ["a", "b"]),
+    "no end": ("a\t1\nb\t0", ["a", "b"]),
+    "empty fields": ("\t1\nb\t0\n", ["", "b"]),
+    "two empty fields": ("\t\nb\t0\n", ["", "b"]),
+    "spaces around": (" a \t1\nb\t0\n", [" a ", "b"]),
+    "other ends of lines": ("a\u2028b\t1\nc\x0bd\t0\n", ["a\u2028b", "c\x0bd"]),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_tables_by_tabs(write, name, start):
+    content, texts = TABLES[name]
+    rows = read(write("a.tsv", f"{start}text\tlabel\n{content}"))
+    assert [row["text"] for row in rows] == texts
+
+
+def test_a_table_by_tabs_that_seems_quoted_is_named(write):
+    path = write("a.tsv", 'text\tlabel\n"She said ""no"""\t1\n"again ""no"""\t0\n')
+    with pytest.warns(
+        UserWarning, match="line 2: a field is in quotes.* save the file as CSV"
+    ) as said:
+        assert read(path)[0]["text"] == '"She said ""no"""'
+    assert len(said) == 1
+
+
+TEXT = "text\nfine\n"
+NOT_TEXT = {
+    "a spreadsheet .* save it as CSV": b"PK\x03\x04",
+    "an older format .* save it as CSV": b"\xd0\xcf\x11\xe0\xa1",
+    "Parquet: save it as JSONL": b"PAR1\x15\x04\x15",
+    "Arrow": b"ARROW1\0\0\xff\xff\xff\xff",
+    "a stream of Arrow": b"\xff\xff\xff\xff\x10\0\0\0",
+    "Feather": b"FEA1\0",
+    "Avro": b"Obj\x01\x04\x14avro.codec",
+    "a pickle": pickle.dumps(["fine"]),
+    "an array of numpy": b"\x93NUMPY\x01\0v\0",
+    "HDF5": b"\x89HDF\r\n\x1a\n",
+    "SQLite": b"SQLite format 3\0",
+    "DuckDB": b"\x01\x02\x03\x04\x05\x06\x07\x08DUCK\x40",
+    "PDF": b"%PDF-1.7\n",
+    "RTF": rb"{\rtf1\ansi",
+    "gzip": gzip.compress(TEXT.encode()),
+    "bzip2": bz2.compress(TEXT.encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "zstd": b"\x28\xb5\x2f\xfd\x04",
+    "UTF-16": TEXT.encode("utf-16"),
+    "UTF-32": TEXT.encode("utf-32"),
+    "not text in UTF-8.*such as UTF-16": TEXT.encode("utf-16-le"),
+    "not text in UTF-8": b"\x0a\x04text\x12\x08\0\0\0\0\0\0"[1:],
+}
+
+
+@pytest.mark.parametrize("what", NOT_TEXT)
+def test_what_is_not_text_is_named(write, what):
+    """Whatever its name says, and also where a stream has no name."""
+    for name in ("a.txt", "a.csv", "a.tsv", "a.jsonl", "a.conll", "a.json", "a.parquet"):
+        with pytest.raises(ValueError, match=f"{name} is .*{what}"):
+            read(write(name, NOT_TEXT[what]))
+    with pytest.raises(ValueError, match=f"a.txt.gz is .*{what}"):
+        read(write("a.txt.gz", gzip.compress(NOT_TEXT[what])))
+    for format in ("lines", "tsv", "mnli", "conll", "squad", "penn", "fewrel", "sst5", "wmt"):
+        with pytest.raises(ValueError, match=f"stream is .*{what}"):
+            [*parse_rows("stream", io.BytesIO(NOT_TEXT[what]), format)]
 
 
 def test_very_long_fields_are_read(write):

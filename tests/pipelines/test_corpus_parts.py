@@ -47,6 +47,11 @@ def test_errors_name_file_and_place(tmp_path, part_bytes):
     packed.write_bytes(gzip.compress(b"one\ntwo\n" * 99)[:-12])
     with pytest.raises(ValueError, match=r"texts\.txt\.gz cannot be read: "):
         read(packed, "line")
+    other = tmp_path / "renamed.txt"
+    other.write_bytes(b"PAR1\x15\x04\n\0\0\0PAR1")
+    for document in ("line", "block", "file"):
+        with pytest.raises(ValueError, match=r"^⟦[^⟦]*renamed\.txt is Parquet"):
+            read(other, document)
     with pytest.raises(ValueError, match=r"gone\.txt cannot be read: "):
         list(ReadDocuments("line").process(cut_into_parts([("gone.txt", 1)], "line")[0]))
     with pytest.raises(ValueError, match="document='page'"):
