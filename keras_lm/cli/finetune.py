@@ -221,8 +221,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     arguments = _arguments(name, data, options) | graphs
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        with notes():
-            class_names = options["class_names"] or data.class_names(stated)
+        class_names = options["class_names"] or notes()(data.class_names)(stated)
         if len(class_names) < (1 if multi_label else 2):
             raise click.ClickException(
                 f"{train} has only the label {class_names[0]!r}: a classifier needs two classes. "
