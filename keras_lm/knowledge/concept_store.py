@@ -15,7 +15,8 @@ import numpy as np
 from keras_lm.argument_types import PathLike
 from keras_lm.files import replacing
 from keras_lm.knowledge.conceptnet import RELATIONS
-from keras_lm.knowledge.lemmas import key_of
+from keras_lm.knowledge.lemmas import key_of, lemmatizer
+from keras_lm.user_warning import warn
 
 DESCRIPTION = "store.json"
 FORMAT_VERSION = 1
@@ -43,6 +44,8 @@ class ConceptStore:
         key_concepts: array of the concept of each of `strings("key")`.
         relations: list of str.
         fingerprint: str, of all that is in it.
+        lemmatizer: str, the name and the version of what made the lemmas of names; None in a store
+            of an earlier version, which does not state it.
 
     Raises:
         FileNotFoundError: if there is no store.
@@ -55,6 +58,8 @@ class ConceptStore:
         ice = store.find("ice")
         store.edges_of(ice)[0]  # the numbers of its neighbours
     """
+
+    _has_warned = False
 
     def __init__(self, folder: PathLike):
         self.folder = Path(folder).expanduser()
@@ -72,6 +77,7 @@ class ConceptStore:
             )
         self.relations = stated["relations"]
         self.fingerprint = stated["fingerprint"]
+        self.lemmatizer = stated.get("lemmatizer")
         self._parts = {name: self._open(name, stated["bytes"][name]) for name in PARTS}
         self.num_concepts = len(self._parts["name_ends"])
         self.num_edges = len(self._parts["targets"])
@@ -91,6 +97,26 @@ class ConceptStore:
         return np.asarray(mapped)  # a view, as slices of memmap are slow
 
     # === Names ===
+
+    def check_lemmatizer(self) -> None:
+        """Raise a ValueError if the lemmas of texts are made by another version than the store's.
+
+        Of a store that does not state it, there is a warning, once.
+        """
+        installed = lemmatizer()
+        if self.lemmatizer is None and not self._has_warned:
+            self._has_warned = True
+            warn(
+                f"{self.folder / DESCRIPTION} does not state what made the lemmas by which its "
+                f"concepts are found, and {installed} may make others, so that concepts are "
+                "missing: build it again with keras-lm knowledge."
+            )
+        elif self.lemmatizer not in (None, installed):
+            raise ValueError(
+                f"{self.folder / DESCRIPTION}: {self.lemmatizer} made the lemmas by which its "
+                f"concepts are found, and {installed} makes others. Build it again with keras-lm "
+                f"knowledge, or pip install {self.lemmatizer.replace(' ', '==')}."
+            )
 
     def name(self, concept: int) -> str:
         """Return the name of a concept, with `_` between its words; `""` for 0."""
@@ -232,6 +258,7 @@ class ConceptStore:
             stated = {
                 "format_version": FORMAT_VERSION,
                 "fingerprint": digest.hexdigest()[:16],
+                "lemmatizer": lemmatizer(),
                 "relations": list(relations),
                 "bytes": {name: (new / f"{name}.npy").stat().st_size for name in PARTS},
             }

@@ -20,10 +20,11 @@ class Concepts:
     three with the shortest names. Single stop words are none.
 
     Args:
-        store: `ConceptStore`.
+        store: `ConceptStore`, or its path.
 
     Raises:
         ImportError: if `simplemma` is missing; the message has the command that installs it.
+        ValueError: if another version of it made the store.
 
     Example:
 
@@ -37,7 +38,8 @@ class Concepts:
     """
 
     def __init__(self, store: ConceptStore | PathLike):
-        self.store = store
+        self.store = store if isinstance(store, ConceptStore) else ConceptStore(store)
+        self.store.check_lemmatizer()
         self._found = functools.lru_cache(maxsize=2**16)(self._find)
 
     def of(self, text: str, besides: str = "") -> list[int]:

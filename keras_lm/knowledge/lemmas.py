@@ -1,14 +1,21 @@
 """The lemmas of English words, by which texts and concepts are compared."""
 
 import functools
+import importlib.metadata
 import re
 
 from keras_lm.optional import require
 
-# Letters, without the one that is an apostrophe, and numbers that are not digits.
-WORDS = re.compile(r"[^\W\d_\u02bc]+")
+# Letters and digits, without the letter that is an apostrophe.
+WORDS = re.compile(r"[^\W_\u02bc]+")
 # What simplemma's rules for English take from the end of a word, and put there.
 RULES = (("", "s"), ("", "d"), ("y", "ies"))
+
+
+def lemmatizer():
+    """Return the name and the version of what makes lemmas: each version makes other ones."""
+    require("simplemma", "Recognising concepts")
+    return f"simplemma {importlib.metadata.version('simplemma')}"
 
 
 def lemmas_of(text):

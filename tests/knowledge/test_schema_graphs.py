@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import json
+import shutil
 import sqlite3
 import time
 
@@ -33,6 +35,40 @@ def test_shortest_names_of_the_same_lemmas(tmp_path):
     assert found == ["walks", "walked", "walking"]  # at most three
     store = ConceptStore.build([*edges, ("walk", 1, "run", 1.0)], tmp_path / "store")
     assert names(store, Concepts(store).of("they walk")) == ["walk"]
+
+
+def test_digits_are_part_of_words(tmp_path):
+    """`fru3` was found as `fru`, which is what `fru0`, `fru1` and `fru2` were, too."""
+    edges = [(f"fru{i}", 1, "b_2_b", 1.0) for i in range(12)] + [("1984", 1, "½_cup", 1.0)]
+    concepts = Concepts(ConceptStore.build(edges, tmp_path / "store"))
+    store = concepts.store
+    for i in range(12):
+        assert names(store, concepts.of(f"a fru{i}, FRU{i}")) == [f"fru{i}"]
+    assert concepts.of("a fru, fru12, fru 3") == []
+    assert names(store, concepts.of("b 2 b in 1984: ½ cup")) == ["b_2_b", "1984", "½_cup"]
+    assert concepts.of("b b in 19 84, cup") == []
+
+
+def test_a_store_is_read_with_the_lemmatizer_that_made_it(store, tmp_path):
+    import simplemma
+
+    installed = f"simplemma {simplemma.__version__}"
+    stated = json.loads((store.folder / "store.json").read_text())
+    assert stated["lemmatizer"] == store.lemmatizer == installed
+    other = shutil.copytree(store.folder, tmp_path / "other")
+    (other / "store.json").write_text(json.dumps(stated | {"lemmatizer": "simplemma 0.9.1"}))
+    opened = ConceptStore(other)  # names and edges need no lemmas
+    assert opened.name(opened.find("ice")) == "ice"
+    remedy = rf"simplemma 0.9.1 made .* {installed} makes others.* pip install simplemma==0.9.1"
+    for make in (Concepts, SchemaGraphs):
+        with pytest.raises(ValueError, match=remedy):
+            make(opened)
+    old = {key: value for key, value in stated.items() if key != "lemmatizer"}
+    (other / "store.json").write_text(json.dumps(old))
+    opened = ConceptStore(other)
+    with pytest.warns(UserWarning, match=f"does not state .* {installed} may make others") as said:
+        assert SchemaGraphs(opened).find("cold ice", "song") and Concepts(opened).of("ice")
+    assert len(said) == 1
 
 
 def paths_by_name(store, finder, *ends):
