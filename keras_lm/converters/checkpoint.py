@@ -15,6 +15,7 @@ from keras_lm.converters.checked_files import (
     require_few,
 )
 from keras_lm.converters.hdf5_files import read_hdf5
+from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
@@ -203,6 +204,7 @@ def _open_keras_hub(folder):
     config = read_config(folder, "config.json")
     if "registered_name" not in config and "class_name" not in config:
         return None
+    check_policies(folder / "config.json", config)
     entries = read_first(folder, formats.KERAS_HUB)
     if (folder / "task.weights.h5").is_file():
         entries |= read_hdf5(folder / "task.weights.h5", prefix="task/")
@@ -219,7 +221,7 @@ def _open_hugging_face(folder):
             return None
     elif not config:
         config = read_config(folder, formats.name_of_config(folder))
-    tensors = read_first(folder, weights)
+    tensors = plain_tensors(folder, config, read_first(folder, weights))
     if any(name.endswith(tf_h5_files.TENSORFLOW) for name in tensors):
         tensors = tf_h5_files.with_pytorch_names(tensors)
     for place in (folder, folder / entity_files.FOLDER):

@@ -136,7 +136,8 @@ class NameTable:
         stay; the unused are names of tensors.
 
         Raises:
-            ValueError: if a tensor has another shape than its variable, or holds NaN or infinity.
+            ValueError: if a tensor has another shape than its variable, holds integers where numbers
+                with a fraction belong, or NaN or infinity.
         """
         resolved = self.resolve(tensors)
         missing, used = [], set()
@@ -190,6 +191,12 @@ def _check(array, path, variable, stored):
         raise ValueError(
             f"{stored} has shape {array.shape}, but {path} needs {tuple(variable.shape)}: the "
             "checkpoint's configuration does not describe its weights."
+        )
+    if array.dtype.kind in "iub" and "float" in str(variable.dtype):
+        raise ValueError(
+            f"{stored} holds integers ({array.dtype}), and {path} needs numbers with a fraction: "
+            "its weights were quantized, by a program whose scale is not read. Take the checkpoint "
+            "before that."
         )
     if array.dtype.kind in "fV" and not np.isfinite(array).all():
         raise ValueError(
