@@ -589,3 +589,21 @@ def test_a_card_keeps_from_where_a_model_is(preset, tmp_path, monkeypatch, licen
 def test_a_card_that_cannot_be_read_is_passed_over(preset, card):
     (preset / "README.md").write_bytes(card)
     assert read_origin(*TextClassifier.from_preset(preset).backbone.origin) == Origin()
+
+
+@pytest.mark.parametrize("part", ["backbone", "task"])
+def test_layers_that_keras_quantized_are_not_saved(goldens, tmp_path, part):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layers that Keras does not quantize
+        task = TextClassifier.from_preset(goldens("bert-seqcls"), tokenizer=None)
+        (task if part == "task" else task.backbone).quantize("int8")
+    model = task if part == "task" else task.backbone
+    for save in (
+        lambda: model.save_to_preset(tmp_path / "preset"),
+        lambda: model.save_to_huggingface(tmp_path / "huggingface"),
+        lambda: model.save_to_google(tmp_path / "google"),
+        lambda: model.save(tmp_path / "it.keras"),
+    ):
+        with pytest.raises(ValueError, match=r"quantize\('int8'\).*token_embedding"):
+            save()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]

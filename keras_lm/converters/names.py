@@ -136,8 +136,8 @@ class NameTable:
         stay; the unused are names of tensors.
 
         Raises:
-            ValueError: if a tensor has another shape than its variable, holds integers where numbers
-                with a fraction belong, or NaN or infinity.
+            ValueError: if a tensor has another shape than its variable, or holds integers, NaN or
+                infinity.
         """
         resolved = self.resolve(tensors)
         missing, used = [], set()

@@ -318,6 +318,7 @@ class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimate
         presets.save(folder, backbone=self, overwrite=overwrite)
 
     def get_config(self):
+        presets.check_unquantized(self)
         config = dict(self._arguments) | {"name": self.name, "dtype": self.dtype_policy.name}
         return config | ({"adapter_dim": self.adapter_dim} if self.adapter_dim else {})
 

@@ -13,11 +13,12 @@ from keras_lm.presets.huggingface import save_to_huggingface
 from keras_lm.presets.keras_hub import save_to_keras_hub
 from keras_lm.presets.loading import load_ready_task, load_task
 from keras_lm.presets.saving import save
-from keras_lm.presets.source import Source, innermost_backbone, load_backbone
+from keras_lm.presets.source import Source, check_unquantized, innermost_backbone, load_backbone
 from keras_lm.presets.vocabularies import load_tokenizer
 
 __all__ = [
     "Source",
+    "check_unquantized",
     "innermost_backbone",
     "load_backbone",
     "load_ready_task",

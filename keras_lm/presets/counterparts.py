@@ -13,7 +13,7 @@ from keras_lm import files
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.converter import ConfigTable, Refused
 from keras_lm.converters.published_tensors import published_tensors
-from keras_lm.presets.source import innermost_backbone, stored_weights
+from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 
 # A format → whose code reads it.
 LIBRARIES = {
@@ -40,8 +40,9 @@ def counterpart(format, backbone, task):
     """Return the converter, the kinds of heads, and the labels, of what another library has too.
 
     Raises:
-        ValueError: if it has no such model, or not with this head.
+        ValueError: if it has no such model, or not with this head, or Keras has quantized a layer.
     """
+    check_unquantized(backbone if task is None else task)
     library = LIBRARIES[format]
     name = type(backbone).__name__
     # (A class that inherits them, such as an encoder alone, may be another network.)

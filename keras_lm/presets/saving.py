@@ -11,7 +11,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
-from keras_lm.presets.source import FORMAT_VERSION, stored_weights
+from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.version import __version__
 
 MAX_SHARD_BYTES = 5_000_000_000
@@ -35,7 +35,10 @@ def save(
 
     Raises:
         FileExistsError: if `folder` holds anything but a preset, or is not to be replaced.
+        ValueError: if Keras has quantized a layer.
     """
+    if backbone is not None:
+        check_unquantized(backbone if task is None else task)
     folder = free(folder, overwrite)
     config = {} if backbone is None else {"backbone": _describe(backbone)}
     if task is not None:

@@ -404,6 +404,18 @@ def stored_weights(model):
     return {path: v for path, v in weights.items() if "seed_generator" not in path}
 
 
+def check_unquantized(model: keras.Model) -> None:
+    """Raise a ValueError if Keras has quantized a layer: no file of ours keeps integers' scales."""
+    for layer in model._flatten_layers():
+        mode = getattr(layer, "quantization_mode", None)
+        if mode is not None:
+            raise ValueError(
+                f"{type(model).__name__} has layers that quantize({str(mode)!r}) changed, such as "
+                f"{layer.path}, and their integers cannot be saved: save it before quantize, and "
+                "call that on what is loaded."
+            )
+
+
 def innermost_backbone(model: keras.Model) -> Any:
     """Return the network that has the checkpoint's weights.
 

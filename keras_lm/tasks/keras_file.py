@@ -4,6 +4,7 @@ from pathlib import Path
 
 import keras
 
+from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.registry import BACKBONES, TOKENIZERS
 from keras_lm.tasks.backend_steps import steps
@@ -15,6 +16,7 @@ class KerasFile:
     _tokenizer_config = None
 
     def get_config(self):
+        presets.check_unquantized(self)
         tokenizer = self.tokenizer
         return {
             "backbone": keras.saving.serialize_keras_object(self.backbone),
