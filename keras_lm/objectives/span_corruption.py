@@ -113,18 +113,22 @@ class SpanCorruption(Objective):
         is_end = ops.logical_and(is_last, ops.equal(token_ids, self.end_id))
         number = number - ops.sum(ops.cast(is_end, "int32"), axis=1, keepdims=True)
 
-        keys = self._spans(number, places, draws)  # (B, S)
+        # Of texts of 0 to S tokens, (S + 1,) each.
+        lengths = np.arange(size + 1) if isinstance(size, int) else ops.arange(size + 1)
+        noise, spans = _numbers(lengths, self.rate, self.mean_span, len(self.sentinel_ids))
+        drawn = draws.uniform(ops.shape(token_ids))
+        keys = _spans(number, ops.take(noise, number), ops.take(spans, number), drawn)  # (B, S)
         is_real = places < number
         is_noise = ops.logical_and(is_real, ops.equal(keys % 2, 1))
         begins = ops.not_equal(keys, ops.pad(keys, [[0, 0], [1, 0]], constant_values=-1)[:, :-1])
         sentinels = ops.take(self.sentinel_ids, ops.clip(keys // 2, 0, len(self.sentinel_ids) - 1))
-        noise, spans = self._numbers(size)
-        source, source_mask = self._collapse(
-            token_ids, sentinels, is_real, is_noise, begins, size - noise + spans + 1
-        )
         is_kept = ops.logical_and(is_real, ops.logical_not(is_noise))
-        target, target_mask = self._collapse(
-            token_ids, sentinels, is_real, is_kept, begins, noise + spans + 1
+        (source, source_mask), (target, target_mask) = (
+            self._collapse(token_ids, sentinels, is_real, is_dropped, begins, width)
+            for is_dropped, width in (
+                (is_noise, _longest(lengths - noise + spans) + 1),
+                (is_kept, _longest(noise + spans) + 1),
+            )
         )
         has_labels = ops.logical_and(target_mask > 0, number > 1)
         start = ops.full_like(target[:, :1], self.start_id)
@@ -135,35 +139,6 @@ class SpanCorruption(Objective):
             "decoder_token_ids": ops.concatenate([start, target[:, :-1]], axis=1),
             "decoder_padding_mask": target_mask,
         }, ops.where(has_labels, target, IGNORED)
-
-    def _numbers(self, length):
-        """Return how many tokens of a text are replaced, and in how many spans."""
-        numpy = np if isinstance(length, int) else ops
-        length = length if numpy is np else ops.cast(length, "float32")
-        noise = numpy.round(numpy.multiply(length, self.rate))
-        noise = numpy.minimum(numpy.maximum(noise, 1), numpy.maximum(length - 1, 0))
-        spans = numpy.maximum(numpy.round(noise / self.mean_span), 1)
-        spans = numpy.minimum(spans, numpy.minimum(noise, length - noise))
-        spans = numpy.minimum(spans, len(self.sentinel_ids))
-        if numpy is np:
-            return int(noise), int(spans)
-        return ops.cast(noise, "int32"), ops.cast(spans, "int32")
-
-    def _spans(self, number, places, draws):
-        """Return (B, S) int: 2k for tokens of the k-th kept span, 2k + 1 for the span after it."""
-        noise, spans = self._numbers(number)  # (B, 1)
-        kept = number - noise
-        # First the kept tokens, then the replaced ones; both are divided into `spans` spans.
-        is_kept, is_noise = places < kept, ops.logical_and(places >= kept, places < number)
-        drawn = draws.uniform(ops.shape(is_kept))
-        parts = []
-        for slots, first in ((is_kept, 0), (is_noise, kept)):
-            may_begin = ops.logical_and(slots, places > first)  # the first always begins a span
-            rank = ops.argsort(ops.argsort(ops.where(may_begin, drawn, 2.0), axis=1), axis=1)
-            begins = ops.logical_and(may_begin, rank < spans - 1)
-            parts.append(ops.cumsum(ops.cast(begins, "int32"), axis=1))
-        keys = ops.where(is_kept, 2 * parts[0], 2 * parts[1] + 1)
-        return ops.sort(ops.where(places < number, keys, 2**30), axis=1)
 
     def _collapse(self, token_ids, sentinels, is_real, is_dropped, begins, width):
         """Return tokens (B, width), sentinels for dropped spans, the end token, and their mask."""
@@ -186,6 +161,43 @@ class SpanCorruption(Objective):
 
     def metrics(self):
         return [Perplexity(), MaskedAccuracy()]
+
+
+def _numbers(length, rate, mean_span, most_spans=np.inf):
+    """Return how many tokens of texts of a length are replaced, and in how many spans, int32.
+
+    It computes in float32, as T5 does: double precision rounds some lengths otherwise.
+    """
+    numpy, cast = (np, np.asarray) if isinstance(length, np.ndarray) else (ops, ops.cast)
+    length = cast(length, "float32")
+    noise = numpy.round(length * np.float32(rate))
+    noise = numpy.minimum(numpy.maximum(noise, 1), numpy.maximum(length - 1, 0))
+    spans = numpy.maximum(numpy.round(noise / np.float32(mean_span)), 1)
+    spans = numpy.minimum(spans, numpy.minimum(noise, length - noise))
+    return cast(noise, "int32"), cast(numpy.minimum(spans, most_spans), "int32")
+
+
+def _longest(lengths):
+    return int(lengths.max()) if isinstance(lengths, np.ndarray) else ops.max(lengths)
+
+
+def _spans(number, noise, spans, drawn):
+    """Return (B, S) int: 2k for tokens of the k-th kept span, 2k + 1 for the span after it.
+
+    `number`, `noise` and `spans` are (B, 1), `drawn` is uniform in [0, 1), (B, S).
+    """
+    places = ops.arange(ops.shape(drawn)[1], dtype="int32")[None]
+    kept = number - noise
+    # First the kept tokens, then the replaced ones; both are divided into `spans` spans.
+    is_kept, is_noise = places < kept, ops.logical_and(places >= kept, places < number)
+    parts = []
+    for slots, first in ((is_kept, 0), (is_noise, kept)):
+        may_begin = ops.logical_and(slots, places > first)  # the first always begins a span
+        rank = ops.argsort(ops.argsort(ops.where(may_begin, drawn, 2.0), axis=1), axis=1)
+        begins = ops.logical_and(may_begin, rank < spans - 1)
+        parts.append(ops.cumsum(ops.cast(begins, "int32"), axis=1))
+    keys = ops.where(is_kept, 2 * parts[0], 2 * parts[1] + 1)
+    return ops.sort(ops.where(places < number, keys, 2**30), axis=1)
 
 
 def span_corruption_lengths(
@@ -215,8 +227,7 @@ def span_corruption_lengths(
         raise ValueError(f"sequence_length={sequence_length}: pass 3 or more.")
 
     def lengths(tokens):
-        noise = round(tokens * rate)
-        spans = round(noise / mean_span)
+        noise, spans = map(int, _numbers(np.array(tokens), rate, mean_span))
         return tokens - noise + spans + 1, noise + spans + 1
 
     tokens = sequence_length - 1

@@ -159,3 +159,57 @@ def test_a_t5_is_pretrained_and_goes_on_as_a_task(tmp_path):
     task.save_to_preset(tmp_path / "t5")
     again = Pretrainer.from_preset(tmp_path / "t5", objectives=[SpanCorruption()])
     assert type(again.backbone) is T5Backbone  # not the encoder alone
+
+
+MANY = [f"s{i}" for i in range(600)]  # sentinels, before all tokens
+RATES = [(0.15, 3.0), (0.35, 3.0), (0.5, 2.0), (0.15, 10.0)]
+
+
+def with_many_sentinels(rate, mean_span):
+    objective = SpanCorruption(rate, mean_span, sentinels=MANY, seed=1)
+    objective.set_tokenizer(
+        WordPieceTokenizer(
+            [*SPECIAL, *MANY], lowercase=True, sep_token="</s>", additional_special_tokens=MANY
+        )
+    )
+    return objective.corrupt
+
+
+def check_all_is_there(corrupt, size, shorter=0):
+    """Each token of texts of `size` tokens, and of some shorter ones, is in source or target."""
+    first = 1000  # of the ids of tokens
+    lengths = np.arange(max(size - shorter, 2), size + 1)
+    mask = (np.arange(size) < lengths[:, None]).astype("int32")
+    ids = mask * (first + np.arange(size, dtype="int32"))
+    found, labels = corrupt({"token_ids": ids, "padding_mask": mask})
+    both = np.array(found["encoder_token_ids"]), np.array(labels)
+    sums = sum((x - first).clip(0).sum(axis=1) for x in both)
+    np.testing.assert_array_equal(sum((x >= first).sum(axis=1) for x in both), lengths)
+    np.testing.assert_array_equal(sums, lengths * (lengths - 1) // 2)
+    assert all((x == END).any(axis=1).all() for x in both)
+    spans = [((x >= len(SPECIAL)) & (x < first)).sum(axis=1) for x in both]
+    np.testing.assert_array_equal(*spans)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("rate, mean_span", RATES)
+def test_no_token_is_lost(rate, mean_span):
+    corrupt = with_many_sentinels(rate, mean_span)
+    for size in (2, 3, 90, 170, 190, 330, 350, 390, 670):
+        check_all_is_there(corrupt, size, shorter=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate, mean_span", RATES)
+def test_no_token_is_lost_at_any_length(rate, mean_span):
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in ("token_ids", "padding_mask")}
+    corrupt = with_many_sentinels(rate, mean_span)
+    corrupt = tf.function(corrupt, input_signature=[spec], autograph=False)
+    for size in range(2, 2049):
+        check_all_is_there(corrupt, size)
+
+
+def test_widths_follow_the_lengths_that_are_computed():
+    tokens, targets = span_corruption_lengths(172)
+    assert (tokens, targets) == (190, 40)  # 29 tokens in 10 spans, and the end
+    check_all_is_there(with_many_sentinels(0.15, 3.0), tokens)
