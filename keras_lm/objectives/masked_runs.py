@@ -3,6 +3,7 @@
 Shapes: B batch, S sequence, W = S places for words, M masked positions.
 """
 
+import string
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from keras import ops
 from keras_lm.argument_types import Shape, Tensor
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import register_objective
-from keras_lm.objectives.whole_words import choose_runs
+from keras_lm.objectives.whole_words import choose_runs, word_starts
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.sentence_piece_model import MARKS
 
 
 class MaskedRuns(MaskedLanguageModel):
@@ -107,7 +110,8 @@ class MaskedNGrams(MaskedRuns):
 
     An n-gram that would exceed the row's budget is cut to the words that fit, and one that overlaps
     another is skipped. As in the authors' code, two n-grams may be adjacent, so some masked runs
-    are longer than `longest`.
+    are longer than `longest`; and a piece of SentencePiece begins a word if it has the mark of a
+    space, is a punctuation mark, or has any character but English letters and these.
 
     Args:
         longest: int. The maximum number of words in an n-gram.
@@ -127,6 +131,18 @@ class MaskedNGrams(MaskedRuns):
 
     def __init__(self, longest: int = 3, **arguments: Any):
         super().__init__(longest, **arguments)
+
+    def set_tokenizer(self, tokenizer):
+        super().set_tokenizer(tokenizer)
+        self._begins_word = None if tokenizer is None else tokenizer.begins_word
+        if isinstance(tokenizer, SentencePieceTokenizer):
+            known = MARKS.union(string.ascii_letters)
+            self._begins_word = self._begins_word | [
+                not known.issuperset(t) for t in tokenizer.vocabulary
+            ]
+
+    def word_starts(self, token_ids):
+        return word_starts(token_ids, self._begins_word, self.tokenizer.ends_word)
 
     def weight(self, words):
         return 1 / words

@@ -199,7 +199,7 @@ class MarianTokenizer(Tokenizer):
         return ids.with_values(tf.gather(self._lite_numbers, ids.values))
 
     def _begins_word(self, token):
-        return token.startswith(SPACE) or self._ends_word(token)
+        return self._pieces._begins_word(token) or self._ends_word(token)
 
     def _ends_word(self, token):
         return bool(re.fullmatch(LANGUAGE, token))

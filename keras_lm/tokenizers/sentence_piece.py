@@ -12,7 +12,7 @@ from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import sentence_piece_steps as steps
-from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, SPACE
+from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import size
@@ -303,7 +303,8 @@ class SentencePieceTokenizer(Tokenizer):
         return model
 
     def _begins_word(self, token):
-        return token.startswith(SPACE)
+        is_first = token.startswith((SPACE, "<")) and not re.fullmatch(BYTE_PIECE, token)
+        return is_first or token in MARKS
 
     # === Ids to text ===
 

@@ -15,6 +15,8 @@ LONGEST_PIECE, MOST_PIECES = 1000, 2**20
 ROLES = ("cls", "sep", "pad", "mask", "bos", "eos")
 
 SPACE = "▁"  # stands for a space in pieces
+# Pieces that are words of their own, although they have no space, in the code of ALBERT and XLNet.
+MARKS = set('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 BYTE_PIECE = "<0x[0-9A-F]{2}>"  # stands for a byte of a character without a piece
 
 # Types of pieces, and of models

@@ -379,3 +379,18 @@ def test_tokens_of_real_text(film_reviews, options):
     # Everywhere alike; of words the budget is a little harder on long ones, wherever they stand.
     assert min(places) == 1 and max(places) == 126
     check_mean(places, 63.5, np.std(places))
+
+
+def test_words_of_sentence_piece_are_those_of_alberts_code(tokenizer_of):
+    tokenizer = tokenizer_of("sentencepiece-albert")
+    ids = np.array(tokenizer("the film, 1999's un.believable é =good"))[None]
+    pieces = [piece.decode() for piece in tokenizer.tokens(ids[0]).numpy()]
+    one = MaskedNGrams(seed=0)
+    one.set_tokenizer(tokenizer)
+    letters = set('abcdefghijklmnopqrstuvwxyz!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+    marks = list(letters.difference("abcdefghijklmnopqrstuvwxyz"))
+    expected = [
+        piece[0] in "▁<" or piece in marks or not letters.issuperset(piece) for piece in pieces
+    ]
+    expected[0] = True
+    assert np.array(one.word_starts(ids))[0].tolist() == expected

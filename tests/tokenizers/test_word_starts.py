@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
 
 TEXT = "The film was unbelievably good!"
-# The words that pieces make up; WordPiece and GPT-1 part punctuation from words, others do not.
+# The words that pieces make up; byte-level BPE does not part punctuation from words.
 APART = ["the", "film", "was", "unbelievably", "good", "!"]
 TOGETHER = ["the", "film", "was", "unbelievably", "good!"]
 WORDS = {
@@ -15,9 +15,9 @@ WORDS = {
     "bpe-gpt1": APART,
     "bytebpe-gpt2": TOGETHER,
     "bytebpe-roberta": TOGETHER,
-    "sentencepiece-albert": TOGETHER,
-    "sentencepiece-t5": TOGETHER,
-    "sentencepiece-xlnet": TOGETHER,
+    "sentencepiece-albert": APART,
+    "sentencepiece-t5": APART,
+    "sentencepiece-xlnet": APART,
 }
 
 
@@ -94,3 +94,17 @@ def test_tables_say_which_pieces(tokenizer_of):
         tokenizer: Tokenizer = tokenizer_of(kind)
         for table in (tokenizer.begins_word, tokenizer.ends_word):
             assert table.shape == (tokenizer.vocabulary_size,) and table.dtype == np.bool_
+
+
+def test_marks_are_words_of_sentence_piece(tokenizer_of):
+    """Each piece against the rule that XLNet's authors wrote."""
+    marks = '!"#$%&()*+,-./:;?@[\\]^_`{|}~'
+    for kind in ("sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet"):
+        tokenizer = tokenizer_of(kind)
+        expected = [t[0] in "▁<" or t in list(marks) for t in tokenizer.vocabulary]
+        special = [t in tokenizer.all_special_tokens for t in tokenizer.vocabulary]
+        np.testing.assert_array_equal(tokenizer.begins_word, np.logical_or(expected, special))
+    assert words(tokenizer, tokenizer("good,film don't (was)")) == [
+        *("good", ",", "film"),
+        *("don't", "(", "was", ")"),
+    ]
