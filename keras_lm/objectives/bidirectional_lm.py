@@ -52,6 +52,7 @@ class BidirectionalLanguageModel(Objective):
     """
 
     heads = {"losses": "bidirectional_lm"}
+    row_names = ("labels",)
 
     def corrupt(
         self, inputs: dict[str, Tensor], training: bool | None = True

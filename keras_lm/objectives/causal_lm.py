@@ -76,6 +76,7 @@ class CausalLanguageModel(Objective):
     """
 
     heads = {"token_logits": "causal_lm"}
+    row_names = ("labels",)
     # Whether the head computes the losses of labels, without the logits of all tokens.
     of_losses = False
 

@@ -64,6 +64,7 @@ class MaskedLMDistillation(Objective):
     """
 
     heads = {"token_logits": "token"}
+    row_names = ("mask_positions", "mask_labels")
 
     def __init__(
         self,
@@ -190,6 +191,8 @@ class LayerDistillation(Objective):
     Source: TinyBERT, https://arxiv.org/abs/1909.10351, sections 3.1 and 3.2; the authors'
     `general_distill.py` and `task_distill.py`.
     """
+
+    row_names = ()
 
     def __init__(self, student: Any, teacher: Any, layers: Sequence[int] | None = None):
         for name, backbone in (("student", student), ("teacher", teacher)):

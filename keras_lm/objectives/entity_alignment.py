@@ -38,6 +38,7 @@ class EntityAlignment(Objective):
     """
 
     heads = {"entity_logits": "entity"}
+    row_names = ("candidate_ids", "candidate_embeddings")
 
     def __init__(
         self, replaced_share: float = 0.05, dropped_share: float = 0.15, seed: int | None = None

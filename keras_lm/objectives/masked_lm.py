@@ -60,6 +60,7 @@ class MaskedLanguageModel(Objective):
     """
 
     heads = {"token_logits": "token"}
+    row_names = ("mask_positions", "mask_labels")
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ class NextSentence(Objective):
     """
 
     heads = {"next_sentence_logits": "next_sentence"}
+    row_names = ()
     labels_of_data = "which second texts follow (0) and which do not (1)"
     uses_pooler = True
 

@@ -38,6 +38,8 @@ class Objective:
 
     # Names of outputs → the kinds of head that compute them; see `Backbone.make_head`.
     heads = {}
+    # Names of inputs that it reads or makes for heads, beside the backbone's; None for any.
+    row_names = None
     # Description of labels that must come with the data, for the error if they are missing.
     labels_of_data = None
     # Whether a head reads the backbone's `pooled_output`.

@@ -61,6 +61,7 @@ class PermutationLanguageModel(Objective):
     """
 
     heads = {"token_logits": "token"}
+    row_names = ("is_reversed",)
 
     def __init__(
         self,

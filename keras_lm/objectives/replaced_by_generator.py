@@ -57,6 +57,7 @@ class ReplacedByGenerator(ReplacedTokens):
     """
 
     labels_of_data = None
+    row_names = ("mask_positions", "mask_labels")
 
     def __init__(
         self,

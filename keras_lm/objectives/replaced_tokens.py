@@ -93,6 +93,7 @@ class ReplacedTokens(Objective):
     """
 
     heads = {"replaced_logits": "replaced"}
+    row_names = ()
     labels_of_data = (
         "which tokens were replaced (1) and which not (0), -100 at padding, or train with "
         "objectives=[keras_lm.objectives.ReplacedByGenerator(…)]"

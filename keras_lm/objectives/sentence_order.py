@@ -26,6 +26,7 @@ class SentenceOrder(Objective):
     """
 
     heads = {"sentence_order_logits": "sentence_order"}
+    row_names = ()
     uses_pooler = True
 
     def __init__(self, seed: int | None = None):

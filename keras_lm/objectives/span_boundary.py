@@ -63,6 +63,7 @@ class SpanBoundary(Objective):
     """
 
     heads = {"span_boundary_logits": "span_boundary"}
+    row_names = ("span_boundaries", "span_places")
 
     def __init__(
         self, special_ids: Sequence[int] | None = None, max_span_length: int | None = None

@@ -53,6 +53,7 @@ class SpanCorruption(Objective):
     """
 
     heads = {"token_logits": "seq2seq_lm"}
+    row_names = ()
 
     def __init__(
         self,

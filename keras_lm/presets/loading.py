@@ -12,6 +12,7 @@ from keras_lm.converters.sentence_transformers import read_projections
 from keras_lm.presets.ensembles import load_ensemble
 from keras_lm.presets.source import (
     Source,
+    check_load_weights,
     from_size,
     innermost_backbone,
     is_size,
@@ -35,6 +36,7 @@ def load_task(
     Raises:
         FileNotFoundError, ValueError: see there.
     """
+    check_load_weights(load_weights, cls)
     if is_size(source):
         backbone_class = _as_read_by(cls, sizes()[str(source)])
         mine, overrides = _divide(arguments, cls, backbone_class)

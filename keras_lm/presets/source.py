@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 import keras
+import numpy as np
 
 from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
@@ -257,6 +258,7 @@ def load_backbone(
         source, load_weights, **overrides: see there.
         cls: the class that the backbone must be an instance of.
     """
+    check_load_weights(load_weights, cls)
     if is_size(source):
         return from_size(str(source), cls, load_weights, overrides)
     source = Source.open(source)
@@ -264,6 +266,15 @@ def load_backbone(
     if load_weights:
         source.load_weights(converter.names, backbone)
     return backbone
+
+
+def check_load_weights(load_weights, cls):
+    """Raise a ValueError if another argument stands in the place of `load_weights`."""
+    if not isinstance(load_weights, (bool, np.bool_)):
+        raise ValueError(
+            f"load_weights={str(load_weights)[:200]} must be True or False: {cls.__name__}."
+            "from_preset takes the source and load_weights by place, and all else by name."
+        )
 
 
 def from_size(name, cls, load_weights, overrides):

@@ -74,6 +74,7 @@ class ConstituencyParser(ScoredAnswers):
     predicts_sequences = True
     FRESH = ("span_scorer/",)
     uses_pooler = False
+    row_names = ("word_positions",)
 
     def __init__(
         self,

@@ -74,6 +74,7 @@ class CoreferenceResolver(ScoredAnswers):
     predicts_sequences = True
     FRESH = ("coreference_head/",)
     uses_pooler = False
+    row_names = ("word_positions",)
 
     def __init__(
         self,

@@ -134,6 +134,9 @@ class Distiller(TextModel):
     def prepare_metric(self, metric):
         return self.student.prepare_metric(metric)
 
+    def known_inputs(self):
+        return self.student.known_inputs()
+
     def call(self, inputs, training=None):
         return self.student(inputs, training=training)
 

@@ -76,6 +76,7 @@ class GraphChoice(MultipleChoice):
     """
 
     rows = ChoicesWithGraphs()
+    row_names = ("graphs",)
     FRESH = ("kagnet/",)
 
     def __init__(

@@ -84,6 +84,10 @@ class PretrainingTask(Task):
         others = [v for o in self.objectives for v in o.variables if not v.trainable]
         return _with_others(variables, others)
 
+    def known_inputs(self):
+        names = [objective.row_names for objective in self.objectives]
+        return None if None in names else super().known_inputs().union(*names)
+
     # === Steps ===
 
     def _encode(self, inputs, training):

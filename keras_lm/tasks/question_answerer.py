@@ -80,6 +80,7 @@ class QuestionAnswerer(ScoredAnswers):
     predicts_sequences = True
     label_columns = ("answers", "labels", "label")
     uses_pooler = False
+    row_names = ("start_positions",)
 
     def __init__(
         self,

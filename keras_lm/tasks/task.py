@@ -78,6 +78,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
     pretraining_head = None
     # Whether it is over both halves of an encoder-decoder, not over the encoder alone.
     has_decoder = False
+    # Names of inputs that it reads beside the backbone's.
+    row_names = ()
     # The name of a raw output that is a single tensor.
     output_name = "logits"
     # Whether special tokens in text can be recognised, and which are; see the argument.
@@ -207,6 +209,7 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
                 "keras.Sequential. To add layers, make a keras.Model of its backbone.input and of "
                 "layers on its backbone.output."
             )
+        self.check_inputs(inputs)
         if not IS_TENSORFLOW and any(map(tf.is_tensor, inputs.values())):
             return answered(self, inputs)
         inputs = {
@@ -214,6 +217,22 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
             for name, value in inputs.items()
         }
         return super().__call__(inputs, *args, **kwargs)
+
+    def check_inputs(self, inputs: dict[str, Any]) -> None:
+        """Raise a ValueError if packed inputs hold a state, or anything that nothing reads."""
+        state, known = self.backbone.state_name, self.known_inputs()
+        if inputs.get(state) is not None:
+            raise ValueError(
+                f"inputs has {state!r}, and {type(self).__name__} reads whole texts: call "
+                f"task.backbone(inputs), which reads and returns the {state}."
+            )
+        unknown = [] if known is None else sorted(inputs.keys() - known - {state})
+        if unknown:
+            raise ValueError(f"inputs has the unknown keys {unknown}: known are {sorted(known)}.")
+
+    def known_inputs(self) -> set[str] | None:
+        """Return the names that packed inputs may have; None for any."""
+        return {*self.backbone.input_names, *self.packer.inputs, *self.row_names}
 
     def call(self, inputs, training=None, with_terms=False):
         rows = self.packer.flatten(inputs)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.models import BertBackbone
@@ -364,3 +365,19 @@ def test_what_is_no_backbone(classifier, backbone):
 def test_what_is_no_optimizer(classifier, optimizer):
     with pytest.raises(ValueError, match=r"loss and metrics cannot be used.*compile=False"):
         classifier.compile_from_config({"optimizer": optimizer})
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", ["BertBackbone", "GPT2Backbone", "TransformerXLBackbone"])
+def test_tasks_drop_no_inputs(name, backbone_of):
+    backbone = backbone_of(name)
+    ids, state = np.array([[5, 6, 7]]), backbone.state_name
+    for task in tiny.tasks_over(backbone).values():
+        with pytest.raises(ValueError, match=r"unknown keys \['extra'\]: known are"):
+            task({"token_ids": ids, "extra": ids})
+        if state is not None:
+            with pytest.raises(ValueError, match=f"inputs has '{state}'.*task.backbone"):
+                task({"token_ids": ids, state: backbone.initial_state(1)})
+            task.check_inputs({"token_ids": ids, state: None})
+    with pytest.raises(ValueError, match="unknown keys"):
+        task.predict({"token_ids": ids, "extra": ids}, verbose=0)
