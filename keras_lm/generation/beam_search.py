@@ -48,14 +48,15 @@ def search(
 
     The best continuation of a prompt comes first.
 
-    At each step, the 2 K likeliest continuations of all beams of a prompt are candidates. Those
-    among the first K that end become finished texts; the K likeliest that do not end are the next
-    beams. A text's score is its log-likelihood divided by `penalty_divisor`. A prompt is done when
-    it has K finished texts, and no beam, at its current length, scores better than the worst of
-    them. `num_beams` is K; `sequences`, at most K, is the number of texts to return per prompt.
+    At each step, the 2 K likeliest continuations of all beams of a prompt are candidates: more with
+    several end tokens, so that K go on. Those among the first K that end become finished texts; the
+    K likeliest that do not end are the next beams. A text's score is its log-likelihood divided by
+    `penalty_divisor`. A prompt is done when it has K finished texts, and no beam, at its current
+    length, scores better than the worst of them; or as `early_stopping` in the rules of `ending`
+    says. `num_beams` is K; `sequences`, at most K, is the number of texts to return per prompt.
 
     Source: https://arxiv.org/abs/1609.08144, section 7; stopping is that of Hugging Face's
-    `generate` with `early_stopping=False`. For the coverage penalty see `targets.coverage`.
+    `generate`. For the coverage penalty see `targets.coverage`.
     """
     begin, state, logits = decoding.start(
         model, token_ids, padding_mask, options.max_new_tokens, num_beams
@@ -102,7 +103,9 @@ def penalty_divisor(length, length_penalty, length_offset=0):
 
 def searcher(begin, options, ending, num_beams, length_penalty, length_offset):
     """Return a function of logits (B · K, V), a `State` and `Beams` that returns the next two."""
-    options = repeat_rows(options, num_beams)
+    options, limits = repeat_rows(options, num_beams), ending.limits
+    way = limits.rules.early_stopping
+    number = max(2, 1 + len(limits.end_ids)) * num_beams
     most = ops.reshape(options.max_new_tokens, (-1, num_beams))[:, :1]  # (B, 1)
 
     def step(logits, state, beams):
@@ -110,13 +113,13 @@ def searcher(begin, options, ending, num_beams, length_penalty, length_offset):
         # The number of new tokens including the next one, which is the same for all beams.
         length = ops.reshape(state.end, (-1, num_beams))[:, :1] + 1 - begin  # (B, 1)
         divisor = penalty_divisor(length, length_penalty, length_offset)
+        is_last = length >= most
 
         # The likeliest continuations of all beams of a prompt.
-        scores = decoding.process(ops.log_softmax(logits), state, options)
+        scores = decoding.process(ops.log_softmax(logits), state, options, begin, limits)
         vocabulary_size = ops.shape(logits)[1]
         scores = ops.reshape(scores, (-1, num_beams, vocabulary_size)) + beams.scores[:, :, None]
         scores = ops.reshape(scores, (-1, num_beams * vocabulary_size))
-        number = 2 * num_beams
         scores, places = ops.top_k(scores, number)  # (B, C)
         token, of_beam = places % vocabulary_size, places // vocabulary_size
         first_row = num_beams * ops.arange(ops.shape(places)[0], dtype="int32")
@@ -134,7 +137,7 @@ def searcher(begin, options, ending, num_beams, length_penalty, length_offset):
         is_text = ending.is_text(
             ops.reshape(ids, (-1, columns)), begin, begin + ops.reshape(numbers, (-1,))
         )
-        is_end |= ops.reshape(is_text, ops.shape(is_end)) | (length >= most)
+        is_end |= ops.reshape(is_text, ops.shape(is_end)) | is_last
 
         # The best finished texts, old and new. Those of a prompt that is done do not change.
         is_first = ops.arange(number, dtype="int32") < num_beams
@@ -148,10 +151,13 @@ def searcher(begin, options, ending, num_beams, length_penalty, length_offset):
 
         # The next beams, and whether any could still win.
         scores, best = ops.top_k(ops.where(is_end, IMPOSSIBLE, scores), num_beams)
+        length = ops.where(length_penalty > 0, most, length) if way == "never" else length
+        divisor = penalty_divisor(length, length_penalty, length_offset)
         hope = scores[:, 0] / divisor[:, 0]
         is_full = ops.all(done_scores > IMPOSSIBLE, axis=1)
-        is_done = was_done | (is_full & (ops.min(done_scores, axis=1) >= hope))
-        is_done |= (length >= most)[:, 0]
+        is_hopeless = True if way is True else ops.min(done_scores, axis=1) >= hope
+        is_done = was_done | (is_full & is_hopeless)
+        is_done |= is_last[:, 0]
         rows = ops.reshape(at_columns(of_row, best), (-1,))
         state = State(
             end=state.end + 1,

@@ -16,8 +16,8 @@ Prompt look-up needs two more, see `prompt_lookup`.
 Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
 
 import keras
 from keras import ops
@@ -26,6 +26,7 @@ from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import texts
 from keras_lm.generation.options import batch_options, no_room
+from keras_lm.generation.rules import Rules
 from keras_lm.layers.backend import at_columns
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
@@ -36,17 +37,31 @@ COLUMNS_AT_ONCE = 256
 MOST_SERVED = 4096  # the most new tokens that a server allows for a model without a window
 
 
+# In place of `max_new_tokens`: as many as `Rules.max_length` leaves beside a prompt.
+UP_TO_LENGTH = -1
+TOO_LONG = (
+    "A prompt has as many tokens as max_length={}, which the model's settings state, or more: pass "
+    "max_new_tokens."
+)
+
+
 class Limits(NamedTuple):
-    """The limits of a model's texts.
+    """The limits of a model's texts, and what else holds for all of them.
 
     - `end_ids`: list of int, the tokens that end a text.
     - `window`: int, how many tokens a prompt and its continuation may have together, or None.
     - `max_new_tokens`: int, the default of the option.
+    - `rules`: `Rules`.
+    - `options`: dict of options of `generate` → their defaults, where they are not the usual ones.
+    - `special_tokens`: dict of the tokens that have no text → their ids, for `stop`.
     """
 
     end_ids: list
     window: int | None
     max_new_tokens: int
+    rules: Rules = Rules()
+    options: Mapping[str, Any] = {}
+    special_tokens: Mapping[str, int] = {}
 
     @property
     def most_served(self):
@@ -54,24 +69,57 @@ class Limits(NamedTuple):
         unlimited = self.window is None
         return max(MOST_SERVED, self.max_new_tokens) if unlimited else self.window - 1
 
+    @property
+    def usual_number(self):
+        """The default of `max_new_tokens`."""
+        return self.max_new_tokens if self.rules.max_length is None else UP_TO_LENGTH
+
+    @property
+    def is_below_window(self):
+        """Whether `Rules.max_length` ends texts before the window does."""
+        most = self.rules.max_length
+        return most is not None and (self.window is None or most < self.window)
+
+    def room(self, lengths):
+        """Return how many tokens may follow prompts of some lengths, (B,) each, by `max_length`."""
+        most = self.rules.max_length if self.is_below_window else self.window
+        return ops.where(lengths < most, most - lengths, self.max_new_tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return values of JSON, without what is as usual."""
+        values = self._asdict() | {"rules": self.rules.stated()}
+        return {name: v for name, v in values.items() if v or name in self._fields[:3]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return what `to_json` describes."""
+        return cls(**values | {"rules": Rules(**values.get("rules", {}))})
+
 
 class Ending(NamedTuple):
     """What ends a text before its maximum length.
 
-    - `token_ids` (number,): a text ends before any of these tokens.
+    - `token_ids`, (P, n) for P prompts or (n,) for all: a text ends before any of these tokens.
     - `strings`, (P, K) for P prompts or (K,) for all: and before any of these strings; empty ones
       are padding.
     - `detokenize`: function of ragged (B, S) ids that returns (B,) strings; None if there are no
       strings.
+    - `limits`: `Limits`, whose rules tokens obey.
     """
 
     token_ids: tf.Tensor
     strings: tf.Tensor
     detokenize: Callable | None
+    limits: Limits = Limits([], None, 0)
 
     def is_token(self, token):
-        """Return whether tokens of any shape are among `token_ids`."""
-        return ops.any(token[..., None] == self.token_ids, axis=-1)
+        """Return whether tokens (B, …), of the same number of rows for each prompt, end a text."""
+        ids = self.token_ids
+        if len(ids.shape) > 1:  # -1, in padding, is no token
+            of_prompts = ops.reshape(token, (ops.shape(ids)[0], -1, 1))
+            is_end = ops.any(of_prompts == ids[:, None], axis=-1)
+            return ops.reshape(is_end, ops.shape(token))
+        return ops.any(token[..., None] == ids, axis=-1)
 
     def is_text(self, token_ids, begin, end):
         """Return whether rows (B, T) have one of `strings` between `begin` and `end` (B,), (B,)."""
@@ -120,17 +168,36 @@ def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), 
     is ragged (B, None); `options` are those of `OPTIONS`, scalars or (B,).
     """
     rows = tf.cast(token_ids.nrows(), tf.int32)
-    options = batch_options(rows, **({"max_new_tokens": limits.max_new_tokens} | options))
+    options = {"max_new_tokens": limits.usual_number} | options
+    if limits.rules.max_length is not None:
+        options["max_new_tokens"] = _up_to_length(limits, token_ids, options["max_new_tokens"])
+    options = batch_options(rows, **options)
     window = tf.int32.max if limits.window is None else limits.window
     most = options.max_new_tokens
     most = required(most, most < window, no_room("…", limits.window))
     options = options._replace(max_new_tokens=most)
+    stop_ids = tf.cast(stop_ids, tf.int32)
+    end_ids = tf.constant(limits.end_ids, tf.int32)
+    if stop_ids.shape.rank == 2:
+        end_ids = tf.tile(end_ids[tf.newaxis], [rows, 1])
     ending = Ending(
-        tf.concat([tf.cast(stop_ids, tf.int32), tf.constant(limits.end_ids, tf.int32)], axis=0),
+        tf.concat([stop_ids, end_ids], axis=-1),
         tf.convert_to_tensor(stop_strings, tf.string),
         detokenize,
+        limits,
     )
     return model, *texts.align(token_ids, window - most), options, ending
+
+
+def _up_to_length(limits, token_ids, most):
+    """Return `most`, with what `max_length` leaves where it is `UP_TO_LENGTH`."""
+    room = limits.room(tf.cast(token_ids.row_lengths(), tf.int32))
+    if limits.is_below_window:
+        longest = limits.rules.max_length
+        message = TOO_LONG.format(longest)
+        is_short = tf.cast(token_ids.row_lengths(), tf.int32) < longest
+        room = required(room, (most != UP_TO_LENGTH) | is_short, message)
+    return tf.where(most == UP_TO_LENGTH, room, most)
 
 
 def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposals=None):
@@ -240,11 +307,14 @@ def chooser(begin, options, ending, noise):
 
     `noise` is that of `noise_of`.
     """
+    rules = ending.limits.rules
+    keep = rules.kept if rules.samples else None
 
     def choose(logits, state):
-        logits = process(logits, state, options)
+        logits = process(logits, state, options, begin, ending.limits)
         drawn = at_columns(noise, state.end - begin)
-        token = processors.pick(logits, options.temperature, options.top_k, options.top_p, drawn)
+        chances = options.temperature, options.top_k, options.top_p
+        token = processors.pick(logits, *chances, drawn, keep)
         is_end = ending.is_token(token)
         is_new = ~state.is_done & ~is_end
         columns = ops.arange(ops.shape(state.token_ids)[1], dtype="int32")
@@ -259,8 +329,10 @@ def chooser(begin, options, ending, noise):
     return choose
 
 
-def process(logits, state, options):
+def process(logits, state, options, begin, limits):
     """Apply all processing of logits (B, V) that depends on the tokens so far."""
+    rules = limits.rules
+    logits = rules.before(logits, state, options.source_ids, begin)
     logits = processors.penalize_repetition(
         logits, state.token_ids, state.padding_mask, options.repetition_penalty
     )
@@ -268,4 +340,5 @@ def process(logits, state, options):
     logits = processors.ban_repeated_ngrams(logits, *so_far, options.no_repeat_ngram_size)
     if options.forbidden is not None:
         logits = processors.ban_sequences(logits, *so_far, options.forbidden)
-    return logits
+    most = options.max_new_tokens
+    return rules.after(logits, state, options.source_ids, begin, most, limits.end_ids)

@@ -17,7 +17,7 @@ from keras import ops
 
 from keras_lm.generation import beam_search, decoding, philox
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
-from keras_lm.generation.decoding import Ending, State
+from keras_lm.generation.decoding import TOO_LONG, UP_TO_LENGTH, Ending, State
 from keras_lm.generation.options import Options
 from keras_lm.generation.streaming import growth
 from keras_lm.generation.texts import NO_BOS
@@ -100,6 +100,7 @@ def targets(
     banned = [] if forbidden is None else forbidden.tolist()
     if not task.backbone.generates_start:
         banned.append([-1] * (len(banned[0]) - 1 if banned else 0) + [start])
+    tokens, mask = source["encoder_token_ids"], source["encoder_padding_mask"]
     found, scores = written(
         task,
         [[start, *ids] for ids in begun],
@@ -107,6 +108,7 @@ def targets(
         stop_strings,
         source=source,
         forbidden=np.array([banned] * rows, "int32") if banned else None,
+        source_ids=np.where(mask > 0, tokens, -1),
         **arguments,
     )
     number = len(found) // rows
@@ -148,7 +150,7 @@ def written(
             f"num_beams={num_beams} with stop={[s.decode() for s in stop_strings]}: beams that "
             "end at strings need Keras's TensorFlow backend; pass token ids, or one beam."
         )
-    prompts = _aligned(task.limits.window, rows, options["max_new_tokens"])
+    prompts, options = _aligned(task.limits, rows, options)
     ends = np.concatenate([task.limits.end_ids, stop_ids]).astype("int32")
     room = int(max([0, *options["max_new_tokens"]]))
     if num_beams > 1:
@@ -171,8 +173,8 @@ def written(
 def pieces(task, prompt, stop_strings, stop_ids, options):
     """As `streaming.Stream.pieces`."""
     (row,) = prompt_rows(task, prompt)
+    prompts, options = _aligned(task.limits, [row], options)
     room = int(options["max_new_tokens"][0])
-    prompts = _aligned(task.limits.window, [row], options["max_new_tokens"])
     ends = np.concatenate([task.limits.end_ids, stop_ids]).astype("int32")
     noise = philox.uniform_noise(options["seed"], np.zeros(1, "int64"), room + 1)
     choice = Choice(np.int32(prompts[0].shape[1]), _options(options), ends, noise)
@@ -196,8 +198,8 @@ class Choice(NamedTuple):
     end_ids: np.ndarray
     noise: np.ndarray
 
-    def chooser(self):
-        ending = Ending(self.end_ids, None, None)
+    def chooser(self, limits):
+        ending = Ending(self.end_ids, None, None, limits)
         return decoding.chooser(self.begin, self.options, ending, self.noise)
 
 
@@ -207,8 +209,17 @@ def _options(options):
     return Options(**values | {"seed": None})
 
 
-def _aligned(window, rows, max_new_tokens):
-    """Return prompts' last tokens for which a window has room, and their mask: (B, P) int32."""
+def _aligned(limits, rows, options):
+    """Return prompts' last tokens for which a window has room, their mask, and the options.
+
+    The prompts and their mask are (B, P) int32; of the options, `max_new_tokens` are real numbers.
+    """
+    window, max_new_tokens = limits.window, options["max_new_tokens"]
+    if limits.rules.max_length is not None:
+        lengths, unstated = np.array([*map(len, rows)]), max_new_tokens == UP_TO_LENGTH
+        if limits.is_below_window and np.any(unstated & (lengths >= limits.rules.max_length)):
+            raise ValueError(TOO_LONG.format(limits.rules.max_length))
+        max_new_tokens = np.where(unstated, limits.room(lengths), max_new_tokens).astype("int32")
     if window is not None:
         rows = [row[-(window - n) :] for row, n in zip(rows, max_new_tokens.tolist(), strict=True)]
     longest = max(map(len, rows), default=1)
@@ -219,7 +230,7 @@ def _aligned(window, rows, max_new_tokens):
     for place, row in enumerate(rows):
         token_ids[place, columns - len(row) :] = row
         padding_mask[place, columns - len(row) :] = 1
-    return token_ids, padding_mask
+    return (token_ids, padding_mask), options | {"max_new_tokens": max_new_tokens}
 
 
 def _new_ids(state, begin):
@@ -288,11 +299,11 @@ def _started(model, token_ids, padding_mask, options, room, number):
 def _begun(task, source, token_ids, padding_mask, choice, room, number):
     model = task.decoder(source)
     state, logits = _started(model, token_ids, padding_mask, choice.options, room, number)
-    return choice.chooser()(logits, state)
+    return choice.chooser(task.limits)(logits, state)
 
 
 def _advance(task, state, choice, steps):
-    model, choose = task.decoder(None), choice.chooser()
+    model, choose = task.decoder(None), choice.chooser(task.limits)
 
     return ops.while_loop(
         lambda step, state: (step < steps) & ~ops.all(state.is_done),
@@ -309,7 +320,7 @@ def _search(
     repeated = options._replace(max_new_tokens=jnp.repeat(options.max_new_tokens, num_beams))
     state, logits = _started(model, token_ids, padding_mask, repeated, room, num_beams)
     step = beam_search.searcher(
-        begin, options, Ending(end_ids, None, None), num_beams, length_penalty, 0
+        begin, options, Ending(end_ids, None, None, task.limits), num_beams, length_penalty, 0
     )
     _, beams = ops.while_loop(
         lambda state, beams: ~ops.all(state.is_done),

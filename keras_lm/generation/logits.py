@@ -27,7 +27,7 @@ def penalize_repetition(logits, token_ids, padding_mask, penalty):
     """
 
     def penalized():
-        seen = _marked(token_ids, padding_mask > 0, ops.shape(logits)[1])
+        seen = marked(token_ids, padding_mask > 0, ops.shape(logits)[1])
         strength = penalty[:, None]
         return ops.where(seen, ops.where(logits < 0, logits * strength, logits / strength), logits)
 
@@ -48,7 +48,7 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
         most = ops.max(size) - 1
         same = matches(token_ids, padding_mask, end, most) >= size[:, None] - 1  # (B, T)
         repeats = same & (padding_mask > 0) & (size > 0)[:, None]
-        return ops.where(_marked(token_ids, repeats, ops.shape(logits)[1]), BANNED, logits)
+        return ops.where(marked(token_ids, repeats, ops.shape(logits)[1]), BANNED, logits)
 
     return ops.cond(ops.any(size > 0), banned, lambda: logits)
 
@@ -66,7 +66,7 @@ def ban_sequences(logits, token_ids, padding_mask, end, sequences):
     before = ops.where(columns >= 0, before, -2)[:, None]
     begin, last = sequences[..., :-1], sequences[..., -1]  # (B, F, L - 1), (B, F)
     is_next = ops.all((begin == before) | (begin < 0), axis=-1)
-    return ops.where(_marked(last, is_next, ops.shape(logits)[1]), BANNED, logits)
+    return ops.where(marked(last, is_next, ops.shape(logits)[1]), BANNED, logits)
 
 
 def matches(token_ids, padding_mask, end, most):
@@ -90,7 +90,7 @@ def matches(token_ids, padding_mask, end, most):
     return ops.while_loop(lambda back, _, same: (back <= most) & ops.any(same), compare, start)[1]
 
 
-def _marked(token_ids, chosen, vocabulary_size):
+def marked(token_ids, chosen, vocabulary_size):
     """Return whether each token of the vocabulary is among the `chosen` (B, T) ones, (B, V)."""
     rows = ops.shape(chosen)[0]
     # Those not chosen share a column of their own, because shapes must not depend on values.
@@ -124,23 +124,25 @@ def uniform_noise(seed, sequence, number):
     )[:-1]
 
 
-def pick(logits, temperature, top_k, top_p, noise):
+def pick(logits, temperature, top_k, top_p, noise, keep=None):
     """Pick a token (B,) for each row of logits (B, V): the likeliest, or a random one.
 
     With a `temperature` above 0, keep the `top_k` likeliest tokens (0 keeps all), then the fewest
-    of them whose probabilities sum to `top_p` (1 keeps all); `noise` in [0, 1) picks one.
+    of them whose probabilities sum to `top_p` (1 keeps all); `noise` in [0, 1) picks one. `keep`
+    maps the probabilities (B, V) of those, the largest first and 0 for the others, to the same with
+    0 for more of them; None keeps them.
 
     Source: https://arxiv.org/abs/1805.04833, section 5.4 (top-k); https://arxiv.org/abs/1904.09751,
     section 3.1 (top-p).
     """
     return ops.cond(
         ops.any(temperature > 0),
-        lambda: _sample(logits, temperature, top_k, top_p, noise),
+        lambda: _sample(logits, temperature, top_k, top_p, noise, keep),
         lambda: argmax(logits),
     )
 
 
-def _sample(logits, temperature, top_k, top_p, noise):
+def _sample(logits, temperature, top_k, top_p, noise, keep):
     vocabulary_size = ops.shape(logits)[1]
     greedy = temperature <= 0
     temperature = ops.where(greedy, 1.0, ops.maximum(temperature, LEAST_TEMPERATURE))
@@ -168,6 +170,15 @@ def _sample(logits, temperature, top_k, top_p, noise):
         drawn = ops.minimum(drawn, ops.sum(ops.cast(kept, "int32"), axis=1) - 1)
         return at_columns(ids, ops.maximum(drawn, 0))  # below 0 if logits are NaN
 
+    def draw_kept(ids, values, before):
+        total = before[:, -1:] + values[:, -1:]
+        values = keep(ops.where(before < top_p[:, None] * total, values, 0.0))
+        until = ops.cumsum(values, axis=1)
+        passed = until <= noise[:, None] * until[:, -1:]
+        return at_columns(ids, ops.sum(ops.cast(passed, "int32"), axis=1))
+
+    if keep is not None:
+        return draw_kept(*candidates(vocabulary_size))
     most = ops.maximum(ops.max(number), 1)  # 1 for an empty batch
     few = candidates(size_within(most, FIRST_CANDIDATES, vocabulary_size))
     # The candidates suffice if they include a row's top_k, its top_p or, without these, its draw.

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -47,7 +48,7 @@ class Options(NamedTuple):
     """The options of a batch, tensors (B,) in the order of `OPTIONS`.
 
     `forbidden` (B, F, L) are sequences of tokens that must not occur, padded with -1 on the left,
-    or None.
+    or None. `source_ids` (B, S) are the tokens of sources, -1 in padding, or None.
     """
 
     max_new_tokens: tf.Tensor
@@ -58,6 +59,7 @@ class Options(NamedTuple):
     no_repeat_ngram_size: tf.Tensor
     seed: tf.Tensor
     forbidden: tf.Tensor | None
+    source_ids: tf.Tensor | None = None
 
 
 # The names that other libraries have for options, and what to pass here.
@@ -73,6 +75,8 @@ INSTEAD = {
 class Sampling:
     """The keyword arguments of `CausalLM.generate` and `Seq2SeqLM.generate`.
 
+    The defaults are what the task states, as of its `generation`, and otherwise these.
+
     Args:
         max_new_tokens: int. The default of a `CausalLM` is 50, or half of the window if that is
             less; the default of a `Seq2SeqLM` is its `target_length`.
@@ -85,7 +89,8 @@ class Sampling:
         repetition_penalty: float. Above 1 makes tokens of prompt and text less likely.
         no_repeat_ngram_size: int n. No n-gram occurs twice.
         stop: str, token id, or a list of these. A text ends before any of them, and always before
-            the tokenizer's eos token.
+            the tokenizer's eos token, or the end tokens that the task states. A string may be a
+            special token.
         num_return_sequences: int N. How many texts for each prompt.
         seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal texts.
 
@@ -130,8 +135,16 @@ class Sampling:
             )
 
     @classmethod
-    def of(cls, max_new_tokens: int | None, options: Mapping[str, Any]) -> Self:
-        """Return the arguments of a user's call; a TypeError names what is none of them."""
+    def of(
+        cls,
+        max_new_tokens: int | None,
+        options: Mapping[str, Any],
+        stated: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return the arguments of a user's call; a TypeError names what is none of them.
+
+        `stated` are the defaults of a task, which count where a call says nothing else.
+        """
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:
@@ -140,15 +153,24 @@ class Sampling:
                     f"{name} is not an option of generation.{remedy and ' '}{remedy} There are "
                     f"{', '.join(known)}."
                 )
-        return cls(max_new_tokens, **options)
+        return cls(max_new_tokens, **completed(options, stated or {}))
+
+    def constants(self) -> dict[str, Any]:
+        """Return what is not as usual, as scalars for all rows; the arguments of a graph."""
+        values = {name: getattr(self, name) for name in OPTIONS}
+        options = {n: v for n, v in values.items() if v not in (None, OPTIONS[n].default)}
+        search = {}
+        if self.num_beams > 1:
+            search = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+        return options | search
 
     def per_row(self, limits: Any, rows: Any) -> dict[str, Any]:
         """Return the `OPTIONS` of each row, arrays (rows,); `limits` are `decoding.Limits`."""
         return per_row(all_options(limits, **{n: getattr(self, n) for n in OPTIONS}), rows)
 
-    def stops(self, vocabulary_size: int) -> dict[str, Any]:
-        """Return the strings and the token ids to stop at, arrays by name."""
-        strings, ids = split_stop(self.stop, vocabulary_size)
+    def stops(self, vocabulary_size: int, special_tokens: Mapping[str, int]) -> dict[str, Any]:
+        """Return the strings and the token ids to stop at, arrays by name; see `split_stop`."""
+        strings, ids = split_stop(self.stop, vocabulary_size, special_tokens)
         return {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
 
     def search(self) -> dict[str, Any]:
@@ -158,6 +180,24 @@ class Sampling:
             numbers["num_beams"] = np.int32(self.num_beams)
             numbers["length_penalty"] = np.float32(self.length_penalty)
         return numbers
+
+
+OF_SAMPLING = ("temperature", "top_k", "top_p")
+OF_SEARCH = ("num_beams", "length_penalty")
+
+
+def completed(given, stated):
+    """Return the options of a call, with those that a task states if they go together with them."""
+    given = {name: v for name, v in given.items() if v is not None or name == "temperature"}
+    left_out = ()
+    if given.get("temperature"):
+        left_out = OF_SEARCH
+    elif "temperature" in given or given.get("num_beams", 1) > 1:
+        left_out = OF_SAMPLING
+    options = {name: value for name, value in stated.items() if name not in left_out} | given
+    if not options.get("temperature"):  # the others of sampling have no effect
+        options = {n: v for n, v in options.items() if n in given or n not in OF_SAMPLING}
+    return options
 
 
 def check_lookup(prompt_lookup, num_beams=1):
@@ -182,7 +222,7 @@ def all_options(limits, **values):
     given = {name: value for name, value in values.items() if value is not None}
     check_options(**given)
     defaults = {name: option.default for name, option in OPTIONS.items()}
-    options = defaults | {"max_new_tokens": limits.max_new_tokens} | given
+    options = defaults | {"max_new_tokens": limits.usual_number} | given
     if limits.window is not None and np.max(options["max_new_tokens"]) >= limits.window:
         raise ValueError(no_room(options["max_new_tokens"], limits.window))
     return options
@@ -201,8 +241,11 @@ def check_options(**values):
             raise ValueError(option.message(name, value))
 
 
-def split_stop(stop, vocabulary_size):
-    """Split `stop` (str, int, list of these, or None) into lists of bytes and of token ids."""
+def split_stop(stop, vocabulary_size, special_tokens=MappingProxyType({})):
+    """Split `stop` (str, int, list of these, or None) into lists of bytes and of token ids.
+
+    A string that is one of the `special_tokens`, a dict of their ids, is both.
+    """
     if stop is None:
         return [], []
     strings, ids = [], []
@@ -211,6 +254,7 @@ def split_stop(stop, vocabulary_size):
             if not value:
                 raise ValueError("stop has an empty string, which every text contains: remove it.")
             strings.append(value.encode("utf-8") if isinstance(value, str) else value)
+            ids += [id for token, id in special_tokens.items() if token.encode() == strings[-1]]
         elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
             if not 0 <= value < vocabulary_size:
                 raise ValueError(
@@ -236,11 +280,11 @@ def per_row(options, rows):
     return arrays
 
 
-def batch_options(rows, forbidden=None, **values):
+def batch_options(rows, forbidden=None, source_ids=None, **values):
     """Return `Options` in the graph, with defaults for those that are missing.
 
-    `forbidden` (F, L) holds for all rows. `values` are scalars, (1,) or (B,). A value out of range
-    is an error when the graph runs.
+    `forbidden` (F, L) holds for all rows, `source_ids` is as in `Options`. `values` are scalars,
+    (1,) or (B,). A value out of range is an error when the graph runs.
     """
     batch = {}
     for name, option in OPTIONS.items():
@@ -251,7 +295,7 @@ def batch_options(rows, forbidden=None, **values):
         raise ValueError(f"{sorted(values)} are not options: use {sorted(OPTIONS)}.")
     if forbidden is not None:
         forbidden = tf.tile(forbidden[tf.newaxis], [rows, 1, 1])
-    return Options(**batch, forbidden=forbidden)
+    return Options(**batch, forbidden=forbidden, source_ids=source_ids)
 
 
 def no_room(max_new_tokens, window):

@@ -38,6 +38,8 @@ def write(
         begin = tf.concat([begin, prefix], axis=1)
     if not task.backbone.generates_start:
         options["forbidden"] = _with_token(options.get("forbidden"), task.packer.start_id)
+    ids, mask = packed["encoder_token_ids"], packed["encoder_padding_mask"]
+    options["source_ids"] = tf.where(mask > 0, ids, -1)
     problem = decoding.problem(
         task.decoder(packed),
         task.limits,

@@ -18,10 +18,11 @@ class Seq2SeqPacker(Packer):
 
     The target is tokenized by `tokenizer.target`, has the template of one text, which must end with
     the end token, and is padded on the right. The decoder starts with the padding token, as in T5
-    and Marian, or with the bos token if there is none.
+    and Marian, or with the bos token if there is none, unless `start_id` names another one.
 
     Args:
         target_length: int. Maximum of T, the end token included.
+        start_id: int, the token that the decoder starts with; None for the usual one.
         template, tokenizer, sequence_length, padding, truncation, rows: see `Packer`.
 
     Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S)
@@ -46,12 +47,14 @@ class Seq2SeqPacker(Packer):
         tokenizer: Tokenizer,
         sequence_length: int,
         target_length: int,
+        start_id: int | None = None,
         **arguments: Any,
     ):
         if template.padding_side != "right":
             raise ValueError(
                 "template has padding_side='left': a decoder reads from left to right."
             )
+        self.start_id = start_id
         super().__init__(template, tokenizer, sequence_length, **arguments)
         self.target = Packer(
             template, tokenizer and tokenizer.target, target_length, padding=self.padding
@@ -59,6 +62,8 @@ class Seq2SeqPacker(Packer):
 
     def read_vocabulary(self, tokenizer):
         super().read_vocabulary(tokenizer)
+        if self.start_id is not None:
+            return
         roles = [role for role in ("pad", "bos") if role in tokenizer.target.special_tokens]
         if not roles:
             raise ValueError(

@@ -60,7 +60,7 @@ def load_task(
     if "tokenizer" not in mine:
         mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
     if checkpoint.format == "huggingface":
-        mine = cls.arguments_from_files(checkpoint.folder) | mine
+        mine = cls.arguments_from_files(checkpoint.folder, mine) | mine
     stated = source.task_arguments(cls, mine)
     # Dense layers that a folder describes have files of their own.
     has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()

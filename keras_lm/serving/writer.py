@@ -6,7 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import decoding
-from keras_lm.generation.options import OPTIONS, Sampling, all_options, per_row, split_stop
+from keras_lm.generation.options import (
+    OF_SAMPLING,
+    OPTIONS,
+    Sampling,
+    all_options,
+    per_row,
+    split_stop,
+)
 from keras_lm.generation.streaming import Stream
 from keras_lm.generation.texts import real_tokens
 from keras_lm.serving.errors import invalid, tensorflow_errors
@@ -68,15 +75,16 @@ class Writer:
         stop = request.pop("stop", None)
         if not isinstance(stop, (str, int, list, type(None))):
             raise ValueError(f"stop={stop!r}: pass a string, a token id, or a list of these.")
-        search = {n: _unless_default(request, n) for n in ("temperature", "top_k", "top_p")}
-        options = all_options(self._limits, **request)
-        Sampling(**search)  # checks them
+        search = {n: _unless_default(request, n) for n in OF_SAMPLING if n in request}
+        sampling = Sampling.of(None, search, self._limits.options)  # checks them
+        stated = {name: getattr(sampling, name) for name in OPTIONS if name in self._limits.options}
+        options = all_options(self._limits, **stated | request)
         for name, value in options.items():
             if isinstance(value, list):
                 raise ValueError(f"{name}={value!r}: pass one number, as there is one prompt.")
         if (number := options["max_new_tokens"]) > self._limits.most_served:
             raise ValueError(f"max_new_tokens={number}: pass at most {self._limits.most_served}.")
-        strings, ids = split_stop(stop, self._vocabulary_size)
+        strings, ids = split_stop(stop, self._vocabulary_size, self._limits.special_tokens)
         return {
             "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
             "stop_strings": np.array(strings, object),
@@ -133,7 +141,7 @@ def read_limits(folder, signature_defs):
     if not path.exists():
         return None
     try:
-        limits = decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
+        limits = decoding.Limits.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise invalid(f"Cannot read {path}: {error}") from error
     # Older exports of encoder-decoders have this file, too.

@@ -10,7 +10,7 @@ from keras import ops
 from keras_lm.argument_types import Tensor
 from keras_lm.elements import check_batch_size
 from keras_lm.generation import beam_search, decoding
-from keras_lm.generation.options import OPTIONS, Sampling, check_lookup
+from keras_lm.generation.options import OPTIONS, check_lookup
 from keras_lm.generation.streaming import Stream
 from keras_lm.generation.texts import (
     NO_BOS,
@@ -27,6 +27,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
+from keras_lm.tasks.generation_settings import GenerationSettings
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tasks.text_scores import TextScores
@@ -36,7 +37,7 @@ PROMPTS = ("prompt", "token_ids")  # strings, or packed
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class CausalLM(TextScores, PretrainingTask):
+class CausalLM(GenerationSettings, TextScores, PretrainingTask):
     """Predict the next token: continue prompts, score texts, or continue pretraining on raw text.
 
     `fit(texts)` without labels trains on every next token, including the end of each text; packed
@@ -51,6 +52,10 @@ class CausalLM(TextScores, PretrainingTask):
 
     Args:
         backbone: one that reads from left to right, such as `keras_lm.models.GPT2Backbone`.
+        generation: dict. The defaults of `generate` and of exports, by the names of
+            `keras_lm.generation.Sampling`; tokens that end a text, `eos_token_id`, one or several
+            in place of the tokenizer's; and rules for all texts, see `keras_lm.generation.Rules`.
+            None for the usual. `from_preset` takes them from a folder's `generation_config.json`.
         **arguments: see `Task`.
 
     Call: `task(inputs)` returns the next tokens' logits (B, S, V), float32: log-probabilities from
@@ -91,13 +96,19 @@ class CausalLM(TextScores, PretrainingTask):
         # What separates texts, and the turns of a dialogue, in what such models learn from.
         return list(dict.fromkeys(ends_of_texts(tokenizer).values()))
 
-    def __init__(self, backbone: Backbone, **arguments: Any):
+    def __init__(
+        self, backbone: Backbone, generation: dict[str, Any] | None = None, **arguments: Any
+    ):
         super().__init__(backbone, **arguments)
+        self.generation = generation
         self.head = self.add_head("causal_lm")
         self._finish()
 
     def published_labels(self):
         return None
+
+    def get_arguments(self):
+        return super().get_arguments() | {"generation": self.generation}
 
     def generate(
         self,
@@ -133,7 +144,7 @@ class CausalLM(TextScores, PretrainingTask):
                 `prompt_lookup` is not 0.
         """
         check_batch_size(batch_size)
-        sampling = Sampling.of(max_new_tokens, sampling)
+        sampling = self.sampling(max_new_tokens, **sampling)
         batched, once = self._arrays(prompts, sampling, prompt_lookup)
         once |= sampling.search()
         if prompt_lookup:
@@ -172,10 +183,12 @@ class CausalLM(TextScores, PretrainingTask):
         """
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
-        sampling = Sampling.of(max_new_tokens, sampling)
+        sampling = self.sampling(max_new_tokens, **sampling)
         for name in ("num_beams", "num_return_sequences"):
             if (number := getattr(sampling, name)) > 1:
-                raise ValueError(f"{name}={number}: stream writes one text; call generate.")
+                raise ValueError(
+                    f"{name}={number}: stream writes one text; call generate, or pass {name}=1."
+                )
         row, stops = self._arrays(prompt, sampling, prompt_lookup)
         if jax_decoding:
             return jax_decoding.pieces(self, row.pop("prompt"), **stops, options=row)
@@ -191,8 +204,9 @@ class CausalLM(TextScores, PretrainingTask):
             require_tensorflow(f"prompt_lookup={prompt_lookup}")
         prompts = prompt_arrays(self, prompts)
         rows = len(next(iter(prompts.values())))
-        options = sampling.per_row(self.limits, rows)
-        return prompts | options, sampling.stops(self.backbone.vocabulary_size)
+        limits = self.limits
+        stops = sampling.stops(self.backbone.vocabulary_size, limits.special_tokens)
+        return prompts | sampling.per_row(limits, rows), stops
 
     def _continued(self, **inputs):
         if jax_decoding:
@@ -266,8 +280,8 @@ class CausalLM(TextScores, PretrainingTask):
         """Return the new tokens, (B · N, longest) int32, and how many each row has, (B · N,).
 
         `token_ids` are ragged (B, None) int32, at least one in each row. A text ends before the eos
-        token, before any of `stop_ids` (number,), and before any of `stop_strings`, (number,) for
-        all prompts or (B, number) for each, of which empty ones are ignored. `num_beams`,
+        token, before any of `stop_ids`, and before any of `stop_strings`, (number,) each for all
+        prompts or (B, number) for each, of which -1 and empty ones are ignored. `num_beams`,
         `length_penalty`, `num_return_sequences` (N) and `prompt_lookup` are scalars; without
         `num_beams` there is no beam search. `options` are those of
         `keras_lm.generation.options.OPTIONS`, a scalar or (B,) each. One that is out of range
@@ -289,11 +303,8 @@ class CausalLM(TextScores, PretrainingTask):
     @property
     def limits(self):
         """What texts end by, a `decoding.Limits`."""
-        return decoding.Limits(
-            self.end_ids("eos"),
-            self.backbone.max_sequence_length,
-            self.default_max_new_tokens,
-        )
+        window = self.backbone.max_sequence_length
+        return self.limits_of(self.end_ids("eos"), window, self.default_max_new_tokens)
 
     def prompt_ids(self, prompt, tokenize=None):
         """Return the ragged tokens (B, None) of prompts (B,); an empty one begins with bos."""
@@ -337,7 +348,7 @@ class CausalLM(TextScores, PretrainingTask):
 
     def answer(self, columns, tokenize=None):
         (prompt,) = columns.values()
-        return self.continue_prompts(prompt, tokenize=tokenize)
+        return self.continue_prompts(prompt, tokenize=tokenize, **self.sampling().constants())
 
     def end_ids(self, role):
         """Return a list with the id of `"bos"` or `"eos"`, empty if there is none."""
@@ -360,5 +371,6 @@ class CausalLM(TextScores, PretrainingTask):
 
     @property
     def default_max_new_tokens(self):
-        window = self.backbone.max_sequence_length or 1024
-        return min(OPTIONS["max_new_tokens"].default, window // 2)
+        window = self.backbone.max_sequence_length
+        usual = self.setting("max_new_tokens", OPTIONS["max_new_tokens"].default)
+        return usual if window is None else min(usual, window // 2)

@@ -41,8 +41,11 @@ class GenerationSignatures(TextSignatures):
         tokenize = self.tokenize
         generate = trace(self.generate(tokenize), generate_specs())
         chosen = {name: tf.constant(value) for name, value in self.generate_defaults().items()}
+        answer = trace(lambda prompt: generate(prompt=prompt, **chosen), PROMPT)
+        if task.sampling().num_beams > 1:  # which `generate` has not
+            answer = trace(lambda prompt: task.answer({"prompt": prompt}, tokenize), PROMPT)
         return {
-            "serving_default": trace(lambda prompt: generate(prompt=prompt, **chosen), PROMPT),
+            "serving_default": answer,
             "generate": generate,
             "score": trace(lambda text: task.score_texts(text, tokenize=tokenize), TEXT),
             "next_token": trace(self.next_token, {**PACKED, **self.state_specs()}),
@@ -98,7 +101,7 @@ class GenerationSignatures(TextSignatures):
         yield "detokenize", tokens
 
     def files(self):
-        return {"generation.json": json.dumps(self.task.limits._asdict())}
+        return {"generation.json": json.dumps(self.task.limits.to_json())}
 
     @property
     def attends_without_end(self):
@@ -113,11 +116,8 @@ class GenerationSignatures(TextSignatures):
 
         def generate(prompt, stop, **options):
             rows = tf.size(prompt)
-            options = self.for_rows(rows, options)
-            stop = per_row("stop", stop, rows)[:, tf.newaxis]
-            return self.task.continue_prompts(
-                prompt, stop_strings=stop, tokenize=tokenize, **options
-            )
+            options = self.for_rows(rows, options) | self.stops(rows, stop)
+            return self.task.continue_prompts(prompt, tokenize=tokenize, **options)
 
         return generate
 
@@ -130,11 +130,24 @@ class GenerationSignatures(TextSignatures):
             options["max_new_tokens"] = required(most, most <= limits.most_served, message)
         return options
 
+    def stops(self, rows, stop):
+        """Return `stop_strings` and `stop_ids`, (rows, 1): strings may name special tokens."""
+        stop = tf.broadcast_to(per_row("stop", stop, rows)[:, tf.newaxis], [rows, 1])
+        tokens = self.task.limits.special_tokens
+        if not tokens:
+            return {"stop_strings": stop}
+        is_token = stop == tf.constant([*tokens])  # (rows, number)
+        ids = tf.gather(tf.constant([*tokens.values()]), tf.argmax(is_token, axis=1))
+        ids = tf.where(tf.reduce_any(is_token, axis=1), ids, -1)
+        return {"stop_strings": stop, "stop_ids": ids[:, tf.newaxis]}
+
     def generate_defaults(self):
         """Return the inputs of `generate` except the prompts, as arrays (1,)."""
         # Not scalars, as TF Serving concatenates requests along the first axis.
-        values = {n: np.array([option.default], option.dtype) for n, option in OPTIONS.items()}
-        values["max_new_tokens"][:] = self.task.limits.max_new_tokens
+        limits = self.task.limits
+        stated = {name: option.default for name, option in OPTIONS.items()} | limits.options
+        stated["max_new_tokens"] = limits.usual_number
+        values = {n: np.array([stated[n]], option.dtype) for n, option in OPTIONS.items()}
         return {"stop": np.array([b""], object)} | values
 
     def pieces(self, tokenize=None):

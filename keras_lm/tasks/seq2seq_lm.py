@@ -16,7 +16,6 @@ from keras_lm.elements import check_batch_size, with_progress
 from keras_lm.feeding.collect import join_answers
 from keras_lm.feeding.datasets import count_tokens, take
 from keras_lm.feeding.user_data import columns_from_user, tensors
-from keras_lm.generation import decoding
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
 from keras_lm.generation.texts import tensors_of, written_for_all
@@ -26,6 +25,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
+from keras_lm.tasks.generation_settings import GenerationSettings
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
@@ -35,7 +35,7 @@ SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class Seq2SeqLM(Task):
+class Seq2SeqLM(GenerationSettings, Task):
     """Write a text for a text: translate, summarise, answer, or whatever was trained.
 
     `fit(sources, targets)` takes strings for both; a tuple of two lists as sources is a pair of
@@ -49,6 +49,9 @@ class Seq2SeqLM(Task):
             default. None for `sequence_length`.
         num_beams: int. The beams of `generate` and of the export where nothing else is said.
         length_penalty, coverage_penalty: float. The same, see `generate`.
+        generation: dict. The other defaults of `generate` and of exports, and rules for all
+            targets; see `CausalLM`. Also `decoder_start_token_id`, what the decoder starts with, in
+            training, too: by default the padding token.
         **arguments: see `Task`.
 
     Call: `task(inputs)` returns logits (B, T, V), float32, for the packed `encoder_token_ids`,
@@ -80,6 +83,7 @@ class Seq2SeqLM(Task):
         num_beams: int = 1,
         length_penalty: float = 1.0,
         coverage_penalty: float | None = None,
+        generation: dict[str, Any] | None = None,
         **task_arguments: Any,
     ):
         Sampling(num_beams=num_beams, length_penalty=length_penalty)
@@ -91,6 +95,7 @@ class Seq2SeqLM(Task):
         super().__init__(backbone, **task_arguments)
         self.num_beams, self.length_penalty = num_beams, length_penalty
         self.coverage_penalty = coverage_penalty
+        self.generation = generation
         self.head = self.add_head("seq2seq_lm")
         check_coverage(coverage_penalty, num_beams, backbone)
         self._finish()
@@ -114,7 +119,20 @@ class Seq2SeqLM(Task):
             "num_beams": self.num_beams,
             "length_penalty": self.length_penalty,
             "coverage_penalty": self.coverage_penalty,
+            "generation": self.generation,
         }
+
+    @classmethod
+    def arguments_of_settings(cls, settings, given):
+        if given.get("target_length") is not None:
+            settings.pop("max_new_tokens", None)
+        names = ("num_beams", "length_penalty", "target_length")
+        own = {name: settings.pop(name) for name in names if name in settings}
+        return own | super().arguments_of_settings(settings, given)
+
+    def stated_options(self):
+        own = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+        return own | super().stated_options()
 
     @property
     def target_length(self):
@@ -125,6 +143,7 @@ class Seq2SeqLM(Task):
             self.template,
             self.tokenizer,
             target_length=self.target_length,
+            start_id=self.setting("decoder_start_token_id"),
             rows=self.rows,
             **self.packing,
         )
@@ -238,7 +257,7 @@ class Seq2SeqLM(Task):
             ValueError: if an argument is out of range or has no effect beside the others.
         """
         check_batch_size(batch_size)
-        sampling = self._sampling(max_new_tokens, **sampling)
+        sampling = self.sampling(max_new_tokens, **sampling)
         number, num_beams = sampling.num_return_sequences, sampling.num_beams
         check_coverage(coverage_penalty, num_beams, self.backbone)
         if coverage_penalty is None:
@@ -251,7 +270,8 @@ class Seq2SeqLM(Task):
         self.require_tokenizer()
         columns, tokenizer = self.columns(x), self.tokenizer.target
         rows = next(iter(columns.values())).shape[0]
-        options = sampling.per_row(self.limits, rows)
+        limits = self.limits
+        options = sampling.per_row(limits, rows)
         if prefix is not None:
             prefix = [prefix] * rows if isinstance(prefix, (str, bytes)) else prefix
             options |= columns_from_user({"prefix": prefix}, ("prefix",))
@@ -260,7 +280,7 @@ class Seq2SeqLM(Task):
                     f"prefix has {len(options['prefix'])} strings for {rows} sources: pass one "
                     "for each, or one for all."
                 )
-        once = sampling.stops(tokenizer.vocabulary_size) | sampling.search()
+        once = sampling.stops(tokenizer.vocabulary_size, limits.special_tokens) | sampling.search()
         if num_beams > 1 and coverage_penalty is not None:
             once["coverage_penalty"] = np.float32(coverage_penalty)
         banned = forbidden_ids(forbidden or [], tokenizer)
@@ -283,14 +303,6 @@ class Seq2SeqLM(Task):
 
         found = written_for_all(self, columns, write, batch_size, number, verbose)
         return _with_scores(found, number) if return_scores else found
-
-    def _sampling(self, max_new_tokens, num_beams=None, length_penalty=None, **sampling):
-        """Return `Sampling` with the task's own beams and length penalty for None."""
-        if num_beams is None:
-            num_beams = 1 if sampling.get("temperature") else self.num_beams
-        length_penalty = self.length_penalty if length_penalty is None else length_penalty
-        given = {"num_beams": num_beams, "length_penalty": length_penalty}
-        return Sampling.of(max_new_tokens, given | sampling)
 
     def write_columns(self, columns: dict[str, Tensor]) -> Any:
         """Call `write` with the texts and the other arguments in one dict."""
@@ -337,20 +349,16 @@ class Seq2SeqLM(Task):
         if self.tokenizer is not None:
             ends = [self.template.ids("single", self.tokenizer.target)[-1][0]]
         window = self.backbone.max_sequence_length
-        most = self.target_length if window is None else min(self.target_length, window - 1)
-        return decoding.Limits(ends, window, most)
+        most = self.setting("max_new_tokens", self.target_length)
+        return self.limits_of(ends, window, most if window is None else min(most, window - 1))
 
     # === Answers ===
 
     def answer(self, columns, tokenize=None):
-        search = {}
-        if self.num_beams > 1:
-            search = {
-                "num_beams": self.num_beams,
-                "length_penalty": self.length_penalty,
-                "coverage_penalty": self.coverage_penalty,
-            }
-        return self.write(columns, tokenize=tokenize, **search)
+        options = self.sampling().constants()
+        if "num_beams" in options:
+            options["coverage_penalty"] = self.coverage_penalty
+        return self.write(columns, tokenize=tokenize, **options)
 
     @property
     def signatures(self):

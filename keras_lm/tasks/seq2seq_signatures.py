@@ -10,7 +10,7 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.state import named_tensors
 from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_pair
-from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures, per_row
+from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 from keras_lm.tensorflow import tf
 
@@ -90,9 +90,8 @@ class Seq2SeqSignatures(GenerationSignatures):
         def generate(stop, **inputs):
             columns, options = self._divided(inputs)
             rows = tf.size(columns["text"])
-            stop = per_row("stop", stop, rows)[:, tf.newaxis]
-            options = self.for_rows(rows, options)
-            return self.task.write(columns, stop_strings=stop, tokenize=tokenize, **options)
+            options = self.for_rows(rows, options) | self.stops(rows, stop)
+            return self.task.write(columns, tokenize=tokenize, **options)
 
         return generate
 

@@ -1,6 +1,7 @@
 """Tasks from and to presets and published checkpoints, and in the formats of other libraries."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self
 
 from keras_lm import presets
@@ -53,8 +54,11 @@ class TaskFiles:
         return cls(backbone, **arguments)
 
     @classmethod
-    def arguments_from_files(cls, folder: PathLike) -> dict[str, Any]:
-        """Return the arguments that the vocabulary's files of a published folder state."""
+    def arguments_from_files(cls, folder: PathLike, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that files of a published folder state beside its config.json.
+
+        `given` are the user's, which count more.
+        """
         return {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
 
     @classmethod
