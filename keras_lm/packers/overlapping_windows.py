@@ -24,26 +24,19 @@ def tokens_and_places(tokenizer, text):
 def tokens_and_places_lite(tokenizer, text):
     """Return what `tokens_and_places` does with operations that LiteRT has.
 
-    The place of a token is that of its whole word; `lone_word_splitter` splits the text.
-
     Raises:
-        ValueError: if the tokenizer has no such splitter, like byte-level BPE.
+        ValueError: if the tokenizer has no places there.
     """
-    if hasattr(tokenizer, "tokenize_words"):
-        splitter, rule = tokenizer.splitter, {"splitter": "whitespace"}
-    elif tokenizer.lone_word_splitter:
-        splitter, rule = tokenizer.lone_word_splitter, {}
-    else:
+    if hasattr(tokenizer, "tokenize_lite_with_offsets"):
+        return tokenizer.tokenize_lite_with_offsets(text)
+    if not hasattr(tokenizer, "tokenize_words"):
         raise ValueError(
             f"{type(tokenizer).__name__} has no places of tokens in LiteRT, which answers need: "
             "export as a SavedModel instead."
         )
-    words, starts, ends, _ = splitting.words_and_places_lite(text, splitter)
-    pieces = tokenizer.tokenize_lite(words.values, **rule)
-    splits = tf.gather(tf.cast(pieces.row_splits, tf.int32), tf.cast(words.row_splits, tf.int32))
-    ids = tf.RaggedTensor.from_row_splits(pieces.values, splits, validate=False)
-    word = strings.row_ids(pieces)
-    return ids, *(ids.with_values(tf.gather(place.values, word)) for place in (starts, ends))
+    words, starts, ends, _ = splitting.words_and_places_lite(text, tokenizer.splitter)
+    ids = tokenizer.tokenize_lite(words.values, splitter="whitespace")
+    return words.with_values(ids.values), starts, ends
 
 
 class Windows(Texts):

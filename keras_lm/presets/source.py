@@ -161,7 +161,8 @@ class Source:
         """
         if self._is_preset:
             stored = self.checkpoint.config.get("task")
-            return stored["arguments"] if stored and stored["class"] == cls.__name__ else None
+            is_this = stored and stored["class"] == cls.__name__
+            return cls.completed(stored["arguments"]) if is_this else None
         if self._labels is not None:
             return cls.arguments_from_checkpoint(self._labels)
         if not self.checkpoint.has_modules or not hasattr(cls, "arguments_from_modules"):

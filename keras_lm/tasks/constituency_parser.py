@@ -19,6 +19,7 @@ from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classe
 from keras_lm.tasks.constituents import chart_of_spans, constituents_in_graph
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
 
@@ -26,7 +27,7 @@ LONGEST = 256  # tokens; a chart takes memory by the square
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class ConstituencyParser(ScoredAnswers):
+class ConstituencyParser(WordReader, ScoredAnswers):
     """Find the constituents of sentences: noun phrases, clauses, as in the Penn Treebank.
 
     A linear layer on the vectors of each word's last piece, then a score for each label of each
@@ -37,7 +38,7 @@ class ConstituencyParser(ScoredAnswers):
         num_classes, class_names: see `TextClassifier`; the labels of spans, `["NP", "S", "S::VP"]`,
             where a chain of constituents over the same words has one label. See
             `keras_lm.data.labels_of_trees`.
-        splitter: how strings are split into words, see `TokenClassifier`.
+        splitter, whole_texts: how texts become words and pieces, see `TokenClassifier`.
         hidden_dim: int, the width of the span scorer's hidden layer.
         sequence_length: see `Task`; None for the backbone's limit, but at most 256.
         backbone, **arguments: see `Task`.
@@ -82,6 +83,7 @@ class ConstituencyParser(ScoredAnswers):
         num_classes: int | None = None,
         class_names: Sequence[str] | None = None,
         splitter: str = "conll",
+        whole_texts: bool = True,
         hidden_dim: int = 250,
         sequence_length: int | None = None,
         **arguments: Any,
@@ -95,8 +97,9 @@ class ConstituencyParser(ScoredAnswers):
         self.num_classes = num_classes
         self.class_names = class_names
         self.splitter = splitter
+        self.whole_texts = whole_texts
         self.hidden_dim = hidden_dim
-        self.rows = WordEnds(splitter)
+        self.rows = WordEnds(splitter, whole_texts=whole_texts)
         self.head = self.add_head("token_classification", num_classes=2 * hidden_dim)
         self.scorer = SpanScorer(num_classes, hidden_dim, name="span_scorer")
         self.scorer.build()
@@ -107,6 +110,7 @@ class ConstituencyParser(ScoredAnswers):
             "num_classes": self.num_classes,
             "class_names": self.class_names,
             "splitter": self.splitter,
+            "whole_texts": self.whole_texts,
             "hidden_dim": self.hidden_dim,
         }
 
@@ -206,9 +210,7 @@ class ConstituencyParser(ScoredAnswers):
 
         See `keras_lm.tasks.constituents.constituents_in_graph`.
         """
-        self.require_tokenizer()
-        words, places = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
+        words, places, pieces = self.read_words(columns, tokenize)
         packed, _ = self.rows.pack_words(self.packer, words, pieces)
         scores = self(packed, training=False)
         names = names_of_classes(self.class_names, self.num_classes)

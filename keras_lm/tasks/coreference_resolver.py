@@ -16,12 +16,13 @@ from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, splitting, strings
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class CoreferenceResolver(ScoredAnswers):
+class CoreferenceResolver(WordReader, ScoredAnswers):
     """Find clusters of names, nouns and pronouns in a document that refer to the same thing.
 
     All spans of at most `max_span_width` words are candidates, and the best become mentions, each
@@ -37,7 +38,7 @@ class CoreferenceResolver(ScoredAnswers):
             for first-order inference.
         hidden_dim, feature_dim: int. Widths of the head's hidden layers and embeddings.
         dropout: float, of the head.
-        splitter: how strings are split into words, see `TokenClassifier`.
+        splitter, whole_texts: how texts become words and pieces, see `TokenClassifier`.
         sequence_length: int, of a window.
         backbone, **arguments: see `Task`; any that `TokenClassifier` takes.
 
@@ -87,6 +88,7 @@ class CoreferenceResolver(ScoredAnswers):
         feature_dim: int = 20,
         dropout: float = 0.3,
         splitter: str = "conll",
+        whole_texts: bool = True,
         **arguments: Any,
     ):
         splitting.check_word_splitter(splitter)
@@ -102,7 +104,8 @@ class CoreferenceResolver(ScoredAnswers):
         _check_arguments(**self.head_arguments)
         super().__init__(backbone, **arguments)
         self.splitter = splitter
-        self.rows = WordWindows(splitter)
+        self.whole_texts = whole_texts
+        self.rows = WordWindows(splitter, whole_texts)
         # Whatever labels words can tell how they refer; this raises if there is none.
         self.backbone.make_head("token_classification", num_classes=1)
         self.head = CoreferenceHead(**self.head_arguments, name="coreference_head")
@@ -110,7 +113,8 @@ class CoreferenceResolver(ScoredAnswers):
         self._finish()
 
     def get_arguments(self):
-        return super().get_arguments() | self.head_arguments | {"splitter": self.splitter}
+        own = {"splitter": self.splitter, "whole_texts": self.whole_texts}
+        return super().get_arguments() | self.head_arguments | own
 
     # === Training ===
 
@@ -151,9 +155,7 @@ class CoreferenceResolver(ScoredAnswers):
 
     def _packed(self, columns, tokenize=None):
         """Return words, ragged (B, W), their places if these are strings, and the packed dict."""
-        self.require_tokenizer()
-        words, places = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
+        words, places, pieces = self.read_words(columns, tokenize)
         return words, places, self.rows.pack_windows(self.packer, words, pieces)
 
     def validation_batches(self, data, batch_size, steps):

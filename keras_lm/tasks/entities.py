@@ -25,6 +25,22 @@ def entities_of(answer, texts):
     return found
 
 
+def classes_in_parts(class_names):
+    """Return the classes of words that share a token of a class, (C, 4) int32.
+
+    They are those of a word that has the token alone, and of the first of several words, those
+    within, and the last: of a token with `B-X`, the first word begins an entity, and all others
+    continue it.
+    """
+    numbers = {name: number for number, name in enumerate(class_names)}
+    parts = {"B": "BBII", "E": "EIIE", "L": "LIIL", "S": "SBIE", "U": "UBIL"}
+    found = []
+    for name, number in numbers.items():
+        prefixes = parts.get(name[0], "") if name[1:2] == "-" else ""
+        found.append([numbers.get(p + name[1:], number) for p in prefixes] or [number] * 4)
+    return np.array(found, "int32")
+
+
 def tag_rules(class_names, scheme):
     """Return which classes may follow each other, (C, C), begin a text and end one, (C,) each.
 

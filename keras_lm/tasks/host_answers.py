@@ -4,6 +4,8 @@ Shapes: B batch, W words of a text, S sequence, M masks of a text, k candidates,
 windows of all texts, L tokens of an answer, n answers.
 """
 
+import functools
+
 import numpy as np
 
 from keras_lm.packers import host_rows
@@ -21,6 +23,9 @@ SPACES = characters(WHITE_SPACE)
 def tags(task, columns, tokenize):
     """Return what `TokenClassifier.answer` does of lists of words: (B, W) each."""
     texts = columns["text"]
+    spaced = task.tokenizer.with_space
+    if task.whole_texts and spaced is not task.tokenizer:
+        tokenize = functools.partial(spaced, parse_special=task.tokens_in_text(spaced))
     packed, places = host_rows.packed_words(task.packer, texts, tokenize)
     logits = np.asarray(answered(task, packed))  # (B, S, classes)
     is_there = places >= 0

@@ -38,7 +38,7 @@ class KerasFile:
                     "backbone, which is none: the file is damaged, or another program's."
                 )
             backbone = keras.saving.deserialize_keras_object(backbone, custom_objects)
-        task = cls.from_parts(backbone, **config)
+        task = cls.from_parts(backbone, **cls.completed(config))
         task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
         return task
 

@@ -282,7 +282,8 @@ class MultiTask(KerasFile, TextModel):
                     "the file is damaged, or another program's."
                 )
             task = TASKS[stated["class"]]
-            made[each] = task.from_parts(backbone, tokenizer=tokenizer, **stated["arguments"])
+            arguments = task.completed(stated["arguments"])
+            made[each] = task.from_parts(backbone, tokenizer=tokenizer, **arguments)
         return cls(made, name=name)
 
     def get_arguments(self):

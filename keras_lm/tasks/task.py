@@ -304,7 +304,13 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         self.require_tokenizer()
         if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
             columns = self.columns(columns)
-        return self.packer(columns, tokenize or self.tokenize)
+        return self.pack(columns, tokenize or self.tokenize)
+
+    def pack(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the packed rows of named string tensors; `preprocess` calls it."""
+        return self.packer(columns, tokenize)
 
     def answer(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None

@@ -15,21 +15,29 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.losses import MeanLoss
 from keras_lm.objectives.structures import SequenceLikelihood
-from keras_lm.packers import Words
+from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
+from keras_lm.packers.words import Words, pieces_in_text, pieces_of_words
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks import classes, host_answers, word_labels
 from keras_lm.tasks.class_weights import weights_in_order
 from keras_lm.tasks.classes import check_classes, names_of_classes
-from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
+from keras_lm.tasks.entities import (
+    classes_in_parts,
+    entities_in_graph,
+    entities_of,
+    tag_rules,
+)
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.word_labels import is_of_word_before
+from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TokenClassifier(Task):
+class TokenClassifier(WordReader, Task):
     """Label each word of a text: named entities, parts of speech, semantic roles.
 
     A word's first piece carries its label; other pieces and special tokens are ignored by the loss.
@@ -39,8 +47,13 @@ class TokenClassifier(Task):
         num_classes, class_names: see `TextClassifier`; names such as `["O", "B-PER", "I-PER"]`.
         splitter: how strings are split into words. `"conll"` splits as CoNLL-2003 is split
             (`Ada|Lovelace|,|Bob|'s|U.S.|office|.`); `"punctuation"` makes every punctuation mark a
-            word; `"whitespace"` makes none. Lists of words are not split. A preset keeps what it
-            was saved with.
+            word; `"whitespace"` makes none. With both but the last, a character of a script that
+            is written without spaces, such as a Chinese or Thai one, is a word. Lists of words are
+            not split. A preset keeps what it was saved with.
+        whole_texts: bool. Whether a string is tokenized as a whole, so that its words are found by
+            their places, and the words of a list have a space before them if the tokenizer has such
+            pieces, as byte-level BPE. False tokenizes each word of both as a text of its own, and
+            does not split scripts without spaces; so do presets and files of before this argument.
         crf: bool, `"bio"` or `"bioes"`. True puts a conditional random field on the logits
             (`keras_lm.layers.CRF`): the loss is that of whole sequences, labels are the likeliest
             sequence, and a score is the label's marginal probability. `"bio"` also forbids `I-X`
@@ -97,6 +110,7 @@ class TokenClassifier(Task):
         splitter: str = "conll",
         crf: bool = False,
         predicate: bool = False,
+        whole_texts: bool = True,
         **arguments: Any,
     ):
         splitting.check_word_splitter(splitter)
@@ -107,7 +121,8 @@ class TokenClassifier(Task):
         self.num_classes = num_classes
         self.class_names = class_names
         self.splitter = splitter
-        self.rows = Words(splitter, predicate)
+        self.whole_texts = whole_texts
+        self.rows = Words(splitter, predicate, whole_texts)
         self.predicate = predicate
         if predicate and (self.backbone.config.get("num_segments") or 0) < 2:
             raise ValueError(
@@ -136,6 +151,7 @@ class TokenClassifier(Task):
             "num_classes": self.num_classes,
             "class_names": self.class_names,
             "splitter": self.splitter,
+            "whole_texts": self.whole_texts,
             "crf": self.crf_choice,
             "predicate": self.predicate,
         }
@@ -232,7 +248,6 @@ class TokenClassifier(Task):
         return columns
 
     def preprocess_with_labels(self, columns, labels):
-        self.require_tokenizer()
         words, packed, places = self._packed(columns)
         shape = tf.shape(packed["padding_mask"])
         rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
@@ -242,8 +257,7 @@ class TokenClassifier(Task):
 
     def _packed(self, columns):
         """Return words, ragged (B, W), their packed rows, and the index in (B · S) of each."""
-        words, places = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values, self.tokenize)
+        words, places, pieces = self.read_words(columns)
         marked = self.rows.marked(columns, places)
         return words, *self.rows.pack_words(self.packer, words, pieces, marked)
 
@@ -284,9 +298,8 @@ class TokenClassifier(Task):
         self.require_tokenizer()
         if not IS_INSTALLED and self.rows.are_words(columns):
             return host_answers.tags(self, columns, tokenize or self.tokenize)
-        words, offsets_of_words = self.rows.words(columns["text"])
+        words, offsets_of_words, pieces = self.read_words(columns, tokenize)
         strings = tf.concat([words.values, [""]], axis=0)
-        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
         marked = self.rows.marked(columns, offsets_of_words)
         return self._answer(words, pieces, strings, offsets_of_words, marked)
 
@@ -296,11 +309,17 @@ class TokenClassifier(Task):
                 "predicate=True reads numbers out of strings, for which LiteRT has no operation: "
                 "export as a SavedModel instead."
             )
-        text, tokenize = columns["text"], self.tokenizer.tokenize_lite
-        words, start, end, strings = splitting.words_and_places_lite(text, self.splitter)
-        # A word tokenizer would split by its own rules; no word contains white space.
-        rule = {"splitter": "whitespace"} if hasattr(self.tokenizer, "tokenize_words") else {}
-        pieces = tokenize(words.values, **rule)
+        text, tokenizer = columns["text"], self.tokenizer
+        words, start, end, strings = splitting.words_and_places_lite(
+            text, self.splitter, self.whole_texts
+        )
+        if self.whole_texts and tokenizer.has_offsets():
+            found = tokens_and_places_lite(tokenizer, text)
+            pieces = pieces_in_text(*found, words, start, end)
+        else:
+            # A word tokenizer would split by its own rules; no word contains white space.
+            rule = {"splitter": "whitespace"} if hasattr(tokenizer, "tokenize_words") else {}
+            pieces = pieces_of_words(words, tokenizer.tokenize_lite(words.values, **rule))
         return self._answer(words, pieces, strings, {"start": start, "end": end})
 
     def _answer(self, words, pieces, strings, offsets_of_words, marked=None):
@@ -308,9 +327,10 @@ class TokenClassifier(Task):
         packed, places = self.rows.pack_words(self.packer, words, pieces, marked)
         index, scores = self._best(self(packed, training=False), places)
         names = names_of_classes(self.class_names, self.num_classes)
+        index = _in_parts(tf.cast(index, tf.int32), places, names)
         # Strings are padded as numbers: LiteRT has no operation to do it later.
         number = words.with_values(tf.range(tf.size(words.values)))
-        index = words.with_values(tf.where(places < 0, len(names), tf.cast(index, tf.int32)))
+        index = words.with_values(tf.where(places < 0, len(names), index))
         return {
             "tokens": tf.gather(strings, number.to_tensor(tf.size(words.values))),
             "labels": tf.gather([*names, ""], index.to_tensor(len(names))),
@@ -383,9 +403,18 @@ def _at_places(x, places):
     return tf.gather(tf.pad(flat, one_more), tf.maximum(places, 0))
 
 
+def _in_parts(index, places, class_names):
+    """Return the classes of words, (N,), given those of their pieces, which several may share."""
+    is_later = is_of_word_before(places)
+    goes_on = tf.cast(tf.concat([is_later[1:], [False]], axis=0), tf.int32)
+    part = tf.where(is_later, 3 - goes_on, goes_on)
+    return tf.gather(tf.reshape(classes_in_parts(class_names), [-1]), 4 * index + part)
+
+
 def _is_first_piece(places, shape):
     """Return 1 at the indices in (B · S) of words, else 0: (B, S) int32."""
     size = tf.reduce_prod(shape)
     places_and_rest = tf.where(places < 0, size, tf.cast(places, tf.int32))[:, tf.newaxis]
     ones = tf.ones_like(places, tf.int32)
-    return tf.reshape(tf.scatter_nd(places_and_rest, ones, [size + 1])[:-1], shape)
+    flags = tf.minimum(tf.scatter_nd(places_and_rest, ones, [size + 1])[:-1], 1)
+    return tf.reshape(flags, shape)

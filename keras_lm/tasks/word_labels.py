@@ -115,7 +115,7 @@ def without_ignored(labels, outputs, sample_weight):
 def placed(labels, words, places, shape, rest=0.0):
     """Return what each word has at its first piece: (B, S) or (B, S, C).
 
-    Elsewhere it is `IGNORED` or, of floats, `rest`.
+    Elsewhere it is `IGNORED` or, of floats, `rest`. Of words that share a piece, the first counts.
     """
     labels = ragged(labels)
     same = tf.debugging.assert_equal(
@@ -128,13 +128,19 @@ def placed(labels, words, places, shape, rest=0.0):
     rest = tf.constant(rest if values.dtype.is_floating else IGNORED, values.dtype)
     inner = tf.shape(values)[1:]
     with tf.control_dependencies([same] if same is not None else []):
-        seen = tf.where(places >= 0)
+        seen = tf.where((places >= 0) & ~is_of_word_before(places))
         filled = tf.tensor_scatter_nd_update(
             tf.fill(tf.concat([[tf.reduce_prod(shape)], inner], 0), rest),
             tf.gather_nd(places, seen)[:, tf.newaxis],
             tf.gather_nd(values, seen),
         )
     return tf.reshape(filled, tf.concat([shape, inner], 0))
+
+
+def is_of_word_before(places):
+    """Return whether the place of each word is that of the word before it, (N,) bool."""
+    before = tf.concat([[-1], places[:-1]], axis=0)
+    return (places == before) & (places >= 0)
 
 
 def ragged(x):

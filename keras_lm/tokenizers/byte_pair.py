@@ -1,5 +1,7 @@
 """Byte-level BPE: the tokenizer of GPT-2, RoBERTa and BART."""
 
+import copy
+import functools
 import os
 import types
 from collections.abc import Sequence
@@ -73,6 +75,7 @@ class BytePairTokenizer(Tokenizer):
     et al. 2016, "Neural Machine Translation of Rare Words with Subword Units", arXiv:1508.07909.
     """
 
+    has_offsets_of_special = True
     ROLES = byte_pair_files.ROLES
     PUBLISHED_FILES = byte_pair_files.MERGES_FILES
     KIND = ""  # the suffix of entries that end a word
@@ -199,8 +202,16 @@ class BytePairTokenizer(Tokenizer):
             text, r"[\x00-\x7F]*", lambda rows: tf_text.normalize_utf8(rows, self.normalization)
         )
 
-    def _tokenize_with_offsets(self, text):
-        return byte_pair_offsets.with_offsets(self, text)
+    def _tokenize_with_offsets(self, text, special=()):
+        return byte_pair_offsets.with_offsets(self, text, special)
+
+    @functools.cached_property
+    def with_space(self):
+        if self.add_prefix_space:
+            return self
+        other = copy.copy(self)  # with the same tables
+        other.add_prefix_space = True
+        return other
 
     def _prefix(self, parts):
         # A part that is a token begins with a byte that is not a character, and stays as it is.
@@ -277,6 +288,10 @@ class BytePairTokenizer(Tokenizer):
         form of `normalization` already, as nearly all text is in NFC. A word takes at most as many
         rounds of merging as it has bytes; memory grows linearly with the text.
         """
+        return self.tokenize_lite_with_offsets(text)[0]
+
+    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+        """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         if self._rules.lite is None:
             with tf.init_scope():
                 self._rules.lite = self._make_lite()

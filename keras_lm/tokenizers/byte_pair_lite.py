@@ -19,6 +19,7 @@ from keras_lm.tokenizers.lite_operations import (
     count_before,
     flags,
     insert_spaces,
+    places_in_texts,
     places_of,
     put,
     valid_utf8,
@@ -53,13 +54,19 @@ class LiteBytePair:
         self._split = WordSplitter()
 
     def __call__(self, text):
-        """Return the ids of (B,) texts as a ragged (B, S) int32 tensor."""
+        """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
         data, row_splits = valid_utf8(text)
         is_first = flags(row_splits, tf.size(data))
+        is_added = tf.zeros_like(is_first)
         if self._add_prefix_space:
-            data, places = insert_spaces(data, is_first & (data != 32))
+            is_added = is_first & (data != 32)
+            data, places = insert_spaces(data, is_added)
+            is_added = flags(places, tf.size(data), is_added)
             row_splits = tf.gather(places, row_splits)
             is_first = flags(row_splits, tf.size(data))
+        characters = count_before(((data < 0x80) | (data >= 0xC0)) & ~is_added)
+        text_begins = tf.gather(characters, row_splits)
+        of_character = value_after(characters, 1, 0) - 1
         begins = self._split(data, is_first)
         # A word of one byte stays of the tail.
         data, begins = data[: 1 - TAIL], begins[: 1 - TAIL]
@@ -75,9 +82,12 @@ class LiteBytePair:
         found += put(tf.gather(self._ids, pieces + 1), rare, size)
 
         is_there = found > 0
-        ids = tf.gather(found, places_of(is_there)) - 1
+        at = places_of(is_there)
+        ids = tf.gather(found, at) - 1
         row_splits = tf.gather(count_before(is_there), row_splits)
-        return tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        places = places_in_texts(at, tf.ones_like(is_there), of_character, ids, text_begins)
+        return ids, *map(ids.with_values, places)
 
 
 class LiteGPT:
@@ -100,8 +110,8 @@ class LiteGPT:
         self._letters = Letters(numbers, symbols[UNKNOWN], part_words, lowercase=True)
 
     def __call__(self, text):
-        """Return the ids of (B,) texts as a ragged (B, S) int32 tensor."""
-        symbols, row_splits = self._letters(text)
+        """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
+        symbols, row_splits, of_character, text_begins = self._letters(text)
         size = tf.size(symbols)
         is_space = symbols == self._space
         is_first = flags(row_splits, size) | is_space | value_before(is_space, 1, True)
@@ -111,9 +121,12 @@ class LiteGPT:
         found = tf.where(is_space, 0, tf.gather(self._ids, pieces + 1))
 
         is_there = found > 0
-        ids = tf.gather(found, places_of(is_there, [size - 1])) - 1
+        at = places_of(is_there, [size - 1])
+        ids = tf.gather(found, at) - 1
         row_splits = tf.gather(count_before(is_there), row_splits)
-        return tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        places = places_in_texts(at, ~is_space, of_character, ids, text_begins)
+        return ids, *map(ids.with_values, places)
 
 
 def _symbols_and_merger(first, merges, last):

@@ -7,13 +7,13 @@ from keras_lm.tensorflow import tf, tf_text
 from keras_lm.tokenizers.strings import row_ids, size, valid_utf8
 
 
-def with_offsets(tokenizer, text):
+def with_offsets(tokenizer, text, special=()):
     """Return ragged (B, S) ids, starts and ends, in bytes of valid UTF-8; see `Tokenizer`."""
     text = valid_utf8(text)
     if tokenizer.normalization is None:
-        return _in_normal_form(tokenizer, text)
+        return _in_normal_form(tokenizer, text, special)
     text, places = tf_text.normalize_utf8_with_offsets_map(text, tokenizer.normalization)
-    ids, *offsets = _in_normal_form(tokenizer, text)
+    ids, *offsets = _in_normal_form(tokenizer, text, special)
     zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
 
     def in_text(each):
@@ -22,8 +22,8 @@ def with_offsets(tokenizer, text):
     return ids, *map(in_text, offsets)
 
 
-def _in_normal_form(tokenizer, text):
-    tokens = tokenizer._rules.added_tokens
+def _in_normal_form(tokenizer, text, special):
+    tokens = [*tokenizer._rules.added_tokens, *special]
     parts = tokenizer._part_tokens(text, tokens)  # ragged (B, P)
     is_token = tokenizer._is_token(parts.values)  # (P,)
     length_of_part = size(parts.values) - tf.cast(is_token, tf.int64)

@@ -104,10 +104,14 @@ class GPTTokenizer(BytePairTokenizer):
     def _entries_of_word(self, word):
         raise ValueError("GPT-1's BPE makes words by merges alone: it cannot take further ones.")
 
-    def _tokenize_with_offsets(self, text):
+    @property
+    def with_space(self):
+        return self  # no piece has a space
+
+    def _tokenize_with_offsets(self, text, special=()):
         # Tokens cover a clean part without a gap. So it is enough to know how many letters each
         # token has, and how many each character becomes.
-        tokens = self._rules.added_tokens
+        tokens = [*self._rules.added_tokens, *special]
         parts = self._part_tokens(valid_utf8(text), tokens)  # ragged (B, P)
         is_token = self._is_token(parts.values)
         ids = self._encode(self._strip_tokens(parts.values, tokens), with_tokens=True)  # (P, S)

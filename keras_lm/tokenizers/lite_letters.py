@@ -66,8 +66,11 @@ class Letters:
             self._of_sigma = CodePointTable(of_sigma)
 
     def __call__(self, text):
-        """Return the numbers of (B,) texts and of spaces after the last one, and row splits."""
-        codes, row_splits = _code_points(*valid_utf8(text))
+        """Return the numbers of (B,) texts and of spaces after the last one, and row splits.
+
+        Then the character, of all texts, that each letter comes from, and the splits of these.
+        """
+        codes, row_splits = code_points(*valid_utf8(text))
         if self._of_sigma is not None:
             codes = self._finish_words(codes, flags(row_splits, tf.size(codes)))
         starts, lengths = self._starts(codes), self._lengths(codes)
@@ -79,7 +82,8 @@ class Letters:
             number = tf.gather(self._spelled, tf.gather(starts, places) + n)
             at = tf.gather(begins, places) + n
             numbers += put(*(tf.concat([x[:-1], [0]], 0) for x in (number, at)), size)
-        return numbers, tf.gather(begins, row_splits)
+        of_character = tf.cumsum(put(tf.ones_like(begins), begins, size)) - 1
+        return numbers, tf.gather(begins, row_splits), of_character, row_splits
 
     def _finish_words(self, codes, is_first):
         """Replace capital sigmas at the ends of words by final ones."""
@@ -98,7 +102,7 @@ class Letters:
         return tf.where(flags(places, tf.size(codes), is_final), FINAL_SIGMA, codes)
 
 
-def _code_points(data, row_splits):
+def code_points(data, row_splits):
     """Return the code points of bytes and of the spaces after them, and row splits."""
     size = tf.size(data)
     places, codes, _, _, inside = characters(data, flags(row_splits, size))

@@ -8,6 +8,7 @@ Shapes: B batch, T values, C characters, W words.
 import numpy as np
 
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.strings import bytes_of
 
 NONE = 2**31 - 1
@@ -137,6 +138,23 @@ def insert_spaces(data, before):
     ends = tf.cumsum(1 + tf.cast(before, tf.int32))
     moved = put(data - 32, ends - 1, ends[-1]) + 32
     return moved, ends - 1 - tf.cast(before, tf.int32)
+
+
+def places_in_texts(at, is_covered, of_character, ids, text_begins):
+    """Return where tokens start and end in characters of their texts, (T,) int32 each.
+
+    Args:
+        at: (T + 1,), where tokens begin among the symbols of all texts, and the end of these.
+        is_covered: which symbols are of a token; all others follow the symbols of one.
+        of_character: the character, of all texts, that each symbol comes from.
+        ids: ragged (B, S), the tokens.
+        text_begins: (B + 1,), the number of the first character of each text.
+    """
+    before = tf.gather(count_before(is_covered), at)
+    last = tf.maximum(at[:-1] + before[1:] - before[:-1] - 1, 0)
+    begin = tf.gather(text_begins, strings.row_ids(ids))
+    starts = tf.gather(of_character, at[:-1]) - begin
+    return tf.maximum(starts, 0), tf.maximum(tf.gather(of_character, last) + 1 - begin, 0)
 
 
 # === Tables ===

@@ -164,7 +164,7 @@ class MarianTokenizer(Tokenizer):
             values = tf.cond(tf.reduce_any(is_unknown), with_foreign, lambda: values)
         return ids.with_values(values)
 
-    def _tokenize_with_offsets(self, text):
+    def _tokenize_with_offsets(self, text, special=()):
         language, text = _split_language(strings.valid_utf8(text))
         ids, starts, ends = self._pieces._tokenize_with_offsets(text)
         ids = tf.concat([self._of_languages(language), self._in_vocabulary(ids, text)], 1)

@@ -82,7 +82,7 @@ class ByteTokenizer(Tokenizer):
         found = bytes_of(text)
         return found.with_values(tf.cast(found.values, tf.int32) + self.offset)
 
-    def _tokenize_with_offsets(self, text):
+    def _tokenize_with_offsets(self, text, special=()):
         text = valid_utf8(text)
         ids = self._ids(text)
         row = strings.row_ids(ids)
@@ -93,9 +93,17 @@ class ByteTokenizer(Tokenizer):
 
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations of LiteRT."""
+        return self.tokenize_lite_with_offsets(text)[0]
+
+    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+        """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         data, row_splits = lite_operations.valid_utf8(text)
-        ids = data[: -lite_operations.TAIL] + self.offset
-        return tf.RaggedTensor.from_row_splits(ids, tf.cast(row_splits, tf.int64), validate=False)
+        of_character = tf.cumsum(tf.cast((data < 0x80) | (data >= 0xC0), tf.int32)) - 1
+        text_begins = tf.gather(of_character, row_splits)
+        ids, of_character = (x[: -lite_operations.TAIL] for x in (data + self.offset, of_character))
+        ids = tf.RaggedTensor.from_row_splits(ids, tf.cast(row_splits, tf.int64), validate=False)
+        starts = of_character - tf.gather(text_begins, strings.row_ids(ids))
+        return ids, ids.with_values(starts), ids.with_values(starts + 1)
 
     def _detokenize(self, ids):
         return valid_utf8(strings.join(ids.with_values(tf.gather(self._spelled, ids.values))))

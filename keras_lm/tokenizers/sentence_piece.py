@@ -12,6 +12,7 @@ from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import sentence_piece_steps as steps
+from keras_lm.tokenizers.sentence_piece_lite import LitePlaces
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
@@ -79,7 +80,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     ROLES = files.ROLES
     PUBLISHED_FILES = sentence_piece_folders.MODEL_FILES
-    lone_word_splitter = "whitespace"
+    has_offsets_of_special = True
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = steps.CommaSplits(self, with_comma) if with_comma else None
-        self._aligner = self._later = None  # made when they are needed
+        self._aligner = self._later = self._places = None  # made when they are needed
 
     def _length(self, piece):
         is_byte = self._rules.has_bytes and re.fullmatch(BYTE_PIECE, piece)
@@ -218,8 +219,18 @@ class SentencePieceTokenizer(Tokenizer):
         ids = self._match(strings.valid_utf8(text)).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
-    def _tokenize_with_offsets(self, text):
-        tokens = self._rules.plain_tokens
+    def has_offsets(self, parse_special=False):
+        tokens = [*self._rules.plain_tokens, *self._special_in_text(parse_special)]
+        if tokens and self._rules.prefix_once:
+            return False
+        try:
+            self._find_aligner()
+        except ValueError:
+            return False
+        return True
+
+    def _tokenize_with_offsets(self, text, special=()):
+        tokens = [*self._rules.plain_tokens, *special]
         if tokens and self._rules.prefix_once:
             raise NotImplementedError(
                 "SentencePieceTokenizer with prefix_once=True has no offsets if there are added "
@@ -244,12 +255,15 @@ class SentencePieceTokenizer(Tokenizer):
             starts, ends = starts + before, ends + before
         return tuple(parts.with_values(x).merge_dims(1, 2) for x in (ids, starts, ends))
 
-    def _spans(self, text):
-        """Return ragged (B, S) `(ids, starts, ends)` of (B,) texts of valid UTF-8."""
+    def _find_aligner(self):
         if self._aligner is None:
             with tf.init_scope():
                 self._aligner = steps.Aligner(self._rules.proto)
-        characters = self._aligner(text)
+        return self._aligner
+
+    def _spans(self, text):
+        """Return ragged (B, S) `(ids, starts, ends)` of (B,) texts of valid UTF-8."""
+        characters = self._find_aligner()(text)
         ids = self._match(text).with_row_splits_dtype(tf.int64)
         lengths = tf.gather(self._lengths, ids.values)  # (T,) in bytes of normalised text
         # Each unknown token is a run of unknown characters, in the same order.
@@ -288,6 +302,17 @@ class SentencePieceTokenizer(Tokenizer):
         # LiteRT cannot return empty tensors from custom operations, but it can from its own.
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
+
+    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+        """Return what `tokenize_lite` does, and where tokens start and end in characters.
+
+        Places are those of a call, unless normalisation joins characters, as a letter and a mark
+        after it: then those of later tokens of the same word, up to a space, may be one off.
+        """
+        if self._places is None:
+            with tf.init_scope():
+                self._places = LitePlaces(self, self._find_aligner())
+        return self._places(text)
 
     def plain_model(self):
         """Return a parsed model, with which the package `sentencepiece` alone finds the ids.

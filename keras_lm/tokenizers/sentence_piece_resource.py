@@ -34,10 +34,14 @@ class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
 
     def pieces_with_offsets(self, text):
         """Return the (T,) pieces of (B,) texts, and the bytes where they begin and end."""
-        pieces, _, starts, ends = operations.sentencepiece_tokenize_with_offsets_op(
+        return self.rows_with_offsets(text)[1:]
+
+    def rows_with_offsets(self, text):
+        """Return the row splits (B + 1,), and what `pieces_with_offsets` does."""
+        pieces, splits, starts, ends = operations.sentencepiece_tokenize_with_offsets_op(
             self.resource_handle, text, out_type=tf.string, **PLAIN
         )
-        return pieces, tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
+        return splits, pieces, tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
 
     def string_to_id(self, pieces):
         return operations.sentencepiece_string_to_id_op(self.resource_handle, pieces)

@@ -206,13 +206,17 @@ class Aligner(tf.Module):
 
     def __call__(self, text):
         """Return the normalised characters of (B,) texts, one text after the other."""
-        pieces, starts, ends = self._model.pieces_with_offsets(text)
+        return self.rows(text)[1]
+
+    def rows(self, text):
+        """Return the row splits (B + 1,), and the characters."""
+        splits, pieces, starts, ends = self._model.rows_with_offsets(text)
         lengths = size(pieces)
         if self._has_bytes:
             is_byte = tf.strings.regex_full_match(pieces, files.BYTE_PIECE)
             lengths = tf.where(is_byte, tf.ones_like(lengths), lengths)
         are_unknown = self._model.string_to_id(pieces) == self._unknown
-        return Characters(pieces, lengths, starts, ends, are_unknown)
+        return splits, Characters(pieces, lengths, starts, ends, are_unknown)
 
 
 class Characters(typing.NamedTuple):

@@ -10,7 +10,13 @@ import numpy as np
 
 from keras_lm.tensorflow import tf, tf_text
 from keras_lm.tokenizers import offsets, strings
-from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
+from keras_lm.tokenizers.unicode_ranges import (
+    SIGNS_WITHOUT_SPACES,
+    WHITE_SPACE,
+    WITHOUT_SPACES,
+    character_class,
+    characters,
+)
 
 # Punctuation as BERT defines it: the marks of ASCII, and what Unicode calls punctuation.
 PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
@@ -21,9 +27,10 @@ SPLITTERS = ("punctuation", "whitespace")
 # The splitters of tasks with a label for each word.
 WORD_SPLITTERS = ("conll", *SPLITTERS)
 
-# A character is a letter or another sign, white space, or punctuation. To CoNLL's rules, ASCII's
+# A character is a letter or another sign, white space, or punctuation; or, of scripts that are
+# written without spaces, a word by itself, or a sign that joins one. To CoNLL's rules, ASCII's
 # visible characters stand for themselves.
-OTHER, SPACE, MARK = 0, 1, 2
+OTHER, SPACE, MARK, ALONE, JOINED = range(5)
 
 APOSTROPHE = "'"  # ’ is one as well
 INSIDE = "-._&/@" + APOSTROPHE  # in one word with the characters around: AT&T, 3.5, O'Brien
@@ -63,7 +70,7 @@ def split_words(text, splitter, whole=()):
     return strings.split(text, b" ")
 
 
-def words_and_places(text, splitter):
+def words_and_places(text, splitter, by_character=False):
     """Return ragged (B, S) `(words, starts, ends)`, in characters of the (B,) original texts.
 
     `splitter` is one of `WORD_SPLITTERS`. `"conll"` splits like CoNLL-2003 and the Penn Treebank
@@ -71,9 +78,12 @@ def words_and_places(text, splitter):
     marks are words, except inside of `AT&T`, `1,000.5`, `O'Brien` and `Franz-Josef`, and at the end
     of `U.S.` and the `J.` of `J. Smith`; `...` and `--` are one word; clitics are words, as in
     `Ada|'s` and `do|n't`.
+
+    With `by_character`, each letter of a script that is written without spaces is a word, with the
+    signs that join it: ideographs, kana, Thai, Lao, Khmer and Burmese. `"whitespace"` splits none.
     """
-    if splitter == "conll":
-        return _conll_words(text)
+    if splitter == "conll" or (by_character and splitter != "whitespace"):
+        return _words_of_runs(text, splitter, by_character)
     # The kernel takes NUL for the end of a text.
     valid = tf.strings.regex_replace(strings.valid_utf8(text), r"\x{0}", "\x01")
     marks = PUNCTUATION if splitter == "punctuation" else ""
@@ -82,14 +92,14 @@ def words_and_places(text, splitter):
     return words, *offsets.in_original(text, starts, ends, "character")
 
 
-def _conll_words(text):
+def _words_of_runs(text, splitter, by_character):
     characters = tf.strings.unicode_decode(text, "UTF-8").with_row_splits_dtype(tf.int64)
     splits = characters.row_splits
     size = tf.size(characters.values, tf.int64)
     is_first = tf.scatter_nd(splits[:, tf.newaxis], tf.ones_like(splits), [size + 1])[:-1] > 0
-    sign = _signs("conll", characters.values)
+    sign = _signs(splitter, characters.values, by_character)
     # Each run is a word, or a single space to leave out.
-    starts = tf.where(begins_run(sign, is_first))[:, 0]
+    starts = tf.where(RULES[splitter](sign, is_first))[:, 0]
     runs = tf.RaggedTensor.from_row_starts(characters.values, starts, validate=False)
     kept = tf.where(tf.gather(sign, starts) != SPACE)[:, 0]
     words = tf.gather(tf.strings.unicode_encode(runs, "UTF-8"), kept)
@@ -102,11 +112,12 @@ def _conll_words(text):
 
 # === LiteRT, which has no regular expressions ===
 
-# No white space and no punctuation lies above.
+# No white space and no punctuation lies above, and of scripts without spaces ideographs alone.
 NUM_CODE_POINTS = 0x1F000
+FIRST_IDEOGRAPH, LAST_IDEOGRAPH = 0x20000, 0x323AF  # of these
 
 
-def split_bytes(text, splitter):
+def split_bytes(text, splitter, by_character=False):
     """Split (B,) texts with operations that LiteRT has.
 
     `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or `words_and_places`.
@@ -122,9 +133,9 @@ def split_bytes(text, splitter):
     size = tf.shape(data)
     row_starts = tf.scatter_nd(row_splits[:, tf.newaxis], tf.ones_like(row_splits), size)
     code_point, length = _characters(data, row_starts > 0)
-    sign = _signs(splitter, code_point)
-    if splitter == "conll":
-        bounds = _conll_bounds(length, sign, row_starts > 0)
+    sign = _signs(splitter, code_point, by_character)
+    if splitter == "conll" or by_character:
+        bounds = _bounds_of_runs(splitter, length, sign, row_starts > 0)
     else:
         is_separator = tf.cast(sign != OTHER, tf.int32)
         bounds = row_starts + is_separator
@@ -144,13 +155,13 @@ def split_bytes(text, splitter):
     return data, starts, ends, tf.gather(words_before, row_splits)
 
 
-def words_and_places_lite(text, splitter):
+def words_and_places_lite(text, splitter, by_character=False):
     """Return what `words_and_places` does, in int32 and with operations that LiteRT has.
 
     Invalid UTF-8 stays in the words; of its bytes, places count those that could begin a character.
     Also returns the words of all texts in one dimension, followed by an empty one, (W + 1,).
     """
-    data, starts, ends, row_splits = split_bytes(text, splitter)
+    data, starts, ends, row_splits = split_bytes(text, splitter, by_character)
     # The empty word goes into the last text.
     with_last = tf.cast(tf.concat([row_splits[:-1], tf.shape(starts)], axis=0), tf.int64)
     row = strings.row_ids(tf.RaggedTensor.from_row_splits(starts, with_last, validate=False))
@@ -172,14 +183,14 @@ def words_and_places_lite(text, splitter):
     return words, starts, ends, parts.values
 
 
-def _conll_bounds(length, sign, is_first):
+def _bounds_of_runs(splitter, length, sign, is_first):
     is_inside = tf.zeros_like(length)  # of a character that begins before
     for n in (1, 2, 3):
         goes_on = tf.cast(length > n, tf.int32)
         is_inside += tf.concat([tf.zeros([n], tf.int32), goes_on[:-n]], axis=0)
     at = tf.cast(tf.where(is_inside == 0), tf.int32)  # (C, 1)
     sign, is_first = (tf.gather(x, at[:, 0]) for x in (sign, tf.cast(is_first, tf.int32)))
-    begins = begins_run(sign, is_first > 0)
+    begins = RULES[splitter](sign, is_first > 0)
     return tf.scatter_nd(at, tf.cast(begins, tf.int32), tf.shape(length))
 
 
@@ -202,16 +213,22 @@ def _characters(data, is_first):
     return code_point, length
 
 
-def _signs(splitter, code_point):
-    """Return the kind of each character (OTHER, SPACE, MARK), or for "conll" its sign; int32."""
+def _signs(splitter, code_point, by_character):
+    """Return the kind of each character (OTHER, SPACE, …), or for "conll" its sign; int32."""
+    by_character = by_character and splitter != "whitespace"
     with tf.init_scope():  # a constant, also if this is traced
-        signs = tf.constant(_table_of_signs(splitter))
+        signs = tf.constant(_table_of_signs(splitter, by_character))
     is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
-    return tf.cast(tf.gather(signs, tf.where(is_known, code_point, NUM_CODE_POINTS)), tf.int32)
+    found = tf.gather(signs, tf.where(is_known, code_point, NUM_CODE_POINTS))
+    found = tf.cast(found, tf.int32)
+    if not by_character:
+        return found
+    is_above = (code_point >= FIRST_IDEOGRAPH) & (code_point <= LAST_IDEOGRAPH)
+    return tf.where(is_above, ALONE, found)
 
 
 @functools.cache
-def _table_of_signs(splitter):
+def _table_of_signs(splitter, by_character):
     """Return the sign of every code point as the kernels see it, then OTHER."""
     code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]
     texts = tf.strings.unicode_encode(code_points, "UTF-8")
@@ -219,6 +236,10 @@ def _table_of_signs(splitter):
     if splitter != "whitespace":
         kinds = tf.where(tf.strings.regex_full_match(texts, PUNCTUATION), MARK, kinds)
     kinds = tf.concat([tf.cast(kinds, tf.int8), [OTHER]], axis=0).numpy()
+    for kind, ranges in ((ALONE, WITHOUT_SPACES), (JOINED, SIGNS_WITHOUT_SPACES)):
+        if by_character:
+            codes = np.array([ord(character) for character in characters(ranges)])
+            kinds[codes[codes < NUM_CODE_POINTS]] = kind
     return signs_of(kinds) if splitter == "conll" else kinds
 
 
@@ -275,7 +296,24 @@ def begins_run(sign, is_first):
     joins_last = ends_abbreviation | is_repeated
     is_sign = among(here, "+-") & is_outside(last1) & is_digit(next1)  # +44 171
     ends = before(tf.where(is_alone & ~is_clitic & ~is_sign, OTHER, SPACE)) == OTHER
-    return is_first | (is_alone & ~joins_last) | (ends & ~is_repeated) | is_not
+    begins = is_first | (is_alone & ~joins_last) | (ends & ~is_repeated) | is_not
+    return begins | begins_character(last1, here)
+
+
+def begins_character(last, here):
+    """Return whether a word begins by the rules of scripts without spaces."""
+    is_after = (last == ALONE) | (last == JOINED)
+    return (here == ALONE) | (is_after & (here != JOINED))
+
+
+def begins_part(sign, is_first):
+    """Return what `begins_run` does, for parts at white space and punctuation marks."""
+    last = tf.where(is_first, OTHER, tf.concat([[OTHER], sign[:-1]], axis=0))
+    is_apart = (sign == SPACE) | (sign == MARK) | (last == SPACE) | (last == MARK)
+    return is_first | is_apart | begins_character(last, sign)
+
+
+RULES = {"conll": begins_run, "punctuation": begins_part, "whitespace": begins_part}
 
 
 def looked_up(sign, characters, others=()):

@@ -65,8 +65,8 @@ class Tokenizer(VocabularyWords, tf.Module):
     ROLES = ()
     # Vocabulary files that show this kind of tokenizer in a folder, if any network may have it.
     PUBLISHED_FILES = ()
-    # The splitter whose words have the same tokens alone as in a text; None if there is none.
-    lone_word_splitter = None
+    # Whether special tokens that text spells have offsets, too.
+    has_offsets_of_special = False
     _target = None  # the tokenizer of translations, if it is another one
 
     def __init__(
@@ -157,8 +157,22 @@ class Tokenizer(VocabularyWords, tf.Module):
     def _tokenize(self, text, special):
         raise NotImplementedError
 
-    def _tokenize_with_offsets(self, text):
+    def _tokenize_with_offsets(self, text, special=()):
         raise NotImplementedError(f"{type(self).__name__} has no offsets of its tokens.")
+
+    def has_offsets(self, parse_special: bool | Sequence[str] = False) -> bool:
+        """Return whether `tokenize_with_offsets` works, with these special tokens in text."""
+        method = type(self)._tokenize_with_offsets
+        is_known = not self._special_in_text(parse_special) or self.has_offsets_of_special
+        return method is not Tokenizer._tokenize_with_offsets and is_known
+
+    @property
+    def with_space(self):
+        """The same tokenizer for words of a list, whose pieces begin with the space before them.
+
+        This one itself, unless its pieces have spaces and it adds none.
+        """
+        return self
 
     def _join(self, entries):
         raise NotImplementedError
@@ -200,16 +214,22 @@ class Tokenizer(VocabularyWords, tf.Module):
         special = self.all_special_tokens
         return [token for token in special if parse_special is True or token in parse_special]
 
-    def tokenize_with_offsets(self, text: str | Sequence[str], unit: str = "byte") -> tuple:
+    def tokenize_with_offsets(
+        self,
+        text: str | Sequence[str],
+        unit: str = "byte",
+        parse_special: bool | Sequence[str] = False,
+    ) -> tuple:
         """Turn a string, or a list of strings, into `(ids, starts, ends)`.
 
         A token is `text[start:end]`: in bytes of the original UTF-8 text, as in
         `tf.strings.substr`, or with `unit="character"` in characters, as in Python. Ids are int32
-        and offsets int64, 1-D for one string, otherwise ragged (B, S).
+        and offsets int64, 1-D for one string, otherwise ragged (B, S). For `parse_special` see a
+        call.
 
         Raises:
             ValueError: if `unit` is something else, or `text` has more than one dimension.
-            NotImplementedError: if this kind of tokenizer has no offsets.
+            NotImplementedError: if this kind of tokenizer has no offsets, or none of such tokens.
         """
         if unit not in strings.UNITS:
             raise ValueError(f"`unit` is {unit!r}; it must be one of {strings.UNITS}.")
@@ -220,8 +240,12 @@ class Tokenizer(VocabularyWords, tf.Module):
                 f"{text.dtype.name} with the shape {text.shape}."
             )
         if text.shape.rank == 0:
-            return tuple(x[0] for x in self.tokenize_with_offsets(text[tf.newaxis], unit))
-        ids, starts, ends = self._tokenize_with_offsets(text)
+            found = self.tokenize_with_offsets(text[tf.newaxis], unit, parse_special)
+            return tuple(x[0] for x in found)
+        special = self._special_in_text(parse_special)
+        if special and not self.has_offsets_of_special:
+            raise NotImplementedError(f"{type(self).__name__} has no offsets of special tokens.")
+        ids, starts, ends = self._tokenize_with_offsets(text, special)
         return ids, *offsets.in_original(text, starts, ends, unit)
 
     def tokens(self, ids: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class WordPieceTokenizer(Tokenizer):
 
     ROLES = wordpiece_files.ROLES
     PUBLISHED_FILES = wordpiece_files.VOCABULARY_FILES
-    lone_word_splitter = "punctuation"
+    has_offsets_of_special = True
 
     def __init__(
         self,
@@ -169,10 +169,14 @@ class WordPieceTokenizer(Tokenizer):
         return type(self)([*self._vocabulary.tokens, *entries], **config)
 
     def _tokenize(self, text, special):
+        return self._match(self._with_special(text, special))[0]
+
+    def _with_special(self, text, special):
+        """Return clean text with names that cannot be typed in place of all tokens spelled."""
         if special:
             text = tf.strings.regex_replace(valid_utf8(text), f"[{SENTINELS}]+", "")
             text = self._replace_tokens(text, special)
-        return self._match(self._prepare(text, keep_sentinels=bool(special)))[0]
+        return self._prepare(text, keep_sentinels=bool(special))
 
     def _prepare(self, text, keep_sentinels=False):
         """Return clean text with names that cannot be typed in place of added tokens."""
@@ -222,16 +226,20 @@ class WordPieceTokenizer(Tokenizer):
             text = tf.strings.regex_replace(text, MARK + regex_literal(spelling) + MARK, name)
         return text
 
-    def _tokenize_with_offsets(self, text):
+    def _tokenize_with_offsets(self, text, special=()):
         # Except for white space, tokens cover the clean text without a gap. So it is enough to know
         # how many bytes of it each token has, and how many each character becomes.
-        prepared = self._prepare(text)
+        prepared = self._with_special(text, special)
         ids, starts, ends = self._match(prepared)  # ragged (B, S)
         sizes = ends.values - starts.values  # (T,)
         sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), size(LONG_WORD), 0)
-        for token, spelling in zip(self._added.tokens, self._added.spellings):
-            of_token = size("".join(spelling.split()))
-            sizes = tf.where(ids.values == self.token_to_id(token), of_token, sizes)
+        spellings = dict(zip(self._added.tokens, self._added.spellings))
+        for token, spelling in (spellings | dict(zip(special, special))).items():
+            id = self.token_to_id(token)
+            is_it = ids.values == id
+            if id == self.special_id("unknown"):  # spelled, and not only an unknown word
+                is_it &= _begins_with(sentinel(id), prepared, starts)
+            sizes = tf.where(is_it, size("".join(spelling.split())), sizes)
 
         characters = tf.strings.unicode_split(valid_utf8(text), "UTF-8")  # ragged (B, N)
         characters = characters.with_row_splits_dtype(tf.int64)
@@ -244,6 +252,10 @@ class WordPieceTokenizer(Tokenizer):
         Added tokens are not found. All other ids are the same, unless a text has several marks that
         stripping accents leaves, in an order that is not Unicode's canonical one.
         """
+        return self.tokenize_lite_with_offsets(text)[0]
+
+    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+        """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         if self._rules.lite is None:
             with tf.init_scope():
                 self._rules.lite = LiteWordPiece(

@@ -10,6 +10,7 @@ from keras_lm.tokenizers.lite_operations import (
     Trie,
     count_before,
     flags,
+    places_in_texts,
     places_of,
     put,
     value_before,
@@ -44,8 +45,9 @@ class LiteWordPiece:
         self._unknown_id, self._max_word_length = unknown_id, max_word_length
 
     def __call__(self, text):
-        """Return the ids of (B,) texts as a ragged (B, S) int32 tensor."""
-        symbols, row_splits = self._letters(text)  # with spaces after the last text
+        """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
+        # With spaces after the last text.
+        symbols, row_splits, of_character, text_begins = self._letters(text)
         size = tf.size(symbols)
         is_space = symbols == SPACE
         is_first = ~is_space & (flags(row_splits, size) | value_before(is_space, 1, True))
@@ -73,9 +75,12 @@ class LiteWordPiece:
         is_bad = tf.gather(is_bad, word)
         is_there = tf.where(is_bad, is_first, taken)
         found = tf.where(is_bad, self._unknown_id, found)
-        ids = tf.gather(found, places_of(is_there, [size - 1]))
+        at = places_of(is_there, [size - 1])
+        ids = tf.gather(found, at)
         row_splits = tf.gather(count_before(is_there), row_splits)
-        return tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        places = places_in_texts(at, ~is_space, of_character, ids, text_begins)
+        return ids, *map(ids.with_values, places)
 
     def _follow(self, places, ends, sizes):
         """Flag where pieces begin, each after the one before, from (W,) places to ends."""

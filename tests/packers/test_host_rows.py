@@ -47,9 +47,7 @@ def test_words_are_those_of_the_graph(model, padding):
     packer = Packer(model.TEMPLATE, TOKENIZER, 7, padding, rows=Words())
     texts = [["a b", "c", " ", "d"], ["e"], [" "], ["a b c d e f", "a", "b"], ["a"] * 9]
     words = tf.ragged.constant(texts)
-    expected, places = packer.rows.pack_words(
-        packer, words, packer.rows.pieces(packer, words.values)
-    )
+    expected, places = packer.rows.pack_words(packer, words, packer.rows.alone(packer, words))
     found, columns = host_rows.packed_words(packer, texts, ids_of)
     check_equal(found, expected)
     rows = np.arange(len(texts))[:, np.newaxis]
