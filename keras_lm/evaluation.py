@@ -14,7 +14,7 @@ from keras_lm.objectives import IGNORED
 from keras_lm.plain import json_line
 from keras_lm.prompting.zero_shot import first_word
 from keras_lm.published.examples import Examples
-from keras_lm.published.tag_schemes import entity_spans
+from keras_lm.published.tag_schemes import marks_entities
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
@@ -129,7 +129,7 @@ def _measure_tagger(task, examples, batch_size):
         "accuracy": float(np.mean(flat[0] == flat[1])),
     }
     one_hot = np.eye(len(numbers), dtype="float32")
-    if not any(entity_spans([name]) for name in names):
+    if not marks_entities(names):
         return results | _by_class(names, *(one_hot[x][:, :-1] for x in flat), "words")
     metric = metrics.EntityF1(numbers)
     for start in range(0, len(y), batch_size):

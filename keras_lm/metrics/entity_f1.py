@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_lm.objectives import IGNORED
-from keras_lm.published.tag_schemes import scheme_of
+from keras_lm.published.tag_schemes import OUTSIDE, is_plain, marks_entities, scheme_of
 from keras_lm.tensorflow import tf
 
 
@@ -26,6 +26,9 @@ class EntityF1(keras.metrics.Metric):
 
     Call: `update_state(labels, logits)`, (B, S) int and (B, S, C) float. Labels that are `IGNORED`
     are left out.
+
+    Classes without `B-` and `I-`, such as `["O", "PER", "LOC"]`, are the entities themselves: a run
+    of one class is one entity, strict or not.
 
     Raises:
         ValueError: if no class marks an entity.
@@ -47,10 +50,15 @@ class EntityF1(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.class_names = list(class_names)
         self.strict = strict
-        parts = [class_name.partition("-") for class_name in class_names]
+        plain = is_plain(class_names)
+        strict = strict and not plain
+        tags = [f"I-{name}" if plain and name != OUTSIDE else name for name in class_names]
+        parts = [tag.partition("-") for tag in tags]
         types = [name if prefix in tuple("BIELSU") else "" for prefix, _, name in parts]
-        if not any(types):
-            raise ValueError(f"class_names={class_names} mark no entity: use O, B-X and I-X.")
+        if not marks_entities(class_names):
+            raise ValueError(
+                f"class_names={class_names} mark no entity: use O, B-X and I-X, or O and X."
+            )
         # For each class: the number of its type (0 outside), and whether the next class, or this
         # one, may continue an entity.
         self.types = sorted(set(types) | {""})

@@ -282,6 +282,10 @@ def pieces_in_text(
         return tf.gather(counts, limits)
 
     first, end = number(ends, begins, True), number(starts, stops, False)
+    # A character that became several has tokens before the one that ends with it; at the begin of a
+    # text, such a token may be a space that is not there.
+    earlier = tf.minimum(first, number(starts, begins, False))
+    first = tf.where(begins > of_words, earlier, first)
     # Two more, where there are no tokens.
     starts = tf.concat([starts, total, total], axis=0)
     before = tf.concat([[0], stops[:-1]], axis=0)  # where the word before ends

@@ -1,23 +1,46 @@
-"""Schemes of word tags that mark spans: BIO, IOB1, BIOES."""
+"""Schemes of word tags that mark spans: BIO, IOB1, BIOES, BILOU, and plain classes."""
 
 import re
 from collections.abc import Sequence
 
+OUTSIDE = "O"
 
-def entity_spans(labels, scheme=None):
+
+def is_plain(class_names):
+    """Return whether classes are names of entities themselves, such as `PER` and `O`."""
+    inner = [name for name in class_names or [] if name != OUTSIDE]
+    is_scheme = any(re.match("[BI]-.", name) for name in inner)
+    return bool(inner) and not is_scheme and not all(re.match("[SU]-.", name) for name in inner)
+
+
+def marks_entities(class_names):
+    """Return whether some class marks an entity; plain ones do so beside an `O`."""
+    if is_plain(class_names):
+        return OUTSIDE in class_names
+    return bool(entity_spans(class_names or []))
+
+
+def entity_spans(labels, scheme=None, plain=False):
     """Return the entities that the labels of words mark, as (class, start, exclusive end).
 
     `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
     the CoNLL evaluation. In the richer schemes, `E-X` and `L-X` end an entity, and `S-X` and `U-X`
-    mark an entity of one word. All other labels are outside of entities.
+    mark an entity of one word. All other labels are outside of entities. With `plain`, see
+    `is_plain`, all labels but `O` and the empty one are classes, and equal ones are one entity.
 
     With `scheme`, `"BIO"` or `"BIOES"`, only entities that are complete in it count, as in
     seqeval's strict mode: they begin with `B-X` and, in `"BIOES"`, end with `E-X` or are a single
-    `S-X`.
+    `S-X`. Plain entities are all complete.
 
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419; seqeval,
-    https://github.com/chakki-works/seqeval.
+    https://github.com/chakki-works/seqeval; for plain labels, the token classification pipeline of
+    transformers with `aggregation_strategy="simple"`.
     """
+    if plain:
+        labels, scheme = (
+            [label if label in ("", OUTSIDE) else f"I-{label}" for label in labels],
+            None,
+        )
     spans, is_open, prefixes = [], False, []
     for position, label in enumerate(labels):
         prefix, _, name = label.partition("-")

@@ -2,17 +2,20 @@
 
 import numpy as np
 
-from keras_lm.published.tag_schemes import entity_spans
+from keras_lm.published.tag_schemes import OUTSIDE, entity_spans
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, strings
 
 
-def entities_of(answer, texts):
-    """Return the entities of what `TokenClassifier.tag` answered; `texts` are (B,) strings."""
+def entities_of(answer, texts, plain=False):
+    """Return the entities of what `TokenClassifier.tag` answered; `texts` are (B,) strings.
+
+    For `plain` see `keras_lm.published.tag_schemes.is_plain`.
+    """
     found = []
     for row, labels in enumerate(answer["labels"]):
         found.append([])
-        for label, first, end in entity_spans(labels):
+        for label, first, end in entity_spans(labels, plain=plain):
             entity = {"label": label, "score": float(np.mean(answer["scores"][row][first:end]))}
             if "start" in answer:
                 start, stop = answer["start"][row][first], answer["end"][row][end - 1]
@@ -70,7 +73,7 @@ def tag_rules(class_names, scheme):
     return tuple(x.astype("float32") for x in (transitions, start, 1.0 - must_end))
 
 
-def entities_in_graph(text, answer):
+def entities_in_graph(text, answer, plain=False):
     """Return the entities that an answer's labels mark in strings (B,), in the graph: (B, E) each.
 
     `text`, `labels` (the classes), `scores` (the mean of the words'), and `start` and `end`, in
@@ -79,8 +82,11 @@ def entities_in_graph(text, answer):
     Args:
         text: (B,) strings.
         answer: dict of `labels`, `scores`, `start` and `end`, (B, W), of the words.
+        plain: bool, see `keras_lm.published.tag_schemes.is_plain`.
     """
     labels, scores = answer["labels"], answer["scores"]
+    if plain:
+        labels = tf.where((labels == "") | (labels == OUTSIDE), OUTSIDE, "I-" + labels)
     is_in = tf.strings.regex_full_match(labels, "[BIELSU]-(?s:.+)")  # (B, W)
     names = tf.strings.regex_replace(labels, "^[BIELSU]-", "")
     opens = tf.strings.regex_full_match(labels, "[BI]-(?s:.+)")

@@ -18,7 +18,7 @@ from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.packers.words import Words, pieces_in_text, pieces_of_words
-from keras_lm.published.tag_schemes import entity_spans
+from keras_lm.published.tag_schemes import is_plain, marks_entities
 from keras_lm.tasks import classes, host_answers, word_labels
 from keras_lm.tasks.class_weights import weights_in_order
 from keras_lm.tasks.classes import check_classes, names_of_classes
@@ -375,7 +375,7 @@ class TokenClassifier(WordReader, Task):
         string, as Python counts them; in words of a list.
         """
         texts = self.columns(x)["text"]
-        return entities_of(self.tag(x, batch_size, verbose), texts)
+        return entities_of(self.tag(x, batch_size, verbose), texts, is_plain(self.class_names))
 
     @property
     def signatures(self):
@@ -387,11 +387,12 @@ class TaggerSignatures(TextSignatures):
 
     def _of_texts(self, answer, tokenize):
         functions = super()._of_texts(answer, tokenize)
-        if not entity_spans(self.task.class_names or []):
+        if not marks_entities(self.task.class_names):
             return functions
 
         def entities(**columns):
-            return entities_in_graph(columns["text"], answer(**columns))
+            plain = is_plain(self.task.class_names)
+            return entities_in_graph(columns["text"], answer(**columns), plain)
 
         return functions | {"entities": trace(entities, self.texts())}
 

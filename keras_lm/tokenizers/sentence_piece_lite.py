@@ -33,7 +33,7 @@ class LitePlaces:
         self._tokenizer, self._unknown_id = tokenizer, tokenizer.special_id("unknown")
         pieces = [piece.removeprefix(SPACE) for piece in tokenizer.vocabulary]
         self._sizes = tf.constant([len(piece.encode()) for piece in pieces], tf.int32)
-        codes = np.array([code for codes in CHANGEABLE for code in codes])
+        codes = np.array([code for codes in CHANGEABLE for code in codes], np.int32)
         texts = tf.strings.unicode_encode(tf.constant(codes)[:, tf.newaxis], "UTF-8")
         splits, characters = aligner.rows(texts)
         row = np.repeat(np.arange(len(codes)), np.diff(splits.numpy()))
@@ -71,12 +71,18 @@ class LitePlaces:
         limit = tf.gather(limits, word)
         starts, ends = (tf.minimum(x + shift, limit) for x in (total[:-1], total[1:]))
 
-        # The character of each byte, and of the first one of none.
-        of_byte = tf.cumsum(put(tf.ones_like(lengths), bounds[:-1], bounds[-1] + 1)) - 1
-        last = tf.gather(of_byte, tf.maximum(ends - 1, 0)) + 1
-        first = tf.minimum(tf.gather(of_byte, starts), last)
+        # How many characters began and ended up to each byte.
+        begun, ended = (
+            tf.cumsum(put(tf.ones_like(lengths), places, bounds[-1] + 1))
+            for places in (bounds[:-1], bounds[1:])
+        )
+        last = tf.minimum(tf.gather(begun, tf.maximum(ends - 1, 0)), tf.gather(ended, ends))
+        first = tf.minimum(tf.gather(begun, starts) - 1, last)
         at = tf.gather(word_starts.values - splits[:-1], word)
         text_splits = tf.gather(pieces.row_splits, tf.cast(words.row_splits, tf.int32))
         ids = tf.RaggedTensor.from_row_splits(pieces.values, text_splits, validate=False)
-        first, last = (tf.where(sizes > 0, x, tf.gather(splits, word)) for x in (first, last))
-        return ids, ids.with_values(first + at), ids.with_values(last + at)
+        # A piece that is a space alone is before its word.
+        begin = tf.gather(word_starts.values, word)
+        first = tf.where(sizes > 0, first + at, tf.maximum(begin - 1, 0))
+        last = tf.where(sizes > 0, last + at, begin)
+        return ids, ids.with_values(first), ids.with_values(last)

@@ -195,7 +195,10 @@ def test_words_of_strings_and_their_places(make, splitter):
     texts = [" the film,\u3000was\tgood!!", "", " ", "日本 é\u00a0x.", "a\x00b c"]
     answer = task.tag(texts)
     for text, words, starts, ends in zip(texts, answer["tokens"], answer["start"], answer["end"]):
-        assert [text[s:e].replace("\x00", "\x01") for s, e in zip(starts, ends)] == words
+        parts = [text[s:e] for s, e in zip(starts, ends)]
+        if splitter == "whitespace":
+            parts = [part.replace("\x00", "\x01") for part in parts]
+        assert parts == words
     if splitter == "whitespace":
         assert answer["tokens"] == [
             text.split() if "\x00" not in text else ["a\x01b", "c"] for text in texts
