@@ -470,6 +470,8 @@ def _difference(path):
 
     stored, case = np.load(path / "answers.npz"), json.loads((path / "case.json").read_text())
     task = OTHER_TASKS.get(case["class"], TASKS.get(case["head"]))
+    if task == "TextClassifier" and stored["out.logits"].shape[-1] == 1:
+        task = "TextRegressor"
     if task is None:
         model = keras_lm.models.Backbone.from_preset(path)
         if case["head"] == "EncoderModel":

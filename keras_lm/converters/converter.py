@@ -378,7 +378,7 @@ class ConfigTable:
                 others.append(f"{entry}={config[entry]!r}")
         if others:
             warn(
-                f"{where} has {', '.join(others)}, which {self.model.__name__} does without in "
+                f"{where} has {', '.join(others)}, which {self.model.__name__} does not follow in "
                 "training."
             )
 

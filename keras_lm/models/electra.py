@@ -396,7 +396,9 @@ GOOGLE_GENERATOR_NAMES = _GeneratorNames(
 
 
 def _check_summary(checkpoint):
-    if "sequence_summary.summary.weight" in checkpoint.tensors:
+    stated = checkpoint.config.get("architectures") or ()
+    has_choices = any(str(name).endswith("ForMultipleChoice") for name in stated)
+    if has_choices or "sequence_summary.summary.weight" in checkpoint.tensors:
         known = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
         require_only(checkpoint, ElectraBackbone, known)
 

@@ -389,6 +389,7 @@ def _check_output_matrix(checkpoint, names, untied, model):
     network = innermost_backbone(model)
     kinds = getattr(model, "head_kinds", ())
     reads_it = any(network.HEADS[kind].reads_embedding for kind in kinds)
+    untied = sorted(untied, key=lambda name: name.endswith("bias"))
     of_network = [name for name in untied if "embed" in name]
     if of_network or (untied and reads_it):
         raise CheckpointError(
