@@ -379,9 +379,8 @@ def _write_one(folder, family, prefix, head, config, torch):
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(family, **config)
     model = getattr(transformers, name)(config).eval()
-    tied = {id(parameter) for parameter in model.parameters()}
     for parameter in model.parameters():
-        if id(parameter) in tied:
+        if parameter.requires_grad:  # Marian's positions are computed
             parameter.data += 0.2 * torch.randn_like(parameter)
     inputs = _inputs(config, head, torch)
     with torch.no_grad():

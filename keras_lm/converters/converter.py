@@ -368,7 +368,8 @@ class ConfigTable:
             read={key for rule in self.rules.values() for key in rule.keys},
             harmless={*self.constants, *self.rates},
         )
-        return HUGGINGFACE | ours | (self.entries or Entries())
+        shared = Entries() if self.model_type is None else HUGGINGFACE
+        return shared | ours | (self.entries or Entries())
 
     def _warn_of_rates(self, config, where):
         others = []

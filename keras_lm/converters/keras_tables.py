@@ -1,6 +1,7 @@
 """What tables of Keras's own models share: those of KerasHub, and of Model Garden's attention."""
 
 from keras_lm.converters.converter import ConfigTable, Key, Only
+from keras_lm.converters.entries import Entries
 
 KERAS_HUB_LEAVES = {
     "kernel": "/vars/0",
@@ -37,7 +38,8 @@ def keras_hub_table(model, *more, **only):
     rules["attention_dropout"] = Only(
         None, lambda given: given["attention_dropout"] == given["dropout"]
     )
-    return ConfigTable(model, None, rules, inside="config")
+    entries = Entries(harmless={"name", "trainable", "dtype"})
+    return ConfigTable(model, None, rules, entries, inside="config")
 
 
 def split_heads(path, array, arguments):

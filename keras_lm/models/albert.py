@@ -21,7 +21,6 @@ from keras_lm.converters.bert_family import (
     WITHOUT_POOLER,
 )
 from keras_lm.converters.converter import (
-    ACTIVATIONS,
     Activation,
     By,
     ConfigTable,
@@ -389,6 +388,10 @@ GOOGLE_NAMES = NameTable(
 )
 
 
+# Entries of the authors' code, where they have no effect.
+_AUTHORS = Entries(
+    harmless={"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}
+)
 # What is missing is as in the authors' code.
 HUGGINGFACE_CONFIG = ConfigTable(
     AlbertBackbone,
@@ -406,22 +409,20 @@ HUGGINGFACE_CONFIG = ConfigTable(
         # Without one, the identity is written.
         "always_project": By(lambda config, tensors: True),
     },
-    PLAIN_ENCODER
-    # Of the authors' code, where they have no effect.
-    | Entries(
-        harmless={"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}
-    ),
+    PLAIN_ENCODER | _AUTHORS,
 )
+# ("gelu" comes first, and so is what is written.)
+_GOOGLE_ACTIVATIONS = {"gelu": "gelu_tanh", "gelu_new": "gelu_tanh"}
 _GOOGLE_CONFIG = ConfigTable(
     AlbertBackbone,
     None,
     HUGGINGFACE_CONFIG.rules
     | {name: GOOGLE_RULES[name] for name in ("layer_norm_epsilon", "use_pooler")}
     | {
-        # ("gelu" comes first, and so is what is written.)
-        "activation": Activation("hidden_act", "gelu_new", {"gelu": "gelu_tanh"} | ACTIVATIONS),
+        "activation": Activation("hidden_act", "gelu_new", _GOOGLE_ACTIVATIONS),
         "always_project": Only(False, lambda given: given["embedding_dim"] != given["hidden_dim"]),
     },
+    _AUTHORS | Entries(harmless={"initializer_range"}, refused={"ln_type": ("postln",)}),
 )
 
 

@@ -323,34 +323,35 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
+# Entries of the authors' code of BERT and of TinyBERT, where they have no effect.
+_AUTHORS = {
+    "cell",
+    "directionality",
+    "emb_size",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+    "pre_trained",
+    "structure",
+    "training",
+}
 HUGGINGFACE_CONFIG = ConfigTable(
     BertBackbone,
     "bert",
     ENCODER_RULES | {"use_pooler": By(has_pooler)},
-    PLAIN_ENCODER
-    | Entries(
-        # Of the authors' code of BERT and of TinyBERT, where they have no effect.
-        harmless={
-            "cell",
-            "directionality",
-            "emb_size",
-            "pooler_fc_size",
-            "pooler_num_attention_heads",
-            "pooler_num_fc_layers",
-            "pooler_size_per_head",
-            "pooler_type",
-            "pre_trained",
-            "structure",
-            "training",
-        }
-    ),
+    PLAIN_ENCODER | Entries(harmless=_AUTHORS),
     rates=CLASSIFIER_RATE,
 )
 _GOOGLE_CONFIG = ConfigTable(
     BertBackbone,
     None,
     GOOGLE_RULES,
-    {"trigram_input": False},  # MobileBERT has the names
+    Entries(
+        harmless=_AUTHORS | {"initializer_range"},
+        refused={"trigram_input": (False,)},  # MobileBERT has the names
+    ),
 )
 _KERAS_HUB_CONFIG = keras_hub_table(
     BertBackbone,
