@@ -66,6 +66,8 @@ def continued(task, prompt=None, token_ids=None, padding_mask=None, stop_strings
 def prompt_rows(task, prompt):
     """As `CausalLM.prompt_ids`, on the host: lists of int."""
     bos, rows = task.end_ids("bos"), as_lists(task.tokenize(prompt))
+    if task.ends_prompts:
+        rows = [[*row, *task.end_ids("eos")] for row in rows]
     is_begun = [task.begins_prompts or not len(row) for row in rows]
     if any(is_begun) and not bos:
         raise ValueError(NO_BOS)

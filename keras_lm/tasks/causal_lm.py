@@ -309,6 +309,9 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
     def prompt_ids(self, prompt, tokenize=None):
         """Return the ragged tokens (B, None) of prompts (B,); an empty one begins with bos."""
         ids = (tokenize or self.tokenize)(prompt)
+        if self.ends_prompts:
+            eos = tf.tile(self._ids_of("eos")[tf.newaxis], [ids.nrows(), 1])
+            ids = tf.concat([ids, tf.RaggedTensor.from_tensor(eos)], axis=1)
         bos = self._ids_of("bos")
         is_begun = (ids.row_lengths() == 0) | self.begins_prompts
         if bos.shape[0] == 0:
@@ -365,6 +368,13 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
         single, pair = stated or (template.single, template.pair)
         is_text = [piece.startswith("$") for piece in f"{single} {pair}".split()]
         return not is_text[0] or (stated is None and all(is_text))
+
+    @property
+    def ends_prompts(self):
+        """Whether prompts end with the eos token, as the tokenizer's files may say."""
+        stated = self.tokenizer.template
+        ends = [f"{token}:0" for token in [self.tokenizer.special_tokens.get("eos")] if token]
+        return stated is not None and stated[0].split()[-1:] == ends
 
     def _ids_of(self, role):
         return tf.constant(self.end_ids(role), tf.int32)

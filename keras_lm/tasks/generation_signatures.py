@@ -232,7 +232,11 @@ class GenerationSignatures(TextSignatures):
         yield functions
 
     def _lite_tokens(self, prompt):
-        tokens = _padded(self.task.tokenizer.tokenize_lite(prompt))
+        ids = self.task.tokenizer.tokenize_lite(prompt)
+        if self.task.ends_prompts:
+            (eos,) = self.task.end_ids("eos")
+            ids = tf.concat([ids, tf.RaggedTensor.from_tensor(tf.fill([ids.nrows(), 1], eos))], 1)
+        tokens = _padded(ids)
         if not self.task.begins_prompts:
             return tokens
         (bos,) = self.task.end_ids("bos")

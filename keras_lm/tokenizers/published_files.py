@@ -35,6 +35,8 @@ CLASSES = {
 }
 # Networks that are published for bytes, with no vocabulary: by their `model_type`, how many ids.
 READ_BYTES = {"reformer": 258}
+# Networks whose tokenizer is GPT-2's if nothing names another one, and what is its bos and eos.
+OF_GPT2, END_OF_TEXT = ("gpt2", "gpt_neo"), "<|endoftext|>"
 UNUSED = re.compile(r"<unused id \d+>")
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
@@ -84,7 +86,9 @@ def declares_tokens(folder):
         config = read_json(folder, "tokenizer_config.json")
         named = {**read_json(folder, "special_tokens_map.json"), **config}
         tokens = additional_tokens(named) or []
-        roles = {content(t) for name, t in named.items() if name.endswith("_token") and t}
+        # (add_bos_token and the like are bools.)
+        roles = {name: t for name, t in named.items() if name.endswith("_token") and t is not True}
+        roles = {content(token) for token in roles.values() if token}
         return any(t not in roles and not _OF_FAMILIES.fullmatch(t) for t in tokens)
 
 
@@ -264,7 +268,8 @@ class TokenizerFolder:
             ValueError: if the tokenizer.json adds them in a way that is not supported.
         """
         if "model" not in self.tokenizer:
-            return CLASSES.get(stated_class(self.folder), (None, None))[1]
+            template = CLASSES.get(stated_class(self.folder), (None, None))[1]
+            return self._with_ends(template)
         for step in steps(self.tokenizer, "post_processor", "processors"):
             known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel")
             self.refuse("tokenizer.json's post_processor", step, {"type": known})
@@ -277,3 +282,23 @@ class TokenizerFolder:
                 single = f"{first}:0 $A:0 {last}:0"
                 return single, f"{single} {second}"
         return NOTHING
+
+    def _with_ends(self, template):
+        """Return the template with the tokens that add_bos_token and add_eos_token ask for.
+
+        A tokenizer.json has them already, and classes with a template of their own ignore both.
+        """
+        if template is None and self._is_of_gpt2():
+            template = NOTHING
+        roles = [role for role in ("bos", "eos") if self.config.get(f"add_{role}_token")]
+        tokens = {role: content(self.named.get(f"{role}_token", END_OF_TEXT)) for role in roles}
+        if template != NOTHING or not any(tokens.values()):
+            return template
+        bos, eos = ([f"{tokens[role]}:0"] if tokens.get(role) else [] for role in ("bos", "eos"))
+        first, second = ([*bos, text, *eos] for text in ("$A:0", "$B:0"))
+        return " ".join(first), " ".join(first + second)
+
+    def _is_of_gpt2(self):
+        """Whether no class is named, and the network is one that takes GPT-2's."""
+        named = stated_class(self.folder)
+        return named is None and read_json(self.folder, "config.json").get("model_type") in OF_GPT2
