@@ -145,12 +145,12 @@ def options_of(settings):
     return {name: settings[name] for name in names if name in settings}
 
 
-def written(settings: dict[str, Any], has_source: bool) -> dict[str, Any]:
+def written(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of `generation_config.json` that say what settings do."""
     stated = dict(settings)
     if stated.get("temperature"):
         stated = {"do_sample": True, "top_k": 0} | stated
     for name in ("eos_token_id", "forced_eos_token_id"):
-        if len(stated.get(name, ())) == 1:
+        if isinstance(stated.get(name), list) and len(stated[name]) == 1:
             (stated[name],) = stated[name]
     return stated

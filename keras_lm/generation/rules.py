@@ -122,8 +122,8 @@ class Rules:
         are the tokens of the sources, -1 in padding, or None if the prompts are meant.
         """
         for ids, bias in self.sequence_bias:
-            added = max(bias, BANNED) * _one_hot(ids[-1:], logits)
-            logits = ops.where(_ends_with(state, ids[:-1])[:, None], logits + added, logits)
+            chosen = _ends_with(state, ids[:-1])[:, None] & _among(ids[-1:], logits)
+            logits = ops.where(chosen, logits + max(bias, BANNED), logits)
         if self.encoder_repetition_penalty != 1.0:
             source = _source(state, source, begin)
             penalty = ops.ones_like(logits[:, 0]) / self.encoder_repetition_penalty
@@ -158,7 +158,7 @@ class Rules:
             start, factor = self.exponential_decay_length_penalty
             beyond = ops.cast(ops.maximum(new - start, 0), "float32")[:, None]
             more = ops.abs(logits) * (ops.power(float(factor), beyond) - 1.0)
-            logits = ops.where(_one_hot(end_ids, logits) > 0, logits + more, logits)
+            logits = ops.where(_among(end_ids, logits), logits + more, logits)
         if self.suppress_tokens:
             logits = _banned(logits, self.suppress_tokens, total >= 0)
         if self.begin_suppress_tokens:
@@ -195,19 +195,20 @@ def _plain(value):
     return [*map(_plain, value)] if isinstance(value, (tuple, list)) else value
 
 
-def _one_hot(ids, logits):
-    """Return 1 for some tokens of the vocabulary, else 0: (V,) float32."""
-    return np.isin(np.arange(logits.shape[-1]), ids).astype("float32")
+def _among(ids, logits):
+    """Return whether each token of the vocabulary is among some ids, (1, V) bool."""
+    ids, size = np.array([ids], "int32"), ops.shape(logits)[1]
+    return processors.marked(ids, ids < size, size)
 
 
 def _banned(logits, ids, rows):
     """Ban some tokens in some of the rows, (B,) bool."""
-    return ops.where(rows[:, None] & (_one_hot(ids, logits) > 0), BANNED, logits)
+    return ops.where(rows[:, None] & _among(ids, logits), BANNED, logits)
 
 
 def _forced(logits, ids, rows):
     """Allow only some tokens, with a logarithm of 0, in some of the rows, (B,) bool."""
-    alone = np.where(_one_hot(ids, logits) > 0, np.float32(0), np.float32(BANNED))
+    alone = ops.where(_among(ids, logits), 0.0, BANNED)
     return ops.where(rows[:, None], alone, logits)
 
 

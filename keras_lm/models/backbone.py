@@ -427,6 +427,13 @@ class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimate
     def trimmed(self, tokenizer):
         """Return a copy without what no text can ask for, and its tokenizer; None if all is."""
 
+    def usual_token_ids(self) -> dict[str, int]:
+        """Return the special tokens of published vocabularies, where no tokenizer says others.
+
+        Their ids are by the names of Hugging Face's configuration; only those that it needs.
+        """
+        return {}
+
     @property
     def vocabulary_size(self):
         """The number of token ids that the model takes."""

@@ -172,6 +172,10 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
             x = x * self.config["hidden_dim"] ** 0.5
         return x + self.position_embedding(padding_mask, start)
 
+    def usual_token_ids(self):
+        last = (self.config["decoder_vocabulary_size"] or self.vocabulary_size) - 1
+        return {"pad_token_id": last, "eos_token_id": 0, "decoder_start_token_id": last}
+
     def encode(self, token_ids, padding_mask, training=None):
         x = self.embed(self.token_embedding, token_ids, padding_mask)
         hidden_states = [x]  # (B, S, D)

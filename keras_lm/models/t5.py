@@ -161,6 +161,9 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")
         self.finish()
 
+    def usual_token_ids(self):
+        return {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+
     def encode(self, token_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids)
         hidden_states = [x]  # (B, S, D)

@@ -26,6 +26,7 @@ from keras_lm.presets.counterparts import (
 from keras_lm.presets.saving import MAX_SHARD_BYTES
 
 FORMAT = "huggingface"
+WRITING = ("causal_lm", "seq2seq_lm")  # heads of models that write texts
 
 
 def save_to_huggingface(
@@ -70,8 +71,8 @@ def save_to_huggingface(
         is_sentence_transformer = (new / MODULES).is_file()
         text = _card(task or backbone, config, kinds, is_sentence_transformer, converter.versions)
         (new / cards.CARD).write_text(text, encoding="utf-8")
-        if kinds in ("causal_lm", "seq2seq_lm"):
-            write_json(new / "generation_config.json", _generation(config, task))
+        if kinds in WRITING:
+            write_json(new / "generation_config.json", task.published_generation(config))
 
 
 def _card(model, config, kinds, is_sentence_transformer, versions):
@@ -94,6 +95,10 @@ def _config(backbone, task, tokenizer, converter, kinds, labels):
     config |= {} if labels is None else labels_config(labels)
     if tokenizer is not None:
         config |= _token_ids(config, tokenizer, kinds, task)
+    else:
+        config |= backbone.usual_token_ids()
+    if kinds in WRITING:
+        config |= task.published_tokens()
     return config | {"dtype": backbone.dtype_policy.variable_dtype}
 
 
@@ -102,8 +107,6 @@ def _token_ids(config, tokenizer, kinds, task):
     ids = {f"{r}_token_id": tokenizer.special_id(r) for r in ("pad", "bos", "eos") if r in special}
     if kinds in ("classification", "multiple_choice") and task.backbone.is_causal:
         ids.setdefault("pad_token_id", task.packer.pad_id)  # by which it finds a text's last token
-    if kinds == "seq2seq_lm":
-        ids["decoder_start_token_id"] = task.packer.start_id
     padding = config.get("pad_token_id")
     if padding is not None and ids.get("pad_token_id", padding) != padding:
         raise ValueError(
@@ -114,21 +117,14 @@ def _token_ids(config, tokenizer, kinds, task):
 
 
 def _template(backbone, task, tokenizer):
-    """Return the special tokens around texts; a language model reads texts as they are."""
-    is_bare = task is None or "causal_lm" in task.head_kinds
-    return backbone.template_for(tokenizer) if is_bare else task.template
+    """Return the special tokens around texts: those of prompts for a language model."""
+    if task is not None and "causal_lm" not in task.head_kinds:
+        return task.template
+    template = backbone.template_for(tokenizer)
+    if task is not None and getattr(task, "begins_prompts", False):
+        return task.prompt_template(template)
+    return template
 
 
 def _reads_segments(backbone):
     return "segment_ids" in backbone.input_fields and backbone.config.get("num_segments", 2) > 1
-
-
-def _generation(config, task):
-    names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-    stated = {name: config[name] for name in names if config.get(name) is not None}
-    if stated.keys() >= {"decoder_start_token_id", "eos_token_id"}:
-        stated |= {"num_beams": task.num_beams, "max_length": task.target_length}
-        if not task.backbone.generates_start:
-            stated["bad_words_ids"] = [[stated["decoder_start_token_id"]]]
-            stated["forced_eos_token_id"] = stated["eos_token_id"]
-    return stated

@@ -1,5 +1,6 @@
 """Causal language modelling. Shapes: B batch, N continuations, S sequence, V vocabulary."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -368,6 +369,12 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
         single, pair = stated or (template.single, template.pair)
         is_text = [piece.startswith("$") for piece in f"{single} {pair}".split()]
         return not is_text[0] or (stated is None and all(is_text))
+
+    def prompt_template(self, template: Template) -> Template:
+        """Return a `Template` that has the bos token before each text, as prompts have."""
+        bos, *pieces = f"{ends_of_texts(self.tokenizer)['bos']}:0", template.single, template.pair
+        single, pair = (p if p.split()[0] == bos else f"{bos} {p}" for p in pieces)
+        return dataclasses.replace(template, single=single, pair=pair)
 
     @property
     def ends_prompts(self):

@@ -35,9 +35,22 @@ class GenerationSettings:
 
     @generation.setter
     def generation(self, settings):
-        self._generation = None if not settings else generation_config.checked(dict(settings))
+        settings = generation_config.checked(dict(settings or {}))
+        self._generation = self._without_own(settings) or None
         if getattr(self, "packer", None) is not None:
             self._make_packer()
+
+    def _without_own(self, settings):
+        """Return the settings without tokens that the tokenizer has in the same place."""
+        if self.tokenizer is None:
+            return settings
+        own = ["pad_token_id", "bos_token_id"]
+        own += ["eos_token_id"] if settings.get("eos_token_id") == self.own_end_ids() else []
+        return {name: value for name, value in settings.items() if name not in own}
+
+    def own_end_ids(self) -> list[int]:
+        """Return the tokens that end texts where no setting names others."""
+        return self.end_ids("eos")
 
     def setting(self, name: str, default: Any = None) -> Any:
         """Return what the task states of this name."""
@@ -50,6 +63,30 @@ class GenerationSettings:
     def sampling(self, max_new_tokens: int | None = None, **options: Any) -> Sampling:
         """Return the options of a call, with those that the task states."""
         return Sampling.of(max_new_tokens, options, self.stated_options())
+
+    # === For Hugging Face's library ===
+
+    def own_token_ids(self) -> dict[str, int]:
+        """Return the ids of the tokenizer's tokens at the ends of texts, by the library's names."""
+        ids = {f"{role}_token_id": self.end_ids(role) for role in ("bos", "eos")}
+        return {name: of_role[0] for name, of_role in ids.items() if of_role}
+
+    def published_tokens(self) -> dict[str, Any]:
+        """Return the entries of config.json on tokens: the task's own, or else those stated."""
+        stated = {
+            n: self.setting(n) for n in generation_config.TOKENS if self.setting(n) is not None
+        }
+        if (
+            "eos_token_id" in stated
+        ):  # the first, since not all networks' configurations take a list
+            stated["eos_token_id"] = next(iter(stated["eos_token_id"]), None)
+        return stated | ({} if self.tokenizer is None else self.own_token_ids())
+
+    def published_generation(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entries of generation_config.json beside a config.json."""
+        names = generation_config.TOKENS
+        tokens = {name: config[name] for name in names if config.get(name) is not None}
+        return generation_config.written(tokens | (self.generation or {}))
 
     def limits_of(self, end_ids: list[int], window: int | None, max_new_tokens: int) -> Limits:
         """Return the `Limits` of the task's texts, by its own numbers and the settings."""

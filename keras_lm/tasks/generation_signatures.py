@@ -9,6 +9,7 @@ import json
 
 import numpy as np
 
+from keras_lm.generation.decoding import COLUMNS_AT_ONCE
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
 from keras_lm.layers.last_token import last_real_token
@@ -30,7 +31,6 @@ class GenerationSignatures(TextSignatures):
     """The signatures of a `keras_lm.tasks.CausalLM` with a tokenizer."""
 
     answers_in_lite = False
-    reads_whole_texts = True  # else they are truncated
 
     def texts(self):
         super().texts()
@@ -39,15 +39,16 @@ class GenerationSignatures(TextSignatures):
     def functions(self):
         task = self.task
         tokenize = self.tokenize
-        generate = trace(self.generate(tokenize), generate_specs())
+        by_parts, whole = self.bounded(COLUMNS_AT_ONCE), self.bounded()
+        generate = trace(self.generate(by_parts), generate_specs())
         chosen = {name: tf.constant(value) for name, value in self.generate_defaults().items()}
         answer = trace(lambda prompt: generate(prompt=prompt, **chosen), PROMPT)
         if task.sampling().num_beams > 1:  # which `generate` has not
-            answer = trace(lambda prompt: task.answer({"prompt": prompt}, tokenize), PROMPT)
+            answer = trace(lambda prompt: task.answer({"prompt": prompt}, by_parts), PROMPT)
         return {
             "serving_default": answer,
             "generate": generate,
-            "score": trace(lambda text: task.score_texts(text, tokenize=tokenize), TEXT),
+            "score": trace(lambda text: task.score_texts(text, tokenize=whole), TEXT),
             "next_token": trace(self.next_token, {**PACKED, **self.state_specs()}),
             "tokenize": trace(self.pieces(tokenize), PROMPT),
             "detokenize": trace(self.detokenize, PACKED),
@@ -60,15 +61,28 @@ class GenerationSignatures(TextSignatures):
             ids = self.task.tokenize(text)
             longest = tf.reduce_max(tf.concat([ids.row_lengths(), [0]], axis=0))
             cells = ids.nrows() * longest
-            if self.reads_whole_texts and self.attends_without_end:
-                ids = ids.with_values(with_few_pairs(ids.values, ids.nrows(), longest))
             message = f"texts, each as long as the longest, may have {MOST_CELLS} tokens, but have"
             return ids.with_values(required(ids.values, cells <= MOST_CELLS, message, cells))
 
         return trace(tokenize, TEXT)
 
+    def bounded(self, at_once=None):
+        """Return `tokenize`, which refuses texts that are too long to be read.
+
+        A model that attends without end reads them as a whole, or `at_once` tokens at a time.
+        """
+        if not self.attends_without_end:
+            return self.tokenize
+
+        def tokenize(text):
+            ids = self.tokenize(text)
+            longest = tf.reduce_max(tf.concat([ids.row_lengths(), [0]], axis=0))
+            return ids.with_values(with_few_pairs(ids.values, ids.nrows(), longest, at_once))
+
+        return tokenize
+
     def attention(self):
-        task, tokenize = self.task, self.tokenize
+        task, tokenize = self.task, self.bounded()
         return trace(lambda text: attention_of_text(task, {"text": text}, tokenize), TEXT)
 
     def frozen_functions(self, weights="float32"):

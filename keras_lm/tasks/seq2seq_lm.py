@@ -134,6 +134,25 @@ class Seq2SeqLM(GenerationSettings, Task):
         own = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
         return own | super().stated_options()
 
+    def own_token_ids(self):
+        tokens = self.tokenizer.target
+        (end,) = self.own_end_ids()
+        ids = {"eos_token_id": end, "decoder_start_token_id": self.packer.start_id}
+        roles = [role for role in ("pad", "bos") if role in tokens.special_tokens]
+        return ids | {f"{role}_token_id": tokens.special_id(role) for role in roles}
+
+    def published_generation(self, config):
+        entries = super().published_generation(config)
+        entries.pop("max_new_tokens", None)
+        entries["max_length"] = self.limits.max_new_tokens + 1  # with what the decoder starts with
+        entries |= {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+        if self._target_length is not None:  # for us: transformers has no such entry
+            entries["target_length"] = self._target_length
+        start, words = entries.get("decoder_start_token_id"), entries.get("bad_words_ids", [])
+        if not self.backbone.generates_start and [start] not in words:
+            entries["bad_words_ids"] = [*words, [start]]
+        return entries
+
     @property
     def target_length(self):
         return self._target_length or self.packing["sequence_length"]
@@ -345,12 +364,15 @@ class Seq2SeqLM(GenerationSettings, Task):
     @property
     def limits(self) -> Any:
         """What targets end by, a `decoding.Limits`."""
-        ends = []
-        if self.tokenizer is not None:
-            ends = [self.template.ids("single", self.tokenizer.target)[-1][0]]
+        ends = self.own_end_ids()
         window = self.backbone.max_sequence_length
         most = self.setting("max_new_tokens", self.target_length)
         return self.limits_of(ends, window, most if window is None else min(most, window - 1))
+
+    def own_end_ids(self):
+        if self.tokenizer is None:
+            return []
+        return [self.template.ids("single", self.tokenizer.target)[-1][0]]
 
     # === Answers ===
 

@@ -22,8 +22,6 @@ SEARCH = {"num_beams": "int32", "length_penalty": "float32", "max_new_tokens": "
 class Seq2SeqSignatures(GenerationSignatures):
     """The signatures of a `keras_lm.tasks.Seq2SeqLM` with a tokenizer."""
 
-    reads_whole_texts = False
-
     def texts(self):
         return TextSignatures.texts(self)
 

@@ -34,11 +34,18 @@ def _with_as_many_rows(columns):
         return {name: tf.identity(column) for name, column in columns.items()}
 
 
-def with_few_pairs(tensor, rows, columns):
-    """Return a tensor that is available once `rows` × `columns` ² are few enough."""
+def with_few_pairs(tensor, rows, columns, at_once=None):
+    """Return a tensor that is available once `rows` × `columns` ² are few enough.
+
+    If `at_once`, an int, columns are read at a time, it is `rows` × `columns` × `at_once`.
+    """
     rows, columns = tf.cast(rows, tf.float32), tf.cast(columns, tf.float32)
-    message = f"rows times their columns squared may be {MOST_PAIRS} at most, but is"
+    what = "rows times their columns squared"
     pairs = rows * columns**2
+    if at_once is not None:
+        what = f"rows times their columns times {at_once} of them at once"
+        pairs = rows * columns * tf.minimum(columns, at_once)
+    message = f"{what} may be {MOST_PAIRS} at most, but is"
     return required(tensor, pairs <= MOST_PAIRS, message, pairs)
 
 

@@ -201,7 +201,10 @@ def test_prompts_of_a_model_without_a_longest_sequence(backbone_of, tokenizer_of
     assert functions.tokenize(text=long).shape[0] == 1
     functions = tasks.CausalLM(backbone_of("TransformerXLBackbone"), tokenizer=words).signatures
     with pytest.raises(tf.errors.InvalidArgumentError, match="rows times their columns squared"):
-        functions.tokenize(text=long)
+        functions.bounded()(long)  # read as a whole
+    assert functions.bounded(256)(long).shape[0] == 1  # a prompt is read in parts
+    with pytest.raises(tf.errors.InvalidArgumentError, match="times 256 of them at once"):
+        functions.bounded(256)(tf.repeat(long, 20))
     step = functions.functions()["next_token"]
     state = functions.initial_state()
     tokens = {"token_ids": tf.ones([2, 3_000], tf.int32), "padding_mask": tf.ones([1, 1], tf.int32)}
