@@ -18,6 +18,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.optional import require
 from keras_lm.plain import first_line
 from keras_lm.standard_error import quiet
+from keras_lm.user_columns import plain_column
 
 REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
@@ -117,7 +118,8 @@ class InterpreterPool:
         """Return the outputs of a signature, a dict of arrays; strings are arrays of `bytes`.
 
         Args:
-            inputs: dict of name → array or list, all with the same number of rows, which may be 0.
+            inputs: dict of name → array, list or column of another library, all with the same
+                number of rows, which may be 0.
 
         Raises:
             ValueError: if `signature` or `inputs` does not fit the model.
@@ -129,10 +131,20 @@ class InterpreterPool:
             raise ValueError(
                 f"inputs has {sorted(inputs)}, but {signature!r} takes {sorted(columns)}."
             )
-        arrays = {name: _array(inputs[name], column.dtype) for name, column in columns.items()}
+        arrays = {
+            name: _array(plain_column(inputs[name], name), column.dtype)
+            for name, column in columns.items()
+        }
         rows = {name: len(array) for name, array in arrays.items() if array.ndim}
         if len(set(rows.values())) > 1:  # LiteRT would repeat or drop rows, without an error
             raise ValueError(f"the inputs have different numbers of rows, {rows}: pass as many.")
+        for name, number in rows.items():
+            (fixed, *_) = columns[name].shape or (-1,)
+            if fixed > 0 and number not in (0, fixed):
+                raise ValueError(
+                    f"{name} has {number} rows, and this .tflite takes {fixed} at a time: run each "
+                    "by itself, or export it again without a fixed number."
+                )
         is_empty = 0 in rows.values()
         if is_empty:  # some operations do not run without rows
             arrays = {name: _blank_row(column) for name, column in columns.items()}

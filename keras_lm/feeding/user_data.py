@@ -1,9 +1,12 @@
 """Users' data → arrays of equal length by name, or an error that says what to pass."""
 
+import numbers
+
 import keras
 import numpy as np
 
 from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.user_columns import ACCEPTED, plain_column, refuse_queries
 
 
 def columns_from_user(x, names, required=None, lists=()):
@@ -74,6 +77,7 @@ def names_in_table(x):
         )
     if is_stream(x):
         return None
+    refuse_queries(x, "x")
     names = getattr(x, "column_names", getattr(x, "columns", None))
     if hasattr(x, "column_names") and not hasattr(x, "__len__"):
         raise ValueError(
@@ -89,11 +93,13 @@ def columns_of_table(table, names, required=None):
     for name in names[:1] if required is None else required:
         if name not in found:
             other = (found or ["…"])[0]
-            rename = (
-                f"x.rename(columns={{{other!r}: {name!r}}})"
-                if hasattr(table, "columns")
-                else f"x.rename_column({other!r}, {name!r})"
-            )
+            if hasattr(table, "rename_column"):  # of datasets
+                rename = f"x.rename_column({other!r}, {name!r})"
+            elif hasattr(table, "rename_columns"):  # of pyarrow
+                rename = f"x.rename_columns({{{other!r}: {name!r}}})"
+            else:
+                columns = "columns=" if hasattr(table, "iloc") else ""
+                rename = f"x.rename({columns}{{{other!r}: {name!r}}})"
             raise ValueError(
                 f"x is a {kind} with the columns {found}, and {name!r} is none of them: rename "
                 f"one, {rename}, or pass a column, x['…'], or two as a tuple."
@@ -114,8 +120,9 @@ def labelled(task, x, y):
         ValueError: if the task needs labels, and a table has none.
     """
     found = names_in_table(x)
+    y = _one_column(y)
     if found is None:
-        return x, y
+        return x, by_names_of(task, y)
     if y is None and task.needs_labels:
         column = label_column(task, x)
         if column is None:
@@ -123,8 +130,65 @@ def labelled(task, x, y):
                 f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
                 f"that of the labels to {task.label_columns[0]!r}, or pass it as y."
             )
-        y = x[column]
+        y = by_names_of(task, x[column], (getattr(x, "features", None) or {}).get(column))
+    else:
+        y = by_names_of(task, y)
     return columns_of_table(x, task.text_names, task.required_names), y
+
+
+def _one_column(y):
+    """Return the column of a table of labels with one; others are as they are."""
+    refuse_queries(y, "y")
+    names = None if is_stream(y) or isinstance(y, dict) else getattr(y, "column_names", None)
+    if names is not None and len(names) != 1:
+        raise ValueError(
+            f"y is a {type(y).__name__} with the columns {[*names]}: pass one, y[{names[0]!r}]."
+        )
+    return y if names is None else y[names[0]]
+
+
+def by_names_of(task, y, feature=None):
+    """Return labels whose numbers a Hugging Face `Dataset` names as numbers of the task's classes.
+
+    Of several labels a row, those of `multi_label`, it returns names. Labels without names, and
+    those of a task without `class_names`, are returned as they are.
+
+    Args:
+        y: column of labels, of a `Dataset` or not.
+        feature: the `ClassLabel` of the column, or a sequence of it; None for that of `y`.
+
+    Raises:
+        ValueError: if a name is none of `class_names`.
+    """
+    names = _names_of_feature(getattr(y, "features", None) if feature is None else feature)
+    classes, is_multi_label = (
+        getattr(task, "class_names", None),
+        getattr(task, "multi_label", False),
+    )
+    if names is None or classes is None or (names == classes and not is_multi_label):
+        return y
+
+    def renamed(label):
+        if isinstance(label, (list, tuple, np.ndarray)) and np.ndim(label):
+            return [renamed(each) for each in label]
+        if not isinstance(label, numbers.Integral) or not 0 <= label < len(names):
+            return label  # -100, or nothing that the feature names
+        if names[label] not in classes:
+            raise ValueError(
+                f"the table calls a label {names[label]!r}, and class_names are {classes}: make "
+                f"the task with class_names={names}, or pass the table's numbers as a list, y."
+            )
+        return names[label] if is_multi_label else classes.index(names[label])
+
+    return [renamed(label) for label in plain_column(y, "y")]
+
+
+def _names_of_feature(feature):
+    """Return the names of a `ClassLabel`, or of a sequence of it, of Hugging Face's `datasets`."""
+    while getattr(feature, "names", None) is None and feature is not None:
+        inner = feature[0] if isinstance(feature, list) and feature else None
+        feature = getattr(feature, "feature", inner)
+    return None if feature is None else [*feature.names]
 
 
 def check_names(x, names, required=None):
@@ -166,14 +230,14 @@ def _pair(x, names):
 
 
 def _as_objects(column, name):
-    if hasattr(column, "to_numpy"):  # pandas
-        column = column.to_numpy()
-    elif hasattr(column, "numpy"):  # TensorFlow
+    kind = type(column).__name__
+    column = plain_column(column, name)
+    if hasattr(column, "numpy"):  # a ragged tensor
         column = column.numpy()
     if not _is_sequence(column):
         raise ValueError(
-            f"{name} is a {type(column).__name__}: pass a list, an array, a dict of these, or a "
-            "tf.data.Dataset of raw strings."
+            f"{name} is a {kind}: pass {ACCEPTED}, a dict of these, or a tf.data.Dataset of raw "
+            "strings."
         )
     array = np.empty(len(column), dtype=object)
     array[:] = list(column)
@@ -207,6 +271,7 @@ def _lists(column, name):
     if all(isinstance(value, (str, bytes)) for value in column):
         return _strings(column, name)
     for row, value in enumerate(column):
+        value = value if isinstance(value, (str, bytes)) else plain_column(value, f"{name}[{row}]")
         if not isinstance(value, (list, tuple, np.ndarray)):
             raise ValueError(
                 f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a list of "
@@ -218,9 +283,8 @@ def _lists(column, name):
 
 def labels_from_user(labels, length, name="labels"):
     """Return labels as an array with a row per example; ValueError if their number differs."""
-    if hasattr(labels, "to_numpy"):
-        labels = labels.to_numpy()
-    elif isinstance(labels, tf.RaggedTensor):
+    labels = plain_column(labels, name)
+    if isinstance(labels, tf.RaggedTensor):
         labels = labels.to_list()
     is_column = _is_sequence(labels) and not hasattr(labels, "__array__")
     is_object = isinstance(labels, np.ndarray) and labels.dtype.kind == "O" and labels.ndim

@@ -19,6 +19,7 @@ from keras_lm.serving.client_values import (
     signatures_from_json,
     to_json,
 )
+from keras_lm.user_columns import plain_column
 
 # HTTP status → gRPC's name of the error, the likeliest if several share a status: TF Serving also
 # answers 400 for FAILED_PRECONDITION and OUT_OF_RANGE, 409 for ABORTED, 500 for UNKNOWN and
@@ -108,8 +109,8 @@ class Client:
         Strings are `str`, and `bytes` if the output's name ends in `_bytes`.
 
         Args:
-            inputs: dict of name → list or array, one row per example. Inputs with a default are
-                optional.
+            inputs: dict of name → list, array, or column of another library, one row per example.
+                Inputs with a default are optional.
             signature: str. Which of the model's signatures to call.
 
         Raises:
@@ -123,6 +124,7 @@ class Client:
         for name, column in inputs.items():
             if isinstance(column, (str, bytes)):
                 raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
+        inputs = {name: plain_column(column, name) for name, column in inputs.items()}
         expected = self._signatures.get(signature)
         if expected is None or not fits(inputs, expected["inputs"]):
             # The first call, or the server has loaded a new version.

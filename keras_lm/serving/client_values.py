@@ -70,6 +70,11 @@ def to_json(value):
         return {"b64": base64.b64encode(value).decode()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
+    if not isinstance(value, (str, int, float)):
+        raise ValueError(
+            f"inputs has {value!r}, a {type(value).__name__}, which is neither a string nor a "
+            "number: replace or drop it."
+        )
     return value
 
 

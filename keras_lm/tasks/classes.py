@@ -19,6 +19,7 @@ from keras_lm.metrics.one_hot import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
 from keras_lm.tensorflow import tf
+from keras_lm.user_columns import plain_column
 
 
 def check_classes(num_classes, class_names):
@@ -47,7 +48,7 @@ def _names(class_names):
         raise ValueError(
             f"class_names={class_names!r}: pass a list, whose order is that of the scores."
         )
-    class_names = list(class_names)
+    class_names = list(plain_column(class_names, "class_names"))
     for name in class_names:
         if not isinstance(name, (str, int, float, np.generic)) or name != name:
             raise ValueError(

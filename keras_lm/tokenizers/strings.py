@@ -5,7 +5,10 @@ of rows × longest row: gigabytes if one text among ten thousand is long. The fu
 memory for the values alone. Shapes: B batch, S values of a row, T values of all rows, N characters.
 """
 
+import numpy as np
+
 from keras_lm.tensorflow import gen_byte_splitter, tf
+from keras_lm.user_columns import plain_column
 
 UNITS = ("byte", "character")
 
@@ -13,9 +16,30 @@ UNITS = ("byte", "character")
 
 
 def as_tensor(values, dtype):
-    """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length."""
-    if isinstance(values, tf.RaggedTensor):
+    """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length.
+
+    Columns of other libraries are taken, too, see `keras_lm.user_columns`.
+
+    Raises:
+        ValueError: if a value is masked, or not a string where `dtype` is that.
+    """
+    if isinstance(values, tf.RaggedTensor) or tf.is_tensor(values):
         return values
+    values = plain_column(values, "text" if dtype == tf.string else "ids")
+    try:
+        return _as_tensor(values, dtype)
+    except (TypeError, ValueError) as error:
+        rows = values if dtype == tf.string and isinstance(values, (list, np.ndarray)) else ()
+        for row, value in enumerate(rows):
+            if not isinstance(value, (str, bytes, list, tuple, np.ndarray)):
+                raise ValueError(
+                    f"`text`[{row}] is {value!r}, a {type(value).__name__}, and not a string: "
+                    "replace or drop it."
+                ) from error
+        raise
+
+
+def _as_tensor(values, dtype):
     if isinstance(values, (list, tuple)):
         try:
             tensor = tf.convert_to_tensor(values, dtype)

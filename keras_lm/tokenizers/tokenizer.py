@@ -18,6 +18,7 @@ from keras_lm.tokenizers.published_files import kind_of
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary
 from keras_lm.tokenizers.vocabulary_words import VocabularyWords
+from keras_lm.user_columns import plain_column
 
 
 def traced(function):
@@ -189,7 +190,7 @@ class Tokenizer(VocabularyWords, tf.Module):
         Where TensorFlow is not installed, ids are lists of int, made by the package `tokenizers`.
         """
         if not IS_INSTALLED:
-            return host.ids_of(self, text, parse_special)
+            return host.ids_of(self, plain_column(text, "text"), parse_special)
         text = as_tensor(text, tf.string)
         if text.dtype != tf.string:
             raise ValueError(f"`text` must hold strings; it is a tensor of {text.dtype.name}.")
