@@ -70,5 +70,10 @@ def plain_column(column, name):
     return column
 
 
+def iterable(values, name):
+    """Return what can be iterated, of a column of a library; other iterables as they are."""
+    return values if type(values).__module__ == "builtins" else plain_column(values, name)
+
+
 def _library(kind):
     return kind.__module__.partition(".")[0]

@@ -16,6 +16,7 @@ from keras_lm.packers import Words
 from keras_lm.tasks import FeatureExtractor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.user_columns import iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +84,7 @@ def word_vectors(
     task = FeatureExtractor(backbone, tokenizer=tokenizer or getattr(model, "tokenizer", None))
     task.require_tokenizer()
     rows = Words(splitter)
-    texts = list(texts)
+    texts = list(iterable(texts, "texts"))
     if not texts:
         raise ValueError("texts is empty: pass one or more.")
     words, numbers, places, layers = [], [], [], []

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_lm.tensorflow import tf
+from keras_lm.user_columns import iterable
 
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 BLOCK_WORDS = 256  # looked up together
@@ -73,7 +74,7 @@ def augment_texts(
             raise ValueError(f"{name}={number} is less than 1.")
     if not 0 < probability <= 1:
         raise ValueError(f"probability={probability} is not in (0, 1].")
-    texts = list(texts)
+    texts = list(iterable(texts, "texts"))
     found = [list(WORD.finditer(text)) for text in texts]
     words = sorted({match[0] for matches in found for match in matches})
     sizes = masked_lm.tokenizer([f" {word}" for word in words]).row_lengths().numpy()

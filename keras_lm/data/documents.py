@@ -10,6 +10,7 @@ import numpy as np
 from keras_lm.argument_types import PathLike
 from keras_lm.input_files import TooLong, find_files, lines, whole
 from keras_lm.tensorflow import tf
+from keras_lm.user_columns import iterable
 
 UNITS = ("line", "block", "file")
 DOCUMENTS_AT_ONCE = 64  # tokenized together
@@ -89,6 +90,7 @@ def document_batches(documents):
         ValueError: if they have another form.
     """
     if not isinstance(documents, tf.data.Dataset):
+        documents = iterable(documents, "documents")
         if isinstance(documents, (str, bytes)) or not all(
             isinstance(document, (str, bytes)) for document in documents
         ):

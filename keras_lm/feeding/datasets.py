@@ -8,7 +8,13 @@ import numpy as np
 from keras_lm.elements import check_batch_size
 from keras_lm.feeding import generators, replicas
 from keras_lm.feeding.packed_rows import PackedRows
-from keras_lm.feeding.user_data import check_names, is_stream, labelled, labels_from_user
+from keras_lm.feeding.user_data import (
+    check_names,
+    is_stream,
+    labelled,
+    labels_from_user,
+    weights_from_user,
+)
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed
 
@@ -192,7 +198,7 @@ def arrays(task, x, y, sample_weight, needs_labels=False):
     if sample_weight is not None:
         if y is None:
             raise ValueError("sample_weight is given without y: it weighs the loss of labels.")
-        weights = labels_from_user(sample_weight, length, "sample_weight")
+        weights = weights_from_user(sample_weight, length)
         data.append(weights[:, 0] if weights.shape[1:] == (1,) else weights)
     if needs_labels and y is None:
         raise _missing_labels(task, task.labels_remedy)

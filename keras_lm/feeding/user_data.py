@@ -8,6 +8,9 @@ import numpy as np
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.user_columns import ACCEPTED, plain_column, refuse_queries
 
+# Labels of a row that are no column of a library.
+PLAIN = (str, bytes, int, float, list, tuple, dict, np.ndarray, np.generic, type(None))
+
 
 def columns_from_user(x, names, required=None, lists=()):
     """Return user data as a dict of numpy arrays of equal length, of `bytes` or lists of `bytes`.
@@ -289,7 +292,10 @@ def labels_from_user(labels, length, name="labels"):
     is_column = _is_sequence(labels) and not hasattr(labels, "__array__")
     is_object = isinstance(labels, np.ndarray) and labels.dtype.kind == "O" and labels.ndim
     if is_column or (is_object and all(map(_is_row, labels))):  # of a Series of lists
-        labels = list(labels)
+        labels = [
+            row if isinstance(row, PLAIN) else plain_column(row, f"{name}[{i}]")
+            for i, row in enumerate(labels)
+        ]
     try:
         labels = np.asarray(labels)
     except ValueError:  # lists of different lengths: the classes of a multi-label row
@@ -300,6 +306,16 @@ def labels_from_user(labels, length, name="labels"):
             "a row."
         )
     return labels
+
+
+def weights_from_user(weights, length):
+    """Return `sample_weight` as an array of numbers with a row per example."""
+    weights = labels_from_user(weights, length, "sample_weight")
+    is_number = weights.dtype.kind in "biuf"
+    for row, weight in enumerate(weights):
+        if not (is_number or isinstance(weight, (int, float))) or np.isnan(weight).any():
+            raise ValueError(f"sample_weight[{row}]={weight!r} is not a number.")
+    return weights if is_number else weights.astype("float32")
 
 
 def _is_row(value):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.tasks.causal_lm import CausalLM
+from keras_lm.user_columns import iterable
 
 
 class Prompt:
@@ -206,7 +207,7 @@ def query_list(queries):
     """Return queries as a list; raise a ValueError for a single query, or none."""
     if isinstance(queries, (str, bytes, dict)):
         raise ValueError(f"queries={queries!r} is a single query: pass a list, such as [query].")
-    queries = list(queries)
+    queries = list(iterable(queries, "queries"))
     if not queries:
         raise ValueError("queries is empty: pass at least one.")
     return queries

@@ -302,10 +302,10 @@ class TextClassifier(Task):
 
 def _without_gaps(labels):
     """Return labels of mixed types, integers as such; raise ValueError for None and NaN."""
-    if labels.dtype != object:
+    if labels.dtype.kind not in "Of":
         return labels
     for row, label in enumerate(labels):
-        if not isinstance(label, (str, bytes, int, np.integer)):
+        if label != label or not isinstance(label, (str, bytes, int, np.integer, np.floating)):
             raise ValueError(f"labels[{row}]={label!r} is neither a class name nor an integer.")
     has_names = any(isinstance(label, (str, bytes)) for label in labels)
-    return labels if has_names else labels.astype("int64")
+    return labels if has_names or labels.dtype != object else labels.astype("int64")

@@ -19,6 +19,7 @@ from keras_lm.tokenizers.strings import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.tokenizers.words import SENTINEL
+from keras_lm.user_columns import iterable
 
 # The special tokens of each kind, by role: those of BERT, GPT-2, T5 and T5.
 SPECIAL_TOKENS = {
@@ -124,6 +125,7 @@ class _Texts:
         if isinstance(texts, (str, bytes)):
             raise ValueError("`texts` is one string; give a list of them, or `files` for a path.")
         # Iterators can be read only once.
+        texts = iterable(texts, "texts")
         self.texts = list(texts) if iter(texts) is texts else texts
 
     def __iter__(self):
@@ -281,7 +283,7 @@ def learn_words(
     if isinstance(texts, (str, bytes)):
         raise ValueError("texts is one string: pass a list of them.")
     if not isinstance(texts, tf.data.Dataset):
-        iterator = iter(texts)
+        iterator = iter(iterable(texts, "texts"))
         texts = tf.data.Dataset.from_generator(
             lambda: iterator, output_signature=tf.TensorSpec([], tf.string)
         )
