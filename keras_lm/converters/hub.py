@@ -10,7 +10,7 @@ PREFIX = "hf://"
 NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 REVISION = re.compile(r"(\w[\w./+-]*)?", re.ASCII)
 # Configurations, vocabularies and indexes: small, and they determine what else is needed; the card,
-# which states the licence; and the dense layers of sentence-transformers.
+# which states the licence; and the layers of sentence-transformers.
 SMALL_FILES = [
     "*.json",
     "*.txt",
@@ -21,7 +21,11 @@ SMALL_FILES = [
     "checkpoint",
     "README.md",
 ]
-SMALL_FILES += ["*_Dense/model.safetensors", "*_Dense/pytorch_model.bin"]
+SMALL_FILES += [
+    f"*_{kind}/{name}"
+    for kind in ("Dense", "LayerNorm")
+    for name in ("model.safetensors", "pytorch_model.bin")
+]
 # Exports for other runtimes, which repeat the weights or the configuration.
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack"]
 # In the order of preference; the first whose files are in the repository is taken.
@@ -33,8 +37,8 @@ WEIGHTS = [
     ["*.ckpt*.index", "*.ckpt*.data-*-of-*"],
     ["model.pt"],
     ["tf_model.h5", "tf_model-*-of-*.h5"],
-    ["0_Transformer/model.safetensors"],
-    ["0_Transformer/pytorch_model.bin"],
+    ["0_Transformer/model.safetensors", "*_0_Transformer/model.safetensors"],
+    ["0_Transformer/pytorch_model.bin", "*_0_Transformer/pytorch_model.bin"],
 ]
 
 

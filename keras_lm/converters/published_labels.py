@@ -2,7 +2,11 @@
 
 import dataclasses
 
-from keras_lm.converters.sentence_transformers import cross_encoder_activation
+from keras_lm.converters.sentence_transformers import (
+    check_cross_encoder,
+    cross_encoder_activation,
+    cross_encoder_prompt,
+)
 
 # How the name of a Hugging Face class ends → its problem type; None where the configuration says.
 ARCHITECTURES = {
@@ -31,6 +35,7 @@ class Labels:
             of texts, as `problem_type` says, or of words.
         activation: what sentence-transformers does to the logits, see `cross_encoder_activation`.
         arguments: dict of a task's arguments that the head calls for, or None.
+        read_texts: dict of a task's arguments for how a CrossEncoder reads texts.
     """
 
     num_classes: int
@@ -39,6 +44,7 @@ class Labels:
     activation: str | None = None
     is_stated: bool = True
     arguments: dict | None = None
+    read_texts: dict = dataclasses.field(default_factory=dict)
 
 
 def _finds_spans(checkpoint):
@@ -59,6 +65,7 @@ def huggingface_labels(checkpoint, *weights):
     `weights` are the names that the tensor (classes, D) of the logits may have. Heads of other
     tasks use the same names, so the architecture decides, if the configuration states it.
     """
+    check_cross_encoder(checkpoint)
     config = checkpoint.config
     if _finds_spans(checkpoint):
         return Labels(2, problem_type="question_answering")
@@ -92,7 +99,11 @@ def huggingface_labels(checkpoint, *weights):
         weight.endswith("out_proj.weight") or "pre_classifier.weight" in checkpoint.tensors
     )
     is_stated = bool(stated) or is_of_texts
-    return Labels(num_classes, class_names, problem_type, activation, is_stated)
+    prompt = cross_encoder_prompt(checkpoint)
+    read_texts = {} if prompt is None else {"prompt": prompt}
+    return Labels(
+        num_classes, class_names, problem_type, activation, is_stated, read_texts=read_texts
+    )
 
 
 def labels_config(labels):

@@ -11,51 +11,36 @@ import re
 
 from keras_lm.converters.checked_files import CheckpointError, LazyTensors, read_first, read_json
 from keras_lm.converters.formats import SAFETENSORS, TORCH
+from keras_lm.converters.sentence_entries import (
+    ACTIVATIONS,
+    CROSS_ENCODER,
+    FLAGS,
+    KNOWN,
+    LOADING,
+    MODULE,
+    POOLINGS,
+    ROUTER,
+    ROUTES,
+    SETTINGS,
+)
 
 MODULES = "modules.json"
-SETTINGS = "config_sentence_transformers.json"
+MODEL = "config_sentence_transformers.json"
 NETWORK = "Transformer"
-KNOWN = (NETWORK, "Pooling", "Dense", "Dropout", "Normalize")
-ORDER = re.compile(f"{NETWORK} Pooling( Dense)*( Normalize)*")
+ROUTERS = ("Router", "Asym")  # the second is its older name
+AFTER = ("Dense", "LayerNorm", "Normalize")  # of vectors, in any order
+WITHOUT_EFFECT = ("Dropout", "WeightedLayerPooling")
+ORDER = re.compile(f"{NETWORK} Pooling( {'| '.join(AFTER)})*")
 # The network's settings, once in a file that was named by the kind of network.
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-READ = ("max_seq_length", "do_lower_case")
-# Of training, of the time that it takes, or of texts that are read as queries or documents.
-WITHOUT_EFFECT = ("unpad_inputs", "query_length", "document_length", "query_expansion")
-ONLY_OF_NETWORK = {
-    "transformer_task": "feature-extraction",
-    "module_output_name": "token_embeddings",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-}
-ONLY_OF_VECTORS = {
-    "module_input_name": "sentence_embedding",
-    "module_output_name": "sentence_embedding",
-}
 LONGEST = 1_000_000  # tokens; what states more than these states no length
-# Their names → ours, and the older flags, in the order in which several are joined.
-POOLINGS = {
-    "cls": "first",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_len",
-    "weightedmean": "weighted_mean",
-    "lasttoken": "last",
-}
-FLAGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-LEAVES = {"linear.weight": "kernel", "linear.bias": "bias"}
-ACTIVATIONS = {
-    "torch.nn.modules.linear.Identity": "linear",
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu",
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+LEAVES = {
+    "Dense": {
+        "linear.weight": "kernel",
+        "linear.bias": "bias",
+        "residual.weight": "residual/kernel",
+    },
+    "LayerNorm": {"norm.weight": "gamma", "norm.bias": "beta"},
 }
 
 
@@ -64,10 +49,19 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
 
     Args:
         root: a folder with a `modules.json`.
+
+    Raises:
+        CheckpointError: if it has no network that is known.
     """
-    if any((root / name).is_file() for name in SAFETENSORS | TORCH):
+    has_weights = any((root / name).is_file() for name in SAFETENSORS | TORCH)
+    if has_weights and (root / "config.json").is_file():
         return root
-    folder = next((folder for kind, folder in _modules(root) if kind == NETWORK), root)
+    kind, folder = next(iter(_modules(root)), (None, root))
+    if kind != NETWORK:
+        raise CheckpointError(
+            f"{root / MODULES} begins with the module {kind!r}, which is not read: known is "
+            f"{NETWORK}, a network of transformers'."
+        )
     if not folder.is_dir():
         raise CheckpointError(
             f"{root / MODULES} names the folder {folder.name!r}, which is missing. Copy it there."
@@ -84,9 +78,10 @@ def cross_encoder_activation(checkpoint, num_classes):
         checkpoint: `keras_lm.converters.Checkpoint`.
         num_classes: int. With one, it is a sigmoid by default.
     """
-    path = checkpoint.root / SETTINGS
-    own = read_json(path) if path.is_file() else {}
+    own = _settings(checkpoint.root)
     named = checkpoint.config.get("sentence_transformers")
+    if isinstance(named, dict):
+        CROSS_ENCODER.check(named, f"sentence_transformers of {checkpoint.source}", "keras_lm")
     older = "sbert_ce_default_activation_function"
     if "activation_fn" in own:
         name = own["activation_fn"]
@@ -99,6 +94,24 @@ def cross_encoder_activation(checkpoint, num_classes):
     if name is None:
         return "sigmoid" if num_classes == 1 else "linear"
     return ACTIVATIONS.get(str(name), name)
+
+
+def check_cross_encoder(checkpoint):
+    """Raise a CheckpointError if a `CrossEncoder` has modules after its network."""
+    if not checkpoint.has_modules or _settings(checkpoint.root).get("model_type") != "CrossEncoder":
+        return
+    kinds = [kind for kind, _ in _modules(checkpoint.root)]
+    if kinds != [NETWORK]:
+        raise CheckpointError(
+            f"{checkpoint.root / MODULES} is a CrossEncoder's and has the modules "
+            f"{', '.join(kinds)}, of which only {NETWORK} alone is read."
+        )
+
+
+def cross_encoder_prompt(checkpoint):
+    """Return what a `CrossEncoder` puts before the first text of each pair, a str, or None."""
+    is_one = (checkpoint.root / MODULES).is_file()  # its library reads it only then
+    return _default_prompt(checkpoint.root) if is_one else None
 
 
 # === How texts are read ===
@@ -117,7 +130,11 @@ def read_inputs(checkpoint, limit):
     paths = [checkpoint.folder / f"sentence_{kind}_config.json" for kind in KINDS]
     path = next(filter(pathlib.Path.is_file, paths), None)
     config = {} if path is None else read_json(path)
-    _refuse_others(path, config, READ + WITHOUT_EFFECT, ONLY_OF_NETWORK)
+    loading = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
+    for name in config.keys() & (loading | {"tokenizer_args", "processor_kwargs"}):
+        if isinstance(config[name], dict):
+            config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
+    _check(NETWORK, path, config)
     length = config.get("max_seq_length")
     if length is None:
         path = checkpoint.folder / "tokenizer_config.json"
@@ -134,21 +151,28 @@ def read_inputs(checkpoint, limit):
         )
     return {
         "sequence_length": int(length),
-        "prompt": _default_prompt(checkpoint.root / SETTINGS),
+        "prompt": _default_prompt(checkpoint.root),
         "lowercase": bool(config.get("do_lower_case")),
     }
 
 
-def _default_prompt(path):
-    config = read_json(path) if path.is_file() else {}
+def _settings(root):
+    path = root / MODEL
+    found = read_json(path) if path.is_file() else {}
+    SETTINGS.check(found, str(path), "keras_lm")
+    return found
+
+
+def _default_prompt(root):
+    config = _settings(root)
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
     if name is None:
         return None
     prompt = prompts.get(name) if isinstance(prompts, dict) else None
     if not isinstance(prompt, str):
         raise CheckpointError(
-            f"{path} has default_prompt_name={name!r}, which is none of its prompts, {prompts!r}. "
-            "Correct it, or pass prompt."
+            f"{root / MODEL} has default_prompt_name={name!r}, which is none of its prompts, "
+            f"{prompts!r}. Correct it, or pass prompt."
         )
     return prompt or None
 
@@ -156,39 +180,41 @@ def _default_prompt(path):
 # === What is done with the network's output ===
 
 
-def read_head(checkpoint, has_prompt=False):
+def read_head(checkpoint):
     """Return what is done with the network's output, as arguments of `FeatureExtractor`.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        has_prompt: bool. Whether texts have a prompt, which pooling may not leave out.
 
     Raises:
         CheckpointError: if a file is missing or damaged, or states what is not done.
     """
-    modules = _known_modules(checkpoint.root)
+    modules = _known_modules(checkpoint)
     pooling = next(folder for kind, folder in modules if kind == "Pooling")
-    for kind, folder in modules:
-        if kind == "Normalize" and (folder / "config.json").is_file():
-            path = folder / "config.json"
-            _refuse_others(path, read_json(path), (), ONLY_OF_VECTORS)
+    steps = [_step(kind, folder) for kind, folder in modules if kind in AFTER]
+    is_last = bool(steps) and steps[-1] == {"layer": "normalize"}
+    config = read_json(pooling / "config.json")
+    settings = _settings(checkpoint.root)
     return {
-        "pooling": _pooling(pooling / "config.json", has_prompt),
-        "projections": [_projection(folder) for folder in _dense(modules)] or None,
-        "normalize": any(kind == "Normalize" for kind, _ in modules),
+        "pooling": _pooling(pooling / "config.json", config),
+        "pool_prompt": bool(config.get("include_prompt", True)),
+        "projections": (steps[:-1] if is_last else steps) or None,
+        "normalize": is_last,
+        "truncate_dim": settings.get("truncate_dim"),
     }
 
 
 def read_projections(checkpoint):
-    """Return the `LazyTensors` of the dense layers by our names of them.
+    """Return the `LazyTensors` of the layers after pooling, by our names of them.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
     """
     entries = {}
-    for number, folder in enumerate(_dense(_known_modules(checkpoint.root))):
-        for name, (shape, read) in _weights(folder).items():
-            path = f"projection_{number}/{LEAVES[name]}"
+    steps = [module for module in _known_modules(checkpoint) if module[0] in AFTER]
+    for number, (kind, folder) in enumerate(steps):
+        for name, (shape, read) in (_weights(folder) if kind in LEAVES else {}).items():
+            path = f"projection_{number}/{LEAVES[kind][name]}"
             entries[path] = (shape[::-1], functools.partial(_transposed, read))
     return LazyTensors(entries)
 
@@ -198,31 +224,63 @@ def _transposed(read):
 
 
 def _modules(root):
-    """Return (class, folder) of the modules, in the order in which they run."""
+    """Return (class, folder) of the modules, in the order in which they run.
+
+    Of a router's, they are those of the route that texts take of which nobody says what they are.
+    """
     path, modules = root / MODULES, []
     for entry in read_json(path, list):
         entry = entry if isinstance(entry, dict) else {}
-        kind, folder = entry.get("type"), entry.get("path")
-        if not isinstance(kind, str) or not isinstance(folder, str):
-            raise CheckpointError(
-                f"{path}: a module needs 'type' and 'path', two strings, and there is {entry}. "
-                "Copy or download it again."
-            )
-        parts = pathlib.PureWindowsPath(folder)  # which knows both kinds of slashes
-        # A downloaded list must not make us open files elsewhere on the disk.
-        if parts.anchor or ".." in parts.parts:
-            raise CheckpointError(
-                f"{path} names the folder {folder!r}, which is not in {root}: correct the path."
-            )
-        if kind.startswith("sentence_transformers."):  # else code of the folder's own
-            kind = kind.rpartition(".")[2]
-        modules.append((kind, root.joinpath(*parts.parts)))
+        MODULE.check(entry, str(path), "keras_lm")
+        kind, folder = _module(path, root, entry.get("type"), entry.get("path"))
+        modules += _routed(folder) if kind in ROUTERS else [(kind, folder)]
     return modules
 
 
-def _known_modules(root):
-    """Return the modules if they are a network, its pooling, dense layers and a normalisation."""
-    path, modules = root / MODULES, _modules(root)
+def _module(path, root, kind, folder):
+    """Return the class of a module that a file names, and its folder."""
+    if not isinstance(kind, str) or not isinstance(folder, str):
+        raise CheckpointError(
+            f"{path}: a module needs 'type' and 'path', two strings, and there are {kind!r} and "
+            f"{folder!r}. Copy or download it again."
+        )
+    parts = pathlib.PureWindowsPath(folder)  # which knows both kinds of slashes
+    # A downloaded list must not make us open files elsewhere on the disk.
+    if parts.anchor or ".." in parts.parts:
+        raise CheckpointError(
+            f"{path} names the folder {folder!r}, which is not in {root}: correct the path."
+        )
+    if kind.startswith("sentence_transformers."):  # else code of the folder's own
+        kind = kind.rpartition(".")[2]
+    return kind, root.joinpath(*parts.parts)
+
+
+def _routed(folder):
+    """Return the modules of a router's route, see `_modules`."""
+    names = ("router_config.json", "config.json")  # the second is Asym's
+    path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+    config = read_json(path)
+    routes, types = config.get("structure"), config.get("types")
+    parameters = config.get("parameters") or {}
+    ROUTER.check(config, str(path), "keras_lm")
+    if not isinstance(types, dict) or not isinstance(routes, dict) or not routes:
+        raise CheckpointError(f"{path} lacks 'types' or 'structure': copy or download it again.")
+    ROUTES.check(parameters, str(path), "keras_lm")
+    route = parameters.get("default_route")
+    if route is None and parameters.get("allow_empty_key", True):
+        route = next(iter(routes))
+    route = "text" if "text" in routes else route
+    if route not in routes:
+        raise CheckpointError(
+            f"{path} has default_route={route!r}, and its routes are {', '.join(routes)}: write "
+            "one of them there, for texts to take it."
+        )
+    return [_module(path, folder, types.get(name), name) for name in routes[route]]
+
+
+def _known_modules(checkpoint):
+    """Return the modules if they are a network, its pooling, and layers of vectors."""
+    path, modules = checkpoint.root / MODULES, _modules(checkpoint.root)
     kinds = [kind for kind, _ in modules]
     remedy = "Name layers or pooling for vectors of the network alone."
     for kind in kinds:
@@ -230,45 +288,45 @@ def _known_modules(root):
             raise CheckpointError(
                 f"{path} has the module {kind!r}, and known are {', '.join(KNOWN)}. {remedy}"
             )
-    if not ORDER.fullmatch(" ".join(kind for kind in kinds if kind != "Dropout")):
+    # It mixes hidden states, and there are none of them otherwise.
+    if "WeightedLayerPooling" in kinds and checkpoint.config.get("output_hidden_states"):
+        raise CheckpointError(
+            f"{path} has the module 'WeightedLayerPooling', and its network has "
+            f"output_hidden_states=True: the mix of these is not known. {remedy}"
+        )
+    if not ORDER.fullmatch(" ".join(kind for kind in kinds if kind not in WITHOUT_EFFECT)):
         raise CheckpointError(
             f"{path} has the modules {', '.join(kinds)}, and known is this order: {NETWORK}, "
-            f"Pooling, any number of Dense, Normalize. {remedy}"
+            f"Pooling, any number of {', '.join(AFTER)}. {remedy}"
         )
     return modules
 
 
-def _dense(modules):
-    return [folder for kind, folder in modules if kind == "Dense"]
-
-
-def _pooling(path, has_prompt):
-    config = read_json(path)
-    known = ("word_embedding_dimension", "embedding_dimension", "include_prompt", "pooling_mode")
-    _refuse_others(path, config, (*known, *FLAGS), {})
+def _pooling(path, config):
+    _check("Pooling", path, config)
     names = config.get("pooling_mode")
     if names is None:
-        names = [name for flag, name in FLAGS.items() if config.get(flag, name == "mean")]
+        names = [name for flag, name in FLAGS.items() if config.get(flag)]
     names = [names] if isinstance(names, str) else names or ["mean"]
     for name in names:
         if name not in POOLINGS:
             raise CheckpointError(f"{path} has the pooling {name!r}: known are {[*POOLINGS]}.")
-    if has_prompt and not config.get("include_prompt", True):
-        raise CheckpointError(
-            f"{path} has include_prompt=False, and a prompt that pooling leaves out is not known: "
-            "pass prompt=None to do without, or pooling."
-        )
     poolings = [POOLINGS[name] for name in names]
     return poolings if len(poolings) > 1 else poolings[0]
 
 
-def _projection(folder):
-    """Return a dense layer as one of the `projections` of `FeatureExtractor`."""
+def _step(kind, folder):
+    """Return a layer of vectors as one of the `projections` of `FeatureExtractor`."""
     path = folder / "config.json"
-    config = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
-    config |= read_json(path)
-    known = ("in_features", "out_features", "bias", "activation_function")
-    _refuse_others(path, config, known, ONLY_OF_VECTORS)
+    config = read_json(path) if kind != "Normalize" or path.is_file() else {}
+    _check(kind, path, config)
+    if kind == "Normalize":
+        return {"layer": "normalize"}
+    if kind == "LayerNorm":
+        _check_shapes(folder, dict.fromkeys(LEAVES[kind], (config.get("dimension"),)))
+        return {"layer": "layer_norm"}
+    tanh = "torch.nn.modules.activation.Tanh"
+    config = {"bias": True, "activation_function": tanh} | config
     if config["activation_function"] not in ACTIVATIONS:
         raise CheckpointError(
             f"{path} has activation_function={config['activation_function']!r}: known are "
@@ -276,33 +334,38 @@ def _projection(folder):
         )
     inputs, outputs = config.get("in_features"), config.get("out_features")
     stated = {"linear.weight": (outputs, inputs)}
-    if config["bias"]:
-        stated["linear.bias"] = (outputs,)
+    stated |= {"linear.bias": (outputs,)} if config["bias"] else {}
+    is_residual = bool(config.get("use_residual"))
+    if is_residual and inputs != outputs:
+        stated["residual.weight"] = (outputs, inputs)
+    _check_shapes(folder, stated)
+    found = {
+        "output_dim": outputs,
+        "activation": ACTIVATIONS[config["activation_function"]],
+        "use_bias": bool(config["bias"]),
+    }
+    return found | ({"use_residual": True} if is_residual else {})
+
+
+def _check_shapes(folder, stated):
     found = {name: shape for name, (shape, _) in _weights(folder).items()}
     if found != stated:
         raise CheckpointError(
             f"{folder} has tensors of the shapes {found}, and its config.json asks for {stated}: "
             "copy or download it again."
         )
-    return {
-        "output_dim": outputs,
-        "activation": ACTIVATIONS[config["activation_function"]],
-        "use_bias": bool(config["bias"]),
-    }
 
 
 def _weights(folder):
     return read_first(folder, SAFETENSORS | TORCH)
 
 
-def _refuse_others(path, config, known, only):
-    """Raise a CheckpointError if there are other keys than `known`, or other values than `only`.
+def _check(kind, path, config):
+    """Raise a CheckpointError for what a module's file states and is not followed.
 
     A value that is None, False or empty says nothing.
     """
-    for key, value in config.items():
-        if key not in known and value and value != only.get(key):
-            raise CheckpointError(
-                f"{path} has {key}={value!r}, "
-                + (f"and known is only {only[key]!r}." if key in only else "which is not known.")
-            )
+    stated = {name: value for name, value in config.items() if value}
+    for name in KNOWN[kind].unknown(stated):
+        raise CheckpointError(f"{path} has {name}={stated[name]!r}, which is not known.")
+    KNOWN[kind].check(stated, str(path), "FeatureExtractor")

@@ -123,6 +123,27 @@ class Dense(keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
+class ResidualDense(Dense):
+    """A `Dense` that adds its input to its output, by a matrix if it is of another width.
+
+    Arguments: see `Dense`.
+    """
+
+    residual = None
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if input_shape[-1] != self.units:
+            self.residual = Dense(
+                self.units, use_bias=False, dtype=self.dtype_policy, name="residual"
+            )
+            self.residual.build(input_shape)
+
+    def call(self, x, training=None):
+        return super().call(x) + (x if self.residual is None else self.residual(x))
+
+
+@keras.saving.register_keras_serializable("keras_lm")
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` of the last axis, in fewer passes over (B, S, D).
 

@@ -9,7 +9,9 @@ from keras import ops
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
+    LayerNormalization,
     PooledClassifier,
+    ResidualDense,
     ScalarMix,
     SpanHead,
     get_activation,
@@ -59,10 +61,14 @@ class FeatureBackbone(Backbone):
         num_lstm_layers=0,
         lstm_dim=768,
         projections=None,
+        truncate_dim=None,
+        skipped_tokens=0,
         name="feature_backbone",
     ):
         chosen = _choose(backbone.hidden_states, layers)
-        _check_pooling(pooling, projections)
+        _check_pooling(pooling, projections, skipped_tokens)
+        if truncate_dim is not None and (type(truncate_dim) is not int or truncate_dim < 1):
+            raise ValueError(f"truncate_dim={truncate_dim!r}: pass an int of 1 or more, or None.")
         if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
             raise ValueError(
                 f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
@@ -93,6 +99,8 @@ class FeatureBackbone(Backbone):
         self.layer_choice = layers
         self.pooling = pooling
         self.normalize = normalize
+        self.truncate_dim = truncate_dim
+        self.skipped_tokens = skipped_tokens
         self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
         # A model of the chosen states alone: the blocks after them are neither run nor exported.
         self._states = keras.Model(backbone.input, chosen)
@@ -138,12 +146,18 @@ class FeatureBackbone(Backbone):
             vectors = [projection(x) for x in vectors]
         x = ops.stack(vectors, axis=-2) if self.gives_several else vectors[0]
         x = ops.normalize(x, axis=-1, order=2) if self.normalize else x
+        x = x if self.truncate_dim is None else x[..., : self.truncate_dim]
         return {"sequence_output" if self.pooling == "none" else "pooled_output": x}
 
     def _pool(self, x, mask):
         """(B, S, D) and (B, S, 1) → (B, D), or (B, S, D) without padding."""
         names = self.pooling if isinstance(self.pooling, list) else [self.pooling]
-        pooled = [_pooled(name, x, mask) for name in names]
+        places = None
+        if self.skipped_tokens or "weighted_mean" in names:
+            places = ops.cumsum(mask, axis=1)  # from 1
+        if self.skipped_tokens:
+            mask = mask * ops.cast(places > self.skipped_tokens, mask.dtype)
+        pooled = [_pooled(name, x, mask, places) for name in names]
         return ops.concatenate(pooled, axis=-1) if len(pooled) > 1 else pooled[0]
 
     @property
@@ -188,12 +202,16 @@ class FeatureBackbone(Backbone):
         return cls(**(config | {"backbone": backbone}))
 
 
-def _check_pooling(pooling, projections):
+def _check_pooling(pooling, projections, skipped_tokens):
     several = [name for name in POOLINGS if name != "none"]
     is_list = isinstance(pooling, list)
     names, known = (pooling, several) if is_list else ([pooling], POOLINGS)
     if not names or any(name not in known for name in names):
         raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}, or a list of {several}.")
+    if skipped_tokens and pooling == "none":
+        raise ValueError(
+            f"skipped_tokens={skipped_tokens} with pooling='none': pass another pooling, or 0."
+        )
     if projections and pooling == "none":
         raise ValueError(
             f"projections={projections!r} with pooling='none': they read one vector a text, so "
@@ -201,24 +219,49 @@ def _check_pooling(pooling, projections):
         )
 
 
-def _projection(number, output_dim=None, activation="linear", use_bias=True, **unknown):
+class UnitLength(keras.layers.Layer):
+    """Scales vectors to length 1."""
+
+    def call(self, x):
+        return ops.normalize(x, axis=-1, order=2)
+
+
+def _projection(
+    number,
+    output_dim=None,
+    activation="linear",
+    use_bias=True,
+    use_residual=False,
+    layer="dense",
+    **unknown,
+):
+    name = f"projection_{number}"
+    if layer == "normalize":
+        return UnitLength(dtype="float32", name=name)
+    if layer == "layer_norm":
+        return LayerNormalization(epsilon=1e-5, dtype="float32", name=name)
+    unknown |= {} if layer == "dense" else {"layer": layer}
     if unknown or type(output_dim) is not int or output_dim < 1 or type(activation) is not str:
         raise ValueError(
             f"projections[{number}] has output_dim={output_dim!r}, activation={activation!r} and "
             f"the unknown keys {[*unknown]}: pass a dict of output_dim, an int of 1 or more, and "
-            "perhaps activation, such as 'tanh', and use_bias."
+            "perhaps activation, such as 'tanh', use_bias and use_residual; or of layer, "
+            "'normalize' or 'layer_norm'."
         )
-    return Dense(
+    return (ResidualDense if use_residual else Dense)(
         output_dim,
         activation=get_activation(activation),
         use_bias=use_bias,
         dtype="float32",
-        name=f"projection_{number}",
+        name=name,
     )
 
 
-def _pooled(name, x, mask):
-    """(B, S, D) and (B, S, 1) → (B, D) by the pooling of this name; see `FeatureBackbone._pool`."""
+def _pooled(name, x, mask, places):
+    """(B, S, D) and (B, S, 1) → (B, D) by the pooling of this name; see `FeatureBackbone._pool`.
+
+    `places` (B, S, 1) are those of the tokens in their text, from 1, for `"weighted_mean"`.
+    """
     if name == "none":
         return x * mask
     # A row that is all padding becomes zeros: the vectors of padding depend on the other rows.
@@ -228,11 +271,11 @@ def _pooled(name, x, mask):
     if name in ("first", "last"):
         # Padding may be on the left. LiteRT has argmax of integers only, of equal ones the first.
         real = ops.cast(mask, "int32")
-        places = real if name == "first" else ops.cumsum(real, axis=1)
-        place = ops.argmax(places, axis=1, keepdims=True)  # (B, 1, 1)
+        counts = real if name == "first" else ops.cumsum(real, axis=1)
+        place = ops.argmax(counts, axis=1, keepdims=True)  # (B, 1, 1)
         return ops.where(is_text, ops.take_along_axis(x, place, axis=1)[:, 0], 0.0)
     if name == "weighted_mean":
-        mask = mask * ops.cumsum(mask, axis=1)  # the first token weighs 1, the second 2
+        mask = mask * places  # the first token weighs 1, the second 2
     total, count = ops.sum(x * mask, axis=1), ops.maximum(ops.sum(mask, axis=1), 1.0)
     return total / (ops.sqrt(count) if name == "mean_sqrt_len" else count)
 

@@ -162,7 +162,8 @@ def _with_stated(mine, stated):
     if is_fresh:
         stated = {k: v for k, v in stated.items() if k not in ("num_classes", "class_names")}
     if mine.keys() & {"layers", "pooling"}:  # for other vectors than those that were normalised
-        stated = {k: v for k, v in stated.items() if k not in ("normalize", "projections")}
+        after = ("normalize", "projections", "truncate_dim", "skipped_tokens")
+        stated = {k: v for k, v in stated.items() if k not in after}
     return stated | mine, is_fresh
 
 

@@ -1,7 +1,7 @@
 """Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -13,8 +13,9 @@ from keras_lm.converters.sentence_transformers import read_head, read_inputs
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
+from keras_lm.tasks.prompted import with_prompt
 from keras_lm.tasks.task import Task
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
 
 
@@ -43,8 +44,13 @@ class FeatureExtractor(Task):
             `"none"`, and the width of both directions together: for a task on frozen features to
             learn. BERT's tagger has two of 768 on `"concat_last_four"`.
         projections: list of dict. Dense layers after pooling, of `output_dim` units, an
-            `activation` such as `"tanh"` (none by default) and a bias, if not `use_bias=False`.
+            `activation` such as `"tanh"` (none by default) and a bias, if not `use_bias=False`;
+            with `use_residual=True`, their input is added, by a matrix if it is of another width.
+            `{"layer": "layer_norm"}` and `{"layer": "normalize"}` are layers of these kinds.
+        truncate_dim: int. How many of a vector's first numbers are kept, of all that was done.
         prompt: str. What is put before each text, such as `"query: "`.
+        skipped_tokens: int. How many tokens at the begin of a text pooling leaves out, such as the
+            special ones before a prompt and the prompt's.
         lowercase: bool. Lower-case texts before the tokenizer reads them.
         backbone, **arguments: see `Task`.
 
@@ -54,11 +60,12 @@ class FeatureExtractor(Task):
     If the tokenizer splits texts into words only (ELMo's), texts may also be lists of words, and an
     export has the signatures `default`, for strings, and `tokens`, for words.
 
-    Of a folder of the library sentence-transformers, `from_preset` takes pooling, dense layers,
-    `normalize`, `sequence_length`, the default prompt and `lowercase`, so that vectors are those of
-    `SentenceTransformer(folder).encode(texts)`; what is not known there is an error that names it.
-    An argument counts more than a folder or a preset; with `layers` or `pooling`, neither the dense
-    layers nor the `normalize` found there apply, and of such a folder no pooling.
+    Of a folder of the library sentence-transformers, `from_preset` takes pooling, the layers after
+    it, `normalize`, `truncate_dim`, `sequence_length`, the default prompt and `lowercase`, so that
+    vectors are those of `SentenceTransformer(folder).encode(texts)`; what is not known there is an
+    error that names it. Of a router, it is the route that `encode` takes. An argument counts more
+    than a folder or a preset; with `layers` or `pooling`, neither the layers, the `normalize` nor
+    the `truncate_dim` found there apply, and of such a folder no pooling.
 
     As the backbone of another task, it lets that learn a linear layer on its vectors, and the
     scalar mix, LSTMs and projections with it; texts are read as that task says.
@@ -97,8 +104,14 @@ class FeatureExtractor(Task):
         projections: Sequence[Mapping[str, Any]] | None = None,
         prompt: str | None = None,
         lowercase: bool = False,
+        truncate_dim: int | None = None,
+        skipped_tokens: int = 0,
         **arguments: Any,
     ):
+        if skipped_tokens and not prompt:
+            raise ValueError(
+                f"skipped_tokens={skipped_tokens} without a prompt: pass a prompt, or 0."
+            )
         super().__init__(backbone, **arguments)
         self.prompt, self.lowercase = prompt, lowercase
         self.features = FeatureBackbone(
@@ -113,6 +126,8 @@ class FeatureExtractor(Task):
             num_lstm_layers,
             lstm_dim,
             projections,
+            truncate_dim,
+            skipped_tokens,
         )
         self.predicts_sequences = pooling == "none"
         self._finish()
@@ -140,8 +155,22 @@ class FeatureExtractor(Task):
         """
         stated = read_inputs(checkpoint, limit)
         if given.keys().isdisjoint(("layers", "pooling")):
-            stated |= read_head(checkpoint, has_prompt=bool((stated | given)["prompt"]))
+            stated |= read_head(checkpoint)
         return stated
+
+    @classmethod
+    def from_parts(cls, backbone: Backbone, pool_prompt: bool = True, **arguments: Any) -> Self:
+        """Return a task; with `pool_prompt=False`, pooling leaves out its prompt.
+
+        See `Task.from_parts` for the others.
+        """
+        tokenizer, prompt = arguments.get("tokenizer"), arguments.get("prompt")
+        if not pool_prompt and prompt and tokenizer is not None:
+            prompt = prompt.lower() if arguments.get("lowercase") else prompt
+            pieces = [piece for piece, _ in backbone.template_for(tokenizer).pieces("single")]
+            number = pieces.index("$A") + len(tokenizer([prompt]).to_list()[0])
+            arguments = {"skipped_tokens": number} | arguments
+        return super().from_parts(backbone, **arguments)
 
     def published_labels(self):
         arguments = self.features.get_arguments()
@@ -171,23 +200,23 @@ class FeatureExtractor(Task):
     def write_modules(self, folder):
         arguments = self.features.get_arguments()
         projections = [
-            (stated, {v.name: keras.ops.convert_to_numpy(v) for v in layer.weights})
+            (
+                stated,
+                {
+                    v.path.partition(f"{layer.name}/")[2]: keras.ops.convert_to_numpy(v)
+                    for v in layer.weights
+                },
+            )
             for stated, layer in zip(
                 arguments["projections"] or [], self.features.projections, strict=True
             )
         ]
-        write_modules(
-            folder,
-            self.backbone.config["hidden_dim"],
-            arguments["pooling"],
-            projections,
-            arguments["normalize"],
-            {
-                "sequence_length": self.packing["sequence_length"],
-                "prompt": self.prompt,
-                "lowercase": self.lowercase,
-            },
-        )
+        inputs = {
+            "sequence_length": self.packing["sequence_length"],
+            "prompt": self.prompt,
+            "lowercase": self.lowercase,
+        }
+        write_modules(folder, self.backbone.config["hidden_dim"], arguments, projections, inputs)
 
     def get_arguments(self):
         own = {"prompt": self.prompt, "lowercase": self.lowercase}
@@ -200,10 +229,9 @@ class FeatureExtractor(Task):
     def _prepared(self, text):
         # LiteRT cannot lower-case, except in the tokenizer.
         is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
+        text = with_prompt(self.prompt, text)
         if not IS_INSTALLED:
-            text = [(self.prompt or "") + row.decode("utf-8", "replace") for row in text]
             return [row.lower() for row in text] if is_left else text
-        text = tf.strings.join([self.prompt, text]) if self.prompt else text
         return strings.lower(text) if is_left else text
 
     def prepare_labels(self, labels):

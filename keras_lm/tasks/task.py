@@ -107,6 +107,12 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
                 "pass models.Backbone.from_preset(…)."
             )
         backbone = getattr(backbone, "features", backbone)  # of a `FeatureExtractor`
+        if getattr(backbone, "skipped_tokens", 0):
+            raise ValueError(
+                f"backbone is a FeatureExtractor with skipped_tokens={backbone.skipped_tokens}, "
+                f"those of a prompt, which {type(self).__name__} does not put before texts: make "
+                "it with skipped_tokens=0."
+            )
         super().__init__(name=name, dtype=backbone.dtype_policy)
         limit = backbone.max_sequence_length
         if sequence_length is not None and limit is not None and sequence_length > limit:

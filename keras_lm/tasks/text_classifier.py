@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.argument_types import RawTexts, Tensor
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
@@ -22,13 +23,17 @@ from keras_lm.tasks.classes import (
     names_of_classes,
 )
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
+from keras_lm.tasks.prompted import Prompted
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
 
+# What a CrossEncoder may do to its logits; the last is what `classify` does, too.
+SCORES = (None, "linear", "sigmoid", "torch.nn.modules.activation.Softmax")
+
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextClassifier(Task):
+class TextClassifier(Prompted, Task):
     """Classify texts, or pairs of texts.
 
     If the tokenizer splits texts into words only (ELMo's, word lists), texts may also be lists of
@@ -45,6 +50,7 @@ class TextClassifier(Task):
         lm_loss_weight: float, 0 or more. Weight of the language model's loss in training, see
             `keras_lm.tasks.gpt_fine_tuning.GPTFineTuning`; None for the model's default: 0.5 for
             GPT, else 0.
+        prompt: str. What is put before each text, or the first of a pair.
         backbone, **arguments: see `Task`.
 
     Labels are a class number or name for each text, (B,) or (B, 1), or one-hot or soft labels, (B,
@@ -76,10 +82,12 @@ class TextClassifier(Task):
         multi_label: bool = False,
         symmetric: bool = False,
         lm_loss_weight: float | None = None,
+        prompt: str | None = None,
         **arguments: Any,
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
+        self.prompt = prompt
         self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
         self.num_classes = num_classes
@@ -95,7 +103,12 @@ class TextClassifier(Task):
             "multi_label_classification",
         ):
             return None
-        return {
+        if labels.activation not in SCORES:
+            raise CheckpointError(
+                f"The checkpoint's activation is {labels.activation!r}: the scores of a "
+                "TextClassifier are a softmax, or a sigmoid of each class."
+            )
+        return labels.read_texts | {
             "num_classes": labels.num_classes,
             "class_names": labels.class_names,
             "multi_label": labels.problem_type == "multi_label_classification",

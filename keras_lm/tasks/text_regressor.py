@@ -11,17 +11,18 @@ from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
+from keras_lm.tasks.prompted import Prompted
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextRegressor(Task):
+class TextRegressor(Prompted, Task):
     """Predict a number for each text, or pair of texts.
 
     Args:
         activation: `"sigmoid"` for numbers from 0 to 1, or None for any.
-        symmetric, lm_loss_weight: see `TextClassifier`.
+        symmetric, lm_loss_weight, prompt: see `TextClassifier`.
         backbone, **arguments: see `Task`.
 
     A cross-encoder of sentence-transformers with one output is such a task, for pairs. `activation`
@@ -51,11 +52,13 @@ class TextRegressor(Task):
         symmetric: bool = False,
         lm_loss_weight: float | None = None,
         activation: str | Callable[[Tensor], Tensor] | None = None,
+        prompt: str | None = None,
         **arguments: Any,
     ):
         if activation not in (None, "sigmoid"):
             raise ValueError(f"activation={activation!r}: pass 'sigmoid', or None for any number.")
         super().__init__(backbone, **arguments)
+        self.prompt = prompt
         self.activation = activation
         self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
@@ -67,7 +70,7 @@ class TextRegressor(Task):
         if labels.num_classes != 1 or labels.problem_type not in ONE_TEXT:
             return None
         is_linear = labels.activation in (None, "linear")
-        return {} if is_linear else {"activation": labels.activation}
+        return labels.read_texts | ({} if is_linear else {"activation": labels.activation})
 
     def published_labels(self):
         if self.activation is not None:

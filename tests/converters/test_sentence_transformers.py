@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_lm import models, tasks
-from keras_lm.converters import CheckpointError, open_checkpoint
+from keras_lm.converters import CheckpointError, open_checkpoint, sentence_entries
 from keras_lm.converters.sentence_transformers import read_inputs
 from keras_lm.tokenizers import Tokenizer
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.eager
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, "query", ":", "a", "good", "film", "was", "Paris", "paris", "!"]
 TEXTS = ["Paris was a good film !", "a film", ""]
+MODEL = "config_sentence_transformers"
 IDENTITY = "torch.nn.modules.linear.Identity"
 TANH = "torch.nn.modules.activation.Tanh"
 FLAGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens")
@@ -130,7 +131,7 @@ def test_each_pooling(make, states, name):
     [
         ({}, ["mean"]),
         (dict.fromkeys(FLAGS, False), ["mean"]),
-        ({"pooling_mode_cls_token": True}, ["cls", "mean"]),
+        ({"pooling_mode_cls_token": True}, ["cls"]),
         (dict.fromkeys(reversed(FLAGS), True), [*POOLINGS]),
         ({"embedding_dimension": 48, "pooling_mode": "weightedmean"}, ["weightedmean"]),
         ({"pooling_mode": ["mean", "cls"], "include_prompt": True}, ["mean", "cls"]),
@@ -154,6 +155,161 @@ def test_dense_layers_and_normalisation(make, states):
         x = x @ narrow[2]["linear.weight"].T
         expected.append(x / np.linalg.norm(x))
     assert_close(embed(folder), expected)
+
+
+def layer_norm(width):
+    random = np.random.default_rng(width)
+    tensors = {f"norm.{leaf}": random.normal(size=width) for leaf in ("weight", "bias")}
+    tensors = {name: value.astype("float32") for name, value in tensors.items()}
+    return "LayerNorm", {"dimension": width}, tensors
+
+
+def normalised(x, tensors):
+    x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+    return x * tensors["norm.weight"] + tensors["norm.bias"]
+
+
+@pytest.mark.parametrize("outputs", [6, 48])
+def test_residual_layers_and_norms_in_any_order(make, states, tmp_path, outputs):
+    kind, config, tensors = dense(48, outputs, use_residual=True)
+    if outputs != 48:
+        tensors["residual.weight"] = np.flip(tensors["linear.weight"]).copy()
+    first, last = layer_norm(48), layer_norm(outputs)
+    norm = ("Normalize", {}, {})
+    folder = make({}, norm, first, (kind, config, tensors), norm, last)
+    expected = []
+    for x in states(TEXTS):
+        x = x.mean(0)
+        x = normalised(x / np.linalg.norm(x), first[2])
+        y = np.tanh(x @ tensors["linear.weight"].T + tensors["linear.bias"])
+        x = y + (x @ tensors["residual.weight"].T if outputs != 48 else x)
+        expected.append(normalised(x / np.linalg.norm(x), last[2]))
+    assert_close(embed(folder), expected)
+    task = tasks.FeatureExtractor.from_preset(folder)
+    task.save_to_preset(tmp_path / "preset")
+    assert_close(embed(tmp_path / "preset"), expected)
+    task.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert_close(loaded.embed(TEXTS)["embedding"], expected)
+
+
+def test_vectors_are_cut_after_all(make, states, tmp_path):
+    folder = make({}, ("Normalize", None, {}), files={MODEL: {"truncate_dim": 16}})
+    expected = [x.mean(0)[:16] / np.linalg.norm(x.mean(0)) for x in states(TEXTS)]
+    assert_close(embed(folder), expected)
+    task = tasks.FeatureExtractor.from_preset(folder)
+    task.save_to_preset(tmp_path / "preset")
+    assert_close(embed(tmp_path / "preset"), expected)
+    assert embed(folder, truncate_dim=None).shape == (3, 48)
+    assert embed(folder, pooling="max").shape == (3, 48)
+
+
+NAMES = {
+    "SiLU": lambda x: x / (1 + np.exp(-x)),
+    "Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "ELU": lambda x: np.where(x > 0, x, np.exp(x) - 1),
+    "SELU": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * (np.exp(x) - 1)),
+    "ReLU6": lambda x: np.clip(x, 0, 6),
+    "Softplus": lambda x: np.log1p(np.exp(x)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_activations(make, states, name):
+    layer = dense(48, 6, activation_function=f"torch.nn.modules.activation.{name}")
+    folder = make({}, layer)
+    weight, bias = layer[2]["linear.weight"], layer[2]["linear.bias"]
+    assert_close(embed(folder), [NAMES[name](x.mean(0) @ weight.T + bias) for x in states(TEXTS)])
+
+
+# === Routers ===
+
+
+@pytest.mark.parametrize(
+    "parameters, layer",
+    [({"default_route": "document"}, 1), ({}, 0), ({"default_route": None}, 0)],
+)
+@pytest.mark.parametrize("kind", ["Router", "Asym"])
+def test_a_router_takes_the_route_of_texts(make, states, tmp_path, kind, parameters, layer):
+    layers = [dense(48, 6), dense(48, 7)]
+    root = "sentence_transformers.models."
+    config = {
+        "types": {"query_0_Dense": f"{root}Dense", "document_0_Dense": f"{root}Dense"},
+        "structure": {"query": ["query_0_Dense"], "document": ["document_0_Dense"]},
+        "parameters": parameters,
+    }
+    name = "config" if kind == "Asym" else "router_config"
+    folder = make({}, (kind, None, {}), files={f"2_{kind}/{name}": config})
+    for path, (_, content, tensors) in zip(config["types"], layers, strict=True):
+        (folder / f"2_{kind}" / path).mkdir()
+        write(folder / f"2_{kind}" / path / "config.json", content)
+        save_file(tensors, folder / f"2_{kind}" / path / "model.safetensors")
+    tensors = layers[layer][2]
+    weight, bias = tensors["linear.weight"], tensors["linear.bias"]
+    assert_close(embed(folder), [np.tanh(x.mean(0) @ weight.T + bias) for x in states(TEXTS)])
+
+
+def test_a_router_of_networks(make, network, states):
+    folder = make({}, layout="document_0_Transformer")
+    root = "sentence_transformers.models."
+    types = {"document_0_Transformer": f"{root}Transformer", "document_1_Pooling": f"{root}Pooling"}
+    config = {"types": types, "structure": {"document": [*types]}, "parameters": {}}
+    write(folder / "router_config.json", config)
+    write(folder / "modules.json", [{"type": f"{root}Router", "path": ""}])
+    (folder / "1_Pooling").rename(folder / "document_1_Pooling")
+    assert_close(embed(folder), [x.mean(0) for x in states(TEXTS)])
+
+
+# === Entries ===
+
+
+def test_every_entry_that_the_library_writes_has_a_word(goldens):
+    written = json.loads(goldens("sentence_entries.json").read_text())
+    for kind, names in written["of_modules"].items():
+        if kind in sentence_entries.KNOWN:
+            assert not sentence_entries.KNOWN[kind].unknown(dict.fromkeys(names, 1)), kind
+    for name, table in (
+        ("modules", sentence_entries.MODULE),
+        ("config_sentence_transformers", sentence_entries.SETTINGS),
+        ("CrossEncoder", sentence_entries.SETTINGS),
+        ("router_config", sentence_entries.ROUTER),
+        ("routes", sentence_entries.ROUTES),
+    ):
+        assert not table.unknown(dict.fromkeys(written[name], 1)), name
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_modules_that_are_not_read_are_named(goldens, make, tmp_path, first):
+    written = json.loads(goldens("sentence_entries.json").read_text())["of_modules"]
+    others = written.keys() - sentence_entries.KNOWN.keys() - {"Router"}
+    assert len(others) > 5
+    folder, root = make(), "sentence_transformers.models."
+    (folder / "config.json").rename(tmp_path / "config.json")
+    for kind in others | {"StaticEmbedding"}:
+        entry = {"type": f"{root}{kind}", "path": ""}
+        (tmp_path / "config.json").rename(folder / "config.json") if not first else None
+        network = {"type": f"{root}Transformer", "path": ""}
+        write(folder / "modules.json", [entry] if first else [network, entry])
+        with pytest.raises(CheckpointError, match=f"module '{kind}'"):
+            tasks.FeatureExtractor.from_preset(folder)
+        (folder / "config.json").rename(tmp_path / "config.json") if not first else None
+
+
+def test_a_mix_of_hidden_states_is_refused_unless_it_does_nothing(make, states):
+    folder = make({}, ("WeightedLayerPooling", {"layer_start": 0}, {}))
+    assert_close(embed(folder), [x.mean(0) for x in states(TEXTS)])
+    config = json.loads((folder / "config.json").read_text())
+    write(folder / "config.json", config | {"output_hidden_states": True})
+    with pytest.raises(CheckpointError, match="'WeightedLayerPooling', and its network has"):
+        tasks.FeatureExtractor.from_preset(folder)
+
+
+def test_an_unknown_setting_is_named(make):
+    folder = make(files={MODEL: {"colour": "red"}})
+    with pytest.warns(UserWarning, match="colour"):
+        tasks.FeatureExtractor.from_preset(folder)
 
 
 def test_newer_names(make, states):
@@ -223,11 +379,29 @@ def test_prompts(make, states):
         prompts["default_prompt_name"] = name
         write(folder / "config_sentence_transformers.json", prompts)
         assert prompt() is None
-    write(folder / "1_Pooling" / "config.json", {"include_prompt": False})
-    assert prompt() is None
-    assert prompt(prompt="a", pooling="mean") == "a"
-    with pytest.raises(CheckpointError, match="include_prompt=False"):
-        prompt(prompt="a")
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_a_prompt_that_pooling_leaves_out(make, states, tmp_path, name):
+    settings = {"prompts": {"query": "query: a "}, "default_prompt_name": "query"}
+    pooling = {"pooling_mode": name, "include_prompt": False}
+    folder = make(pooling, files={"config_sentence_transformers": settings})
+
+    def pooled(x, skipped=4):  # [CLS] query : a
+        if name == "weightedmean":  # places are those in the whole text
+            return np.average(x[skipped:], axis=0, weights=np.arange(len(x))[skipped:] + 1)
+        return POOLINGS[name](x[skipped:])
+
+    expected = [pooled(x) for x in states([f"query: a {x}" for x in TEXTS])]
+    assert_close(embed(folder), expected)
+    assert_close(embed(folder, prompt=None), [POOLINGS[name](x) for x in states(TEXTS)])
+    task = tasks.FeatureExtractor.from_preset(folder)
+    task.save_to_preset(tmp_path / "preset")
+    assert_close(embed(tmp_path / "preset"), expected)
+    with pytest.raises(ValueError, match="skipped_tokens=4, those of a prompt"):
+        tasks.TextClassifier(task, num_classes=2)
+    with pytest.raises(ValueError, match="skipped_tokens=4 without a prompt"):
+        tasks.FeatureExtractor(task.backbone, skipped_tokens=4)
 
 
 # === Arguments, other tasks, presets ===
@@ -342,9 +516,42 @@ def test_scores_of_a_cross_encoder(cross_encoder, goldens, tmp_path, name, conte
     assert tasks.Task.from_preset(tmp_path / "preset", tokenizer=None).activation == activation
 
 
+@pytest.mark.parametrize("has_modules", [True, False])
+def test_a_prompt_of_a_cross_encoder(network, goldens, tmp_path, has_modules):
+    folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
+    shutil.copy(network / "vocab.txt", folder)
+    shutil.copy(network / "tokenizer_config.json", folder)
+    plain = tasks.TextRegressor.from_preset(folder)
+    prompts = {"prompts": {"q": "query: "}, "default_prompt_name": "q", "activation_fn": IDENTITY}
+    write(folder / f"{MODEL}.json", prompts | {"model_type": "CrossEncoder"})
+    if has_modules:
+        entry = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
+        write(folder / "modules.json", [entry])
+    task = tasks.TextRegressor.from_preset(folder)
+    assert task.prompt == ("query: " if has_modules else None)
+    before = "query: " if has_modules else ""
+    expected = plain.regress(([f"{before}a film"], ["good"]))["scores"]
+    np.testing.assert_allclose(task.regress((["a film"], ["good"]))["scores"], expected, atol=1e-6)
+    task.save_to_preset(tmp_path / "preset")
+    assert tasks.Task.from_preset(tmp_path / "preset").prompt == task.prompt
+    if has_modules:
+        write(folder / "modules.json", [entry, {"type": "x.Dense", "path": ""}])
+        with pytest.raises(CheckpointError, match="CrossEncoder's and has the modules"):
+            tasks.TextRegressor.from_preset(folder)
+
+
+def test_an_activation_of_several_classes_that_is_not_known(goldens, tmp_path):
+    folder = shutil.copytree(goldens("bert-seqcls"), tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    config["sentence_transformers"] = {"activation_fn": TANH, "version": "5.1.0"}
+    write(folder / "config.json", config)
+    with pytest.raises(CheckpointError, match="activation is 'tanh'"):
+        tasks.TextClassifier.from_preset(folder, tokenizer=None)
+
+
 def test_activations_of_cross_encoders_that_differ(cross_encoder, goldens, tmp_path):
     folder = cross_encoder("config", {OLDER: "torch.nn.modules.activation.ELU"})
-    with pytest.raises(CheckpointError, match=r"activation='torch.nn.modules.activation.ELU'"):
+    with pytest.raises(CheckpointError, match="activation='elu'"):
         tasks.TextRegressor.from_preset(folder)
     task = tasks.TextRegressor.from_preset(folder, activation="sigmoid", tokenizer=None)
     with pytest.raises(ValueError, match=r"labels\[1\]=4.5, and a sigmoid gives 0 to 1"):
@@ -365,7 +572,17 @@ BROKEN = {
         {"modules": [{"type": "sentence_transformers.models.Transformer", "path": ""}]},
         "modules Transformer, and known is this order",
     ),
-    "other order": ([("Normalize", None, {}), dense(48, 6)], {}, "Normalize, Dense, and known is"),
+    "other order": (
+        [],
+        {
+            "modules": [
+                {"type": "sentence_transformers.models.Transformer", "path": ""},
+                {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"},
+                {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+            ]
+        },
+        "Normalize, Pooling, and known is",
+    ),
     "own code": (
         [],
         {"modules": [{"type": "custom.Transformer", "path": ""}]},
@@ -400,15 +617,43 @@ BROKEN = {
     ),
     "wrong width": ([dense(47, 6)], {}, "projection_0/kernel needs"),
     "unknown activation": (
-        [dense(48, 6, activation_function="torch.nn.Mish")],
+        [dense(48, 6, activation_function="torch.nn.modules.activation.LeakyReLU")],
         {},
-        "activation_function='torch.nn.Mish'",
+        "activation_function='torch.nn.modules.activation.LeakyReLU'",
     ),
-    "residual": ([dense(48, 6, use_residual=True)], {}, "use_residual=True"),
+    "residual": ([dense(48, 6, use_residual=True)], {}, "asks for .*residual.weight"),
+    "routes by kinds of inputs": (
+        [("Router", {}, {})],
+        {
+            "2_Router/router_config": {
+                "types": {},
+                "structure": {"a": []},
+                "parameters": {"route_mappings": {"(None, 'text')": "a"}},
+            }
+        },
+        "route_mappings=",
+    ),
+    "no route": (
+        [("Router", {}, {})],
+        {
+            "2_Router/router_config": {
+                "types": {},
+                "structure": {"a": [], "b": []},
+                "parameters": {"default_route": None, "allow_empty_key": False},
+            }
+        },
+        "default_route=None, and its routes are a, b",
+    ),
+    "processing": (
+        [],
+        {"sentence_bert_config": {"processing_kwargs": {"text": {"max_length": 8}}}},
+        "processing_kwargs=",
+    ),
+    "cut": ([], {"config_sentence_transformers": {"truncate_dim": "8"}}, "truncate_dim='8'"),
     "of tokens": (
         [dense(48, 6, module_input_name="token_embeddings")],
         {},
-        "known is only 'sentence_embedding'",
+        "module_input_name='token_embeddings', which would change",
     ),
     "other task": (
         [],

@@ -1,0 +1,36 @@
+"""What is put before texts, always the same."""
+
+from typing import Any
+
+from keras_lm.tensorflow import IS_INSTALLED, tf
+
+
+def with_prompt(prompt: str | None, text: Any) -> Any:
+    """Return texts (B,), string tensors or bytes where TensorFlow is missing, after a prompt."""
+    if not IS_INSTALLED:
+        return [(prompt or "") + row.decode("utf-8", "replace") for row in text]
+    return text if not prompt else tf.strings.join([prompt, text])
+
+
+class Prompted:
+    """A task's argument `prompt`, which is put before the first text of each example."""
+
+    prompt = None
+
+    def get_arguments(self):
+        return super().get_arguments() | {"prompt": self.prompt}
+
+    def _finish(self):
+        super()._finish()
+        if self.prompt and self.packer.takes_words:
+            raise ValueError(
+                f"prompt={self.prompt!r} with {type(self.tokenizer).__name__}: it reads lists of "
+                "words, too, so leave it out."
+            )
+
+    def preprocess(self, columns, tokenize=None):
+        if self.prompt:
+            if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
+                columns = self.columns(columns)
+            columns = columns | {"text": with_prompt(self.prompt, columns["text"])}
+        return super().preprocess(columns, tokenize)
