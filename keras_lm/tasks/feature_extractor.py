@@ -13,7 +13,7 @@ from keras_lm.converters.sentence_transformers import read_head, read_inputs
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
-from keras_lm.tasks.prompted import with_prompt
+from keras_lm.tasks.prefixed_texts import with_prompt
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings

@@ -23,7 +23,7 @@ from keras_lm.tasks.classes import (
     names_of_classes,
 )
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
-from keras_lm.tasks.prompted import Prompted
+from keras_lm.tasks.prefixed_texts import Prompted
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence

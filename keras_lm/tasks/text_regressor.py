@@ -11,7 +11,7 @@ from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
-from keras_lm.tasks.prompted import Prompted
+from keras_lm.tasks.prefixed_texts import Prompted
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 
