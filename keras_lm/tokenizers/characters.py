@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import splitting, strings
+from keras_lm.tokenizers import lite_operations, splitting, strings
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
@@ -116,8 +116,16 @@ class CharacterTokenizer(Tokenizer):
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
     def tokenize_lite(self, text: Tensor, splitter: str | None = None) -> Any:
-        """Return ragged (B, S, C) ids of (B,) texts like a call, with operations of LiteRT."""
-        data, starts, ends, row_splits = splitting.split_bytes(text, splitter or self.splitter)
+        """Return ragged (B, S, C) ids of (B,) texts like a call, with operations of LiteRT.
+
+        With a `splitter`, they are those of the words of `splitting.words_and_places`, in which
+        U+FFFD stands for invalid UTF-8.
+        """
+        texts = lite_operations.bytes_with_tail if splitter is None else lite_operations.valid_utf8
+        data, text_splits = texts(text)
+        starts, ends, row_splits = splitting.split_bytes(
+            data, text_splits, splitter or self.splitter
+        )
         lengths = tf.minimum(ends - starts, self.characters_per_word - 2)
         frames = tf.gather(self._frames, lengths)  # (W, C)
         place = tf.range(self.characters_per_word)[tf.newaxis, :] - 1

@@ -61,11 +61,16 @@ def value_after(values, n, fill):
 # === Bytes and characters ===
 
 
-def valid_utf8(text):
-    """Return the bytes of (B,) strings in valid UTF-8, then `TAIL` spaces, and the row splits."""
+def bytes_with_tail(text):
+    """Return the bytes of (B,) strings, then `TAIL` spaces, and the row splits, int32."""
     texts = bytes_of(text)
-    row_splits = tf.cast(texts.row_splits, tf.int32)
     data = tf.concat([tf.cast(texts.values, tf.int32), [32] * TAIL], 0)
+    return data, tf.cast(texts.row_splits, tf.int32)
+
+
+def valid_utf8(text):
+    """Return what `bytes_with_tail` does, in valid UTF-8."""
+    data, row_splits = bytes_with_tail(text)
     places, _, size, length, _ = characters(data, flags(row_splits, tf.size(data)))
     is_bad = size != length
 

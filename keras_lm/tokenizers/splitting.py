@@ -9,7 +9,7 @@ import string
 import numpy as np
 
 from keras_lm.tensorflow import tf, tf_text
-from keras_lm.tokenizers import offsets, strings
+from keras_lm.tokenizers import lite_operations, offsets, strings
 from keras_lm.tokenizers.unicode_ranges import (
     SIGNS_WITHOUT_SPACES,
     WHITE_SPACE,
@@ -117,19 +117,18 @@ NUM_CODE_POINTS = 0x1F000
 FIRST_IDEOGRAPH, LAST_IDEOGRAPH = 0x20000, 0x323AF  # of these
 
 
-def split_bytes(text, splitter, by_character=False):
-    """Split (B,) texts with operations that LiteRT has.
+def split_bytes(data, row_splits, splitter, by_character=False):
+    """Split texts with operations that LiteRT has.
 
-    `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or `words_and_places`.
+    The bytes of all texts and `TAIL` spaces, and their row splits, are those of `bytes_with_tail`
+    or `valid_utf8`. `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or
+    `words_and_places`.
 
-    Returns `(bytes, starts, ends, row_splits)`, all int32: the bytes of all texts and four spaces;
-    where words start and end in these, with a last empty word that belongs to no text, (W + 1,);
-    and the row splits of the (B, S) words, without the last one.
+    Returns `(starts, ends, row_splits)`, all int32: where words start and end in the bytes, with a
+    last empty word that belongs to no text, (W + 1,); and the row splits of the (B, S) words,
+    without the last one.
     """
-    texts = strings.bytes_of(text)
-    row_splits = tf.cast(texts.row_splits, tf.int32)
     # The spaces end the last word; every byte has three after it, and no tensor is empty.
-    data = tf.concat([tf.cast(texts.values, tf.int32), [32, 32, 32, 32]], axis=0)
     size = tf.shape(data)
     row_starts = tf.scatter_nd(row_splits[:, tf.newaxis], tf.ones_like(row_splits), size)
     code_point, length = _characters(data, row_starts > 0)
@@ -152,16 +151,17 @@ def split_bytes(text, splitter, by_character=False):
     kept = tf.where(is_word)[:, 0]
     starts = tf.concat([tf.gather(starts, kept), [0]], axis=0)
     ends = tf.concat([tf.gather(ends, kept), [0]], axis=0)
-    return data, starts, ends, tf.gather(words_before, row_splits)
+    return starts, ends, tf.gather(words_before, row_splits)
 
 
 def words_and_places_lite(text, splitter, by_character=False):
     """Return what `words_and_places` does, in int32 and with operations that LiteRT has.
 
-    Invalid UTF-8 stays in the words; of its bytes, places count those that could begin a character.
-    Also returns the words of all texts in one dimension, followed by an empty one, (W + 1,).
+    Invalid UTF-8 stays in the words; places count it as the U+FFFD that it is there. Also returns
+    the words of all texts in one dimension, followed by an empty one, (W + 1,).
     """
-    data, starts, ends, row_splits = split_bytes(text, splitter, by_character)
+    data, text_splits = lite_operations.bytes_with_tail(text)
+    starts, ends, row_splits = split_bytes(data, text_splits, splitter, by_character)
     # The empty word goes into the last text.
     with_last = tf.cast(tf.concat([row_splits[:-1], tf.shape(starts)], axis=0), tf.int64)
     row = strings.row_ids(tf.RaggedTensor.from_row_splits(starts, with_last, validate=False))
@@ -175,8 +175,9 @@ def words_and_places_lite(text, splitter, by_character=False):
             for place in (starts, ends)
         ),
     )
-    is_first = (data < 0x80) | (data >= 0xC0)
-    before = tf.cumsum(tf.cast(is_first, tf.int32), exclusive=True)  # characters before each byte
+    is_first = lite_operations.flags(text_splits, tf.size(data))
+    *_, is_inside = lite_operations.characters(data, is_first)
+    before = tf.cumsum(tf.cast(~is_inside, tf.int32), exclusive=True)  # characters before each byte
     starts, ends = (tf.gather(before, place) - tf.gather(before, begin) for place in (starts, ends))
     words = tf.RaggedTensor.from_row_splits(parts.values[:-1], row_splits, validate=False)
     starts, ends = (words.with_values(places[:-1]) for places in (starts, ends))

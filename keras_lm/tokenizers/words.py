@@ -19,7 +19,7 @@ from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import fastai_rules, splitting, strings
+from keras_lm.tokenizers import fastai_rules, lite_operations, splitting, strings
 from keras_lm.tokenizers.strings import as_tensor, regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import check_file
@@ -141,11 +141,13 @@ class WordTokenizer(Tokenizer):
         """A function like a call, with operations that LiteRT has; none with fastai's rules.
 
         It takes (B,) strings and optionally another `splitter`, and returns ragged (B, S) ids.
-        `lowercase` only knows the letters of ASCII, bytes that are not UTF-8 stay as they are, and
-        words of more than 64 bytes are unknown.
+        `lowercase` only knows the letters of ASCII, and words of more than 64 bytes are unknown.
         """
         if self.rules is not None:
-            raise AttributeError("its rules='fastai' need operations that LiteRT does not have")
+            raise AttributeError(
+                "its rules='fastai' need operations that LiteRT does not have: StaticRegexReplace "
+                "and StringLower"
+            )
         find = self._find_lite()
         return lambda text, splitter=None: find.tokenize(text, splitter or self.splitter)
 
@@ -316,7 +318,8 @@ class WordFinder:
 
     def tokenize(self, text, splitter):
         """Return the ids of the words of (B,) texts, ragged (B, S) int32."""
-        data, starts, ends, row_splits = splitting.split_bytes(text, splitter)
+        data, text_splits = lite_operations.valid_utf8(text)
+        starts, ends, row_splits = splitting.split_bytes(data, text_splits, splitter)
         place = tf.range(LONGEST)[tf.newaxis, :]
         is_byte = place < (ends - starts)[:, tf.newaxis]  # (W, L)
         letters = tf.gather(data, tf.where(is_byte, starts[:, tf.newaxis] + place, 0))

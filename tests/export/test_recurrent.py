@@ -156,6 +156,30 @@ def test_taggers_words_in_lite_are_those_of_its_strings():
     assert found["start"][2, :3].numpy().tolist() == [0, 6, 8]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("splitter", ["punctuation", "conll"])
+def test_taggers_read_bytes_that_are_no_utf8_alike_in_lite(splitter):
+    known = [*VOCABULARY, "\ufffd", "caf\ufffd"]  # as GloVe's list has one
+    texts = [
+        b"the \xff bank",
+        b"caf\xe9 of",
+        b"\xe4\xb8 a\xc3",
+        b"x\xed\xa0\x80y z",
+        b"\x80\x81 of",
+    ]
+    taggers = [tagger(elmo(), characters(), known), tagger(cove(), words())]
+    taggers += [tasks.TokenClassifier(elmo(), 3, tokenizer=characters())]
+    for task in taggers:
+        task = spread(task)
+        task.splitter = splitter
+        expected, found = (
+            answer({"text": tf.constant(texts)}) for answer in (task.answer, task.answer_lite)
+        )
+        for name in ("labels", "start", "end"):
+            np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+
+
 # === ELMo, as its module on TensorFlow Hub was ===
 
 

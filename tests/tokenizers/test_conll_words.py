@@ -55,5 +55,19 @@ def test_litert_splits_the_same(split):
     texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(2000)]
     found = split(texts)
     assert traced(words_and_places_lite)(texts) == found
+    # In invalid UTF-8, places are the same, and words keep their bytes.
+    pieces = np.array(
+        [b"a", b" ", b",", b"\xff", b"\xe4\xb8", b"\xc3", b"\x80", b"\xed\xa0\x80", b"1"]
+    )
+    texts = [b"".join(random.choice(pieces, size=random.integers(9))) for _ in range(500)]
+    (words, *places), (words_lite, *places_lite) = (
+        split(texts),
+        traced(words_and_places_lite)(texts),
+    )
+    assert places_lite == places
+    valid = [[w.decode(errors="replace").encode() for w in row] for row in words_lite]
+    assert valid == words
+    texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(40)]
+    found = split(texts)
     # A text's words do not depend on the texts around it.
     assert [split([text])[0][0] for text in texts[:40]] == found[0][:40]
