@@ -15,6 +15,22 @@ ARCHITECTURES = {
     "ForMultipleChoice": "multiple_choice",
     "ForQuestionAnswering": "question_answering",
 }
+# How the name of a Hugging Face class ends → the names of our tasks with its head.
+TASKS_OF = {
+    "ForSequenceClassification": ("TextClassifier", "TextRegressor"),
+    "ForTokenClassification": ("TokenClassifier",),
+    "ForMultipleChoice": ("MultipleChoice",),
+    "DoubleHeadsModel": ("MultipleChoice", "CausalLM"),
+    "ForQuestionAnswering": ("QuestionAnswerer",),
+    "ForQuestionAnsweringSimple": ("QuestionAnswerer",),
+    "ForMaskedLM": ("MaskedLM",),
+    "ForPreTraining": ("Pretrainer",),
+    "LMHeadModel": ("CausalLM",),
+    "ForCausalLM": ("CausalLM",),
+    "ModelWithLMHead": ("CausalLM",),
+    "ForConditionalGeneration": ("Seq2SeqLM",),
+    "MTModel": ("Seq2SeqLM",),
+}
 # The tensor (2, D) of the logits of starts and ends in Hugging Face's and google-research's files.
 SPAN_LOGITS = ("qa_outputs.weight", "cls/squad/output_weights")
 # An argument of `QuestionAnswerer` → its entry of a configuration, where ends depend on starts.
@@ -45,6 +61,12 @@ class Labels:
     is_stated: bool = True
     arguments: dict | None = None
     read_texts: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_of_texts(self):
+        """Whether it is a head of `TextClassifier` or `TextRegressor`, which has one output."""
+        is_one = self.problem_type != "regression" or self.num_classes == 1
+        return self.problem_type in ONE_TEXT and is_one
 
 
 def _finds_spans(checkpoint):
@@ -104,6 +126,16 @@ def huggingface_labels(checkpoint, *weights):
     return Labels(
         num_classes, class_names, problem_type, activation, is_stated, read_texts=read_texts
     )
+
+
+def architecture_of(config, task):
+    """Return the class with a task's head that a `config.json`, a dict, names, or None.
+
+    `task` is the name of our class.
+    """
+    names = map(str, config.get("architectures") or [])
+    pairs = ((name, ending) for name in names for ending in TASKS_OF)
+    return next((n for n, ending in pairs if n.endswith(ending) and task in TASKS_OF[ending]), None)
 
 
 def labels_config(labels):

@@ -31,6 +31,7 @@ from keras_lm.converters.converter import (
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import KERAS_HUB_LEAVES
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.masks import as_tensor
@@ -212,7 +213,7 @@ class T5EncoderBackbone(EncoderHalf, T5Backbone):
         encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
     """
 
-    LEFT_OUT = rf"{EncoderHalf.LEFT_OUT}|^(decoder|lm_head)\."
+    LEFT_OUT = rf"{EncoderHalf.LEFT_OUT}|^(transformer\.)?(decoder|lm_head)\."
 
 
 T5Backbone.encoder_class = T5EncoderBackbone
@@ -294,10 +295,12 @@ def _written_matrix(kinds, arguments):
 
 
 NAMES = NameTable(
-    _NAMES,
+    _NAMES | {"classifier/logits": {"token_classification": "classifier"}},
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
     twice={"shared.weight": _written_matrix},
+    prefix=r"transformer\.",  # beside heads of classes
+    begin="",
     # A table that the first release has and nobody reads.
     ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     copies={
@@ -582,7 +585,8 @@ _SIGN_OF_DECODER = "decoder.block.0.layer.1.EncDecAttention.q.weight"
 
 def _without_decoder(checkpoint, found):
     """One more than the whole model's for what Hugging Face calls a `T5EncoderModel`."""
-    return found + (_SIGN_OF_DECODER not in checkpoint.tensors)
+    names = (_SIGN_OF_DECODER, f"transformer.{_SIGN_OF_DECODER}")
+    return found + all(name not in checkpoint.tensors for name in names)
 
 
 T5Backbone.CONVERTERS = {
@@ -600,6 +604,7 @@ T5EncoderBackbone.CONVERTERS = {
         functools.partial(signs, model_type=_TYPES, tensors=_SIGNS, refine=_without_decoder),
         _ENCODER_CONFIG,
         NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
         architectures={"": "T5EncoderModel"},
     ),
     "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),

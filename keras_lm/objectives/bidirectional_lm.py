@@ -52,7 +52,7 @@ class BidirectionalLanguageModel(Objective):
     """
 
     heads = {"losses": "bidirectional_lm"}
-    row_names = ("labels",)
+    row_names = ("word_ids", "labels")
 
     def corrupt(
         self, inputs: dict[str, Tensor], training: bool | None = True

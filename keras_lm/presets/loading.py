@@ -1,6 +1,7 @@
 """From a source to a task, with its tokenizer."""
 
 import inspect
+import re
 import warnings
 from contextlib import nullcontext
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
+from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF
 from keras_lm.converters.sentence_transformers import read_projections
 from keras_lm.presets.ensembles import load_ensemble
 from keras_lm.presets.source import (
@@ -17,6 +19,7 @@ from keras_lm.presets.source import (
     innermost_backbone,
     is_size,
     reading,
+    stored_weights,
 )
 from keras_lm.registry import TASKS, TOKENIZERS, sizes
 
@@ -62,6 +65,8 @@ def load_task(
     if checkpoint.format == "huggingface":
         mine = cls.arguments_from_files(checkpoint.folder, mine) | mine
     stated = source.task_arguments(cls, mine)
+    if stated is None:
+        _check_head(source, cls, backbone, converter.names)
     # Dense layers that a folder describes have files of their own.
     has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
     mine, is_fresh = _with_stated(mine, stated)
@@ -139,10 +144,26 @@ def _divide(arguments, cls, backbone_class):
     )
 
 
+def _check_head(source, cls, backbone, names):
+    """Raise a CheckpointError if a published folder has the task's head in a form not known."""
+    checkpoint, labels = source.checkpoint, source.labels
+    is_labelled = any(cls.__name__ in TASKS_OF[ending] for ending in ARCHITECTURES)
+    is_read = labels is not None and labels.is_of_texts  # by the other task of texts
+    if checkpoint.format == "huggingface" and is_labelled and not is_read:
+        _, unused = names.load(stored_weights(backbone), checkpoint.weights)
+        source.refuse_other_head(cls, backbone, unused)
+
+
 def _check_order(given, stated):
-    """Raise an error if the user's class names are the checkpoint's in another order."""
+    """Raise an error if the user's class names are the checkpoint's in another order.
+
+    Names that differ in case, spaces, hyphens and underscores alone are the same.
+    """
     given = given if given is None else [*map(str, given)]
-    if given and stated and given != stated and sorted(given) == sorted(stated):
+    if not given or not stated:
+        return
+    plain, known = ([re.sub(r"[\s_-]+", "", x.casefold()) or x for x in y] for y in (given, stated))
+    if plain != known and sorted(plain) == sorted(known):
         raise ValueError(
             f"class_names={given} are those of the checkpoint, whose scores have the order "
             f"{stated}: leave class_names out. For a new head, pass "

@@ -15,6 +15,7 @@ from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.entries import warn
 from keras_lm.converters.names import NameTable
+from keras_lm.converters.published_labels import architecture_of
 from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
@@ -163,8 +164,8 @@ class Source:
             stored = self.checkpoint.config.get("task")
             is_this = stored and stored["class"] == cls.__name__
             return cls.completed(stored["arguments"]) if is_this else None
-        if self._labels is not None:
-            return cls.arguments_from_checkpoint(self._labels)
+        if self.labels is not None:
+            return cls.arguments_from_checkpoint(self.labels)
         if not self.checkpoint.has_modules or not hasattr(cls, "arguments_from_modules"):
             return None
         given = given or {}
@@ -173,7 +174,8 @@ class Source:
             return cls.arguments_from_modules(self.checkpoint, limit, given)
 
     @functools.cached_property
-    def _labels(self):
+    def labels(self):
+        """The `Labels` of a published checkpoint's head, or None."""
         _, converter = self.recognise()
         with reading(self.checkpoint, "its description of labels"):
             return converter.labels(self.checkpoint)
@@ -243,11 +245,35 @@ class Source:
             )
         missing = sorted([*missing, *fresh])
         unused = [name for name in unused if not re.search(network.LEFT_OUT, name)]
+        if set(missing) - set(fresh):
+            self.refuse_other_head(type(model), network, unused)
         if missing or unused:
             said = [f"{type(model).__name__}.from_preset({str(self)!r}):"]
             said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
             said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
             warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
+
+    def refuse_other_head(self, cls: type, backbone: keras.Model, unused: Collection[str]) -> None:
+        """Raise a CheckpointError if unused tensors are of the head that a task should have.
+
+        Args:
+            cls: class of the task. Nothing is wrong if the configuration names no class with its
+                kind of head.
+            backbone: its network.
+            unused: names of tensors.
+        """
+        named = self.checkpoint.format == "huggingface" and architecture_of(
+            self.checkpoint.config, cls.__name__
+        )
+        unused = [name for name in unused if not re.search(backbone.LEFT_OUT, name)]
+        if named and unused:
+            kind = self.checkpoint.config.get("problem_type")
+            raise CheckpointError(
+                f"{self} is a {named}{f' for {kind}' if kind else ''}, with a head that "
+                f"{cls.__name__} over a {type(backbone).__name__} does not have: "
+                f"{_summary(unused)}. For a new head, pass models.Backbone.from_preset(SOURCE) to "
+                "the task."
+            )
 
 
 def load_backbone(

@@ -93,9 +93,11 @@ def check(backbone, tokenizer):
         return
     rows = backbone.vocabulary_size
     if tokenizer.vocabulary_size > rows:
+        more = ", ".join(map(repr, tokenizer.vocabulary[rows : rows + 5]))
         raise ValueError(
             f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
-            f"has {rows} rows: they belong to different checkpoints."
+            f"has {rows} rows, and none for {more}: if they belong together, take these tokens out "
+            "of the vocabulary's files; otherwise take the tokenizer of the backbone's checkpoint."
         )
     backbone.check_tokenizer(tokenizer)
 
