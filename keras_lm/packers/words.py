@@ -282,16 +282,16 @@ def pieces_in_text(
         return tf.gather(counts, limits)
 
     first, end = number(ends, begins, True), number(starts, stops, False)
-    # A character that became several has tokens before the one that ends with it; at the begin of a
-    # text, such a token may be a space that is not there.
+    # A character that became several has tokens before the one that ends with it; the first token of
+    # a text may be such a one, or a space that is not there.
+    begin = tf.gather(token_splits, strings.row_ids(words))
     earlier = tf.minimum(first, number(starts, begins, False))
-    first = tf.where(begins > of_words, earlier, first)
+    first = tf.where(earlier > begin, earlier, first)
     # Two more, where there are no tokens.
     starts = tf.concat([starts, total, total], axis=0)
     before = tf.concat([[0], stops[:-1]], axis=0)  # where the word before ends
     is_shared = (tf.gather(starts, first) < before) & (before > of_words)
     first += tf.cast(is_shared & (tf.gather(starts, first + 1) < stops), tf.int32)
-    begin = tf.gather(token_splits, strings.row_ids(words))
     return Pieces(ids, *(tf.cast(x - begin, tf.int64) for x in (first, end)))
 
 

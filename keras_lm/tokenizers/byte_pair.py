@@ -1,6 +1,5 @@
 """Byte-level BPE: the tokenizer of GPT-2, RoBERTa and BART."""
 
-import copy
 import functools
 import os
 import types
@@ -209,7 +208,8 @@ class BytePairTokenizer(Tokenizer):
     def with_space(self):
         if self.add_prefix_space:
             return self
-        other = copy.copy(self)  # with the same tables
+        other = object.__new__(type(self))  # with the same tables, unlike `copy`
+        other.__dict__.update(self.__dict__)
         other.add_prefix_space = True
         return other
 

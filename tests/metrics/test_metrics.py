@@ -85,6 +85,20 @@ def test_entity_f1_reads_richer_schemes_as_our_entities_do():
         )
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_entity_f1_of_plain_classes(strict):
+    names = ["PER", "O", "LOC"]
+    metric = EntityF1.from_config(EntityF1(names, strict=strict).get_config())
+    labels, logits = draw(names, 3)
+    metric.update_state(labels, logits)
+    rows = [
+        [[f"I-{names[i]}".replace("I-O", "O") for i in row[mask]] for row, mask in zip(x, mask_)]
+        for x, mask_ in ((labels, labels != IGNORED), (logits.argmax(-1), labels != IGNORED))
+    ]
+    assert float(metric.result()) == pytest.approx(f1_score(*rows), abs=1e-6)
+    assert {*metric.scores()["classes"]} == {"PER", "LOC"}
+
+
 def test_entity_f1_of_nothing_is_zero_and_needs_entities():
     metric = EntityF1(BIO)
     assert float(metric.result()) == 0.0

@@ -6,7 +6,13 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2, IOBES, Entities
 
 from keras_lm.data import convert_tags
-from keras_lm.published.tag_schemes import entity_spans, scheme_of, tags_of
+from keras_lm.published.tag_schemes import (
+    entity_spans,
+    is_plain,
+    marks_entities,
+    scheme_of,
+    tags_of,
+)
 
 IOB1 = ["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG", "I-ORG", "I-ORG"]
 BIO = ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG", "I-ORG", "I-ORG"]
@@ -45,3 +51,55 @@ def test_whole_spans_are_those_of_seqevals_strict_mode(scheme, prefixes, theirs)
 def test_unknown_scheme():
     with pytest.raises(ValueError, match="scheme='BILOU'"):
         tags_of([], 3, "BILOU")
+
+
+def grouped(labels):
+    """What the pipeline of transformers makes of labels with aggregation_strategy="simple"."""
+    spans = []
+    for place, label in enumerate(labels):
+        is_begin = label.startswith("B-")
+        name = label[2:] if label[:2] in ("B-", "I-") else label
+        if place and not is_begin and spans[-1][0] == name:
+            spans[-1] = (name, spans[-1][1], place + 1)
+        else:
+            spans.append((name, place, place + 1))
+    return [span for span in spans if span[0] != "O"]
+
+
+@pytest.mark.parametrize("choices", [["O", "PER", "LOC"], ["O", "E-MAIL", "ORG"]])
+def test_plain_labels_are_grouped_as_the_pipeline_does(choices):
+    random = np.random.default_rng(0)
+    assert is_plain(choices) and marks_entities(choices)
+    for _ in range(200):
+        labels = random.choice(choices, size=8).tolist()
+        assert entity_spans(labels, plain=True) == grouped(labels)
+    assert entity_spans(["PER", "", "PER"], plain=True) == [("PER", 0, 1), ("PER", 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("class_names", "plain", "marks"),
+    [
+        (["O", "B-X", "I-X"], False, True),
+        (["O", "I-X"], False, True),  # IOB1 without neighbours
+        (["O", "B-X", "I-X", "E-X", "S-X"], False, True),
+        (["O", "B-X", "I-X", "L-X", "U-X"], False, True),
+        (["O", "S-X"], False, True),
+        (["O", "B-X", "I-X", "X", "[CLS]"], False, True),
+        (["NOUN", "VERB"], True, False),
+        (["O"], False, False),
+        (None, False, False),
+    ],
+)
+def test_which_labels_mark_entities(class_names, plain, marks):
+    assert (is_plain(class_names), marks_entities(class_names)) == (plain, marks)
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES"])
+def test_schemes_are_read_as_seqeval_reads_them(prefixes):
+    choices = ["O", *(f"{prefix}-{name}" for prefix in prefixes for name in ("PER", "LOC"))]
+    random = np.random.default_rng(3)
+    for _ in range(300):
+        labels = random.choice(choices, size=8).tolist()
+        assert entity_spans(labels) == [(n, a, b + 1) for n, a, b in get_entities(labels)]
+        bilou = [label.replace("E-", "L-").replace("S-", "U-") for label in labels]
+        assert entity_spans(bilou) == entity_spans(labels)

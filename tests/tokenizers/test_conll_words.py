@@ -71,3 +71,56 @@ def test_litert_splits_the_same(split):
     found = split(texts)
     # A text's words do not depend on the texts around it.
     assert [split([text])[0][0] for text in texts[:40]] == found[0][:40]
+
+
+# Scripts without spaces: each letter is a word, with the signs that join it.
+WITHOUT_SPACES = [
+    "東|京|都|は|2024|年|に|COVID-19|（|日|本|）|。",
+    "Ada|说|：|“|你|好|”",
+    "กั|ก|ไ|ท|ย|123 a|กิ่|b|-|ก",
+    "ລ|າ|ວ ຄໍ|ຂ",
+    "ខ្|ម|ែ|រ".replace("ម|ែ", "មែ"),
+    "မြ|န်|မ|ာ".replace("မ|ာ", "မာ"),
+    "ｶﾞ|ｷ カ|タ|ー カ\u3099|ナ",
+    "\U00020000|\U000323af|x\U0001f600 한국어 Tiếng",
+]
+
+
+@pytest.mark.parametrize("splitter", ["conll", "punctuation"])
+def test_scripts_without_spaces(splitter):
+    sentences = WITHOUT_SPACES if splitter == "conll" else WITHOUT_SPACES[1:]
+    texts = [sentence.replace("|", "") for sentence in sentences]
+    found = words_and_places(tf.constant(texts), splitter, True)
+    for sentence, text, words, *places in zip(sentences, texts, *(x.to_list() for x in found)):
+        expected = [word for part in sentence.split() for word in part.split("|") if word]
+        assert [word.decode() for word in words] == expected
+        assert [text[s:e] for s, e in zip(*places)] == expected
+    lite = words_and_places_lite(tf.constant(texts), splitter, True)
+    assert [x.to_list() for x in lite[:3]] == [x.to_list() for x in found]
+
+
+@pytest.mark.parametrize("splitter", ["conll", "punctuation", "whitespace"])
+def test_other_scripts_are_split_as_before(splitter):
+    texts = ["We don't. (AT&T, 3.5%)  x", "", "ça 😀! Ελλάδα 한국어 ", " \u3000"]
+    for split in (words_and_places, words_and_places_lite):
+        some = split(tf.constant(texts), splitter, True)[:3]
+        assert [x.to_list() for x in some] == [
+            x.to_list() for x in split(tf.constant(texts), splitter)[:3]
+        ]
+    for text in ("日本", "ไทย"):  # white space alone, or as presets of before
+        assert words_and_places(tf.constant([text]), "whitespace", True)[0].to_list() == [
+            [text.encode()]
+        ]
+        assert words_and_places(tf.constant([text]), splitter)[0].to_list() == [[text.encode()]]
+
+
+def test_litert_splits_scripts_without_spaces_the_same():
+    random = np.random.default_rng(1)
+    signs = np.array([*"aB0 .,'-日本かカｶﾞไทย\u0e31\u0e48កខ\u17d2\U00020000😀\u3099é"])
+    texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(500)]
+    for splitter in ("conll", "punctuation", "whitespace"):
+        found, lite = (
+            [x.to_list() for x in split(tf.constant(texts), splitter, True)[:3]]
+            for split in (words_and_places, words_and_places_lite)
+        )
+        assert lite == found

@@ -1,0 +1,67 @@
+"""Where tokens are in a text, in LiteRT's operations: as in TensorFlow's."""
+
+import pytest
+import tensorflow as tf
+
+from keras_lm.tokenizers import BytePairTokenizer
+
+TEXTS = [
+    "Hello, world! It's a ﬁne day… don't",
+    "",
+    " leading and two  spaces ",
+    "naïve Ως café",
+    "日本語のテキスト 漢字かな ประเทศไทย \U00020000\U0001f600 x",
+    "a\tb\nc\u00a0d\u3000e",
+    "☃☃ 1990, 3,000.5 (U.S.) 'tis .\"), ",
+    "ＦＵＬＬ \u200bzero\u200b width\u00adshy",
+]
+# Unknown runs whose characters become several have other places in a word of LiteRT's.
+KINDS = ["wordpiece-uncased", "wordpiece-cased", "bytebpe-roberta", "bpe-gpt1", "bytes"]
+PIECES = ["sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet"]
+
+
+def places(tokenizer, texts):
+    found = tokenizer.tokenize_with_offsets(texts, "character")
+    lite = tokenizer.tokenize_lite_with_offsets(tf.constant(texts))
+    assert lite[0].to_list() == tokenizer.tokenize_lite(tf.constant(texts)).to_list()
+    for ids, starts, ends in (found, lite):
+        yield [
+            [*zip(*row, strict=True)]
+            for row in zip(ids.to_list(), starts.to_list(), ends.to_list(), strict=True)
+        ]
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", KINDS)
+def test_places_are_those_of_the_graph(tokenizer_of, kind):
+    graph, lite = places(tokenizer_of(kind), TEXTS)
+    assert lite == graph
+
+
+@pytest.mark.eager
+def test_places_with_a_space_before_each_text(goldens):
+    folder = goldens("tokenizers") / "bytebpe-gpt2"
+    graph, lite = places(BytePairTokenizer.from_files(folder, add_prefix_space=True), TEXTS)
+    assert lite == graph
+
+
+@pytest.mark.parametrize(
+    "kind", [PIECES[0], *(pytest.param(k, marks=pytest.mark.slow) for k in PIECES[1:])]
+)
+@pytest.mark.eager
+def test_places_of_sentencepiece(tokenizer_of, kind):
+    graph, lite = places(tokenizer_of(kind), TEXTS)
+    for row, other in zip(graph, lite, strict=True):
+        for (id, start, end), (own, first, last) in zip(row, other, strict=True):
+            assert id == own
+            if tokenizer_of(kind).id_to_token(id) != "▁":  # which is in no word
+                assert (start, end) == (first, last)
+
+
+@pytest.mark.eager
+def test_marks_after_letters_keep_places_within_the_word(tokenizer_of):
+    text = "ab cafe\u0301s and cd"
+    graph, lite = (rows[0] for rows in places(tokenizer_of("sentencepiece-xlnet"), [text]))
+    inner = range(3, 9)
+    for one, other in zip(graph, lite, strict=True):
+        assert one == other or (other[1] in inner and other[2] in inner)
