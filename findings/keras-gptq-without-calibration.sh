@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Keras 3.15.1 on JAX 0.10.2. quantize("gptq") and quantize("awq") take calibration data, and run
-# the model on them, but their hooks on the layers are never called: the result is the same for any
-# data.
+# the model on them, but nothing of that reaches the weights that they make: these are the same for
+# any data.
 # Output seen: gptq: same weights for other data, awq: same weights for other data
 set -euo pipefail
 folder=$(mktemp -d)
