@@ -282,8 +282,8 @@ def pieces_in_text(
         return tf.gather(counts, limits)
 
     first, end = number(ends, begins, True), number(starts, stops, False)
-    # A character that became several has tokens before the one that ends with it; the first token of
-    # a text may be such a one, or a space that is not there.
+    # A character that became several has tokens before the one that ends with it; the first token
+    # of a text may be such a one, or a space that is not there.
     begin = tf.gather(token_splits, strings.row_ids(words))
     earlier = tf.minimum(first, number(starts, begins, False))
     first = tf.where(earlier > begin, earlier, first)
