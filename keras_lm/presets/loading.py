@@ -9,7 +9,7 @@ from typing import Any
 from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
-from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF
+from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
 from keras_lm.converters.sentence_transformers import read_projections
 from keras_lm.presets.ensembles import load_ensemble
 from keras_lm.presets.source import (
@@ -148,6 +148,7 @@ def _check_head(source, cls, backbone, names):
     """Raise a CheckpointError if a published folder has the task's head in a form not known."""
     checkpoint, labels = source.checkpoint, source.labels
     is_labelled = any(cls.__name__ in TASKS_OF[ending] for ending in ARCHITECTURES)
+    is_labelled = is_labelled and architecture_of(checkpoint.config, cls.__name__)
     is_read = labels is not None and labels.is_of_texts  # by the other task of texts
     if checkpoint.format == "huggingface" and is_labelled and not is_read:
         _, unused = names.load(stored_weights(backbone), checkpoint.weights)
