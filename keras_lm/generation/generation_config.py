@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_lm.converters.checked_files import CheckpointError, read_config
 from keras_lm.converters.entries import Entries, warn
-from keras_lm.generation.options import OF_SEARCH, OPTIONS, Sampling
+from keras_lm.generation.options import OF_SEARCH, OPTIONS, Sampling, check_options
 from keras_lm.generation.rules import RULES, Rules
 from keras_lm.registry import advice
 
@@ -133,7 +133,8 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     if ends is not None:
         ends = [ends] if isinstance(ends, int) else [*ends]
         settings["eos_token_id"] = [id for id in ends if id >= 0]
-    Sampling.of(None, {}, options_of(settings))  # checks them
+    check_options(**{name: settings[name] for name in OPTIONS if name in settings})
+    Sampling.of(None, {}, options_of(settings))  # checks the others
     rules = Rules.of(settings).stated()
     others = {name: value for name, value in settings.items() if name not in RULES}
     return {n: v for n, v in others.items() if n not in USUAL or v != USUAL[n]} | rules

@@ -232,7 +232,7 @@ def test_tokens_are_kept_by_their_probability():
     assert filtered(chances, eta_cutoff=0.3) == [True, True, False, False]
 
 
-@pytest.mark.eager
+@pytest.mark.slow
 def test_samples_obey_the_rules(tmp_path):
     settings = {"do_sample": True, "top_k": 0, "max_new_tokens": 6, "min_p": 1.0}
     task = tasks.CausalLM.from_preset(stating("gpt2", tmp_path, **settings), tokenizer=None)
