@@ -4,5 +4,6 @@ Everything runs in the graph. Users call `keras_lm.tasks.CausalLM`; the loop is 
 """
 
 from keras_lm.generation.options import Sampling
+from keras_lm.generation.rules import Rules
 
-__all__ = ["Sampling"]
+__all__ = ["Rules", "Sampling"]
