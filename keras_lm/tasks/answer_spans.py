@@ -9,7 +9,7 @@ from keras_lm.elements import elements
 from keras_lm.layers.last_token import last_real_token
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import offsets, strings
+from keras_lm.tokenizers import offsets, splitting, strings
 from keras_lm.tokenizers.splitting import SPACES
 
 EXAMPLE = "{'text': 'an answer', 'start': 0}"
@@ -185,6 +185,22 @@ def ranked(scores, nulls, number):
     best, index = tf.math.top_k(everything, tf.shape(everything)[1])
     likely = tf.where(best > LOWEST / 2, tf.nn.softmax(best), 0.0)
     return index[:, :number], likely[:, :number]
+
+
+def without_outer_space_lite(context, start, end):
+    """Return places (B, n) in contexts (B,) without white space around, as LiteRT can find it."""
+    _, *bounds, _ = splitting.words_and_places_lite(context, "whitespace")
+    far = tf.int32.max
+    begins, stops = (x.to_tensor(far)[:, tf.newaxis] for x in bounds)  # (B, 1, W)
+    begins, stops = (
+        tf.pad(x, [[0, 0], [0, 0], [0, 1]], constant_values=far) for x in (begins, stops)
+    )
+    first, last = start[:, :, tf.newaxis], end[:, :, tf.newaxis]
+    is_in = (stops > first) & (begins < last)
+    some = tf.reduce_any(is_in, axis=2)
+    first = tf.reduce_min(tf.where(is_in, tf.maximum(begins, first), far), axis=2)
+    last = tf.reduce_max(tf.where(is_in, tf.minimum(stops, last), 0), axis=2)
+    return tf.where(some, first, start), tf.where(some, last, end)
 
 
 def without_outer_space(text, start, end):

@@ -305,7 +305,7 @@ class QuestionAnswerer(ScoredAnswers):
         return self.answer_all(x, batch_size, without, verbose)
 
     def answer_lite(self, columns):
-        """`answer` in a `.tflite`, where an answer consists of whole words."""
+        """`answer` with operations that LiteRT has."""
         packed = self.rows.pack(
             self.packer, columns, self.tokenizer.tokenize_lite, tokens_and_places_lite
         )
@@ -329,8 +329,11 @@ class QuestionAnswerer(ScoredAnswers):
             return tf.gather(tf.concat([places, none], axis=1), index, batch_dims=1)
 
         start, end = chosen(start), chosen(end)
-        text = offsets.substrings(context, start, end)
-        if not is_for_lite():  # there, answers are whole words
+        if is_for_lite():
+            start, end = answer_spans.without_outer_space_lite(context, start, end)
+            text = offsets.substrings(context, start, end)
+        else:
+            text = offsets.substrings(context, start, end)
             text, start, end = answer_spans.without_outer_space(text, start, end)
         return {"text": text, "scores": likely, "start": start, "end": end}
 

@@ -14,12 +14,13 @@ import keras_lm
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.feeding import datasets, replicas
 from keras_lm.models import BertBackbone, RobertaBackbone
+from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.tasks import (
     QuestionAnswerer,
     TextClassifier,
     question_answerer,
 )
-from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer, WordPieceTokenizer
 from keras_lm.training.distribution import Workers
 
 WORDS = [
@@ -503,16 +504,37 @@ def test_litert(task, tmp_path):
     assert texts == expected["text"].tolist()
 
 
-@pytest.mark.eager
-def test_no_places_in_litert(goldens, tmp_path):
+@pytest.fixture(scope="module")
+def byte_pair_task(goldens):
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-roberta")
     backbone = RobertaBackbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=32)
-    task = QuestionAnswerer(backbone, tokenizer=tokenizer)
-    context = "😀 It was written by Ada."
-    answers = task.answer((["Who wrote it?"], [context]), top_k=None)[0]
-    for answer in answers:
-        assert answer["text"] == context[answer["start"] : answer["end"]]
-        assert answer["text"] == answer["text"].strip()  # tokens have the space before a word
-    assert any(answer["start"] for answer in answers)
+    return QuestionAnswerer(backbone, tokenizer=tokenizer)
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+def test_byte_pairs_in_litert(byte_pair_task, tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    contexts = ["😀 It was written by Ada.", "", "  two  spaces\u3000日本 ", " "]
+    data = {"question": ["Who wrote it?"] * 4, "context": contexts}
+    expected = byte_pair_task.answer_all(data)
+    answers = byte_pair_task.answer(data, top_k=None)
+    for row in (0, 2):
+        for answer in answers[row]:
+            assert answer["text"] == contexts[row][answer["start"] : answer["end"]]
+            assert answer["text"] == answer["text"].strip()  # tokens have the space before a word
+    file = byte_pair_task.export(tmp_path / "m.tflite", format="litert")
+    serve, _ = load_tflite(str(file))
+    found = serve(**{n: np.array([*map(str.encode, x)], object) for n, x in data.items()})
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
+    for row in (0, 2):
+        texts = [text.decode() for text in found["text"][row]]
+        assert texts == expected["text"][row].tolist()
+        for name in ("start", "end"):
+            np.testing.assert_array_equal(found[name][row], expected[name][row])
+
+
+def test_no_places_in_litert():
+    tokenizer = SubwordTokenizer(["<pad>", "<EOS>", "a_", "a"])
     with pytest.raises(ValueError, match=r"no places of tokens in LiteRT.* SavedModel instead"):
-        task.export(tmp_path / "m.tflite", format="litert")
+        tokens_and_places_lite(tokenizer, tf.constant(["a"]))

@@ -394,3 +394,117 @@ def test_class_weights_weigh_words(task, make):
 def _seen(words):
     """The true labels of the words that have pieces; others are left out of both."""
     return [[label if word else "" for label, word in zip(*rows)] for rows in zip(LABELS, words)]
+
+
+# === Words in texts ===
+
+
+@pytest.fixture(scope="module")
+def byte_pair_task(tokenizer_of, backbone_of):
+    tokenizer = tokenizer_of("bytebpe-roberta")
+    backbone = backbone_of("RobertaBackbone")
+    return TokenClassifier(backbone, class_names=NAMES, tokenizer=tokenizer)
+
+
+def logits_of_tokens(task, ids):
+    ids = [task.tokenizer.special_id("cls"), *ids, task.tokenizer.special_id("sep")]
+    return np.asarray(task({"token_ids": np.array([ids], "int32")})[0])[1:-1]
+
+
+@pytest.mark.eager
+def test_words_have_the_logits_of_their_pieces(byte_pair_task):
+    task, text = byte_pair_task, "The film was good."
+    tokens, _, ends = task.tokenizer.tokenize_with_offsets(text, "character")
+    first = [np.flatnonzero(ends.numpy() > start)[0] for start in (0, 4, 9, 13, 17)]
+    expected = logits_of_tokens(task, tokens.numpy())[first]
+    assert_equal(task.word_logits([text])[0].numpy(), expected)
+    words = ["The", "film", "."]
+    pieces = task.tokenizer([f" {word}" for word in words])
+    expected = logits_of_tokens(task, pieces.values.numpy())
+    assert_equal(task.word_logits([words])[0].numpy(), expected[pieces.row_starts().numpy()])
+
+
+@pytest.mark.eager
+def test_labels_of_strings_stand_at_first_pieces(byte_pair_task):
+    task = byte_pair_task
+    packed, labels = task.preprocess_with_labels(
+        task.columns(["good (x)."]), task.prepare_labels(np.array([[1, 0, 2, 1, 2]]))
+    )
+    tokens = task.tokenizer.tokens(packed["token_ids"])[0].numpy().tolist()
+    found = {token.decode(): label for token, label in zip(tokens, labels[0].numpy()) if label >= 0}
+    # The full stop is in the bracket's piece, which has the bracket's label.
+    assert tokens[-2] == b")." and found[")."] == 1
+    assert [*found.values()] == [1, 0, 2, 1]
+
+
+def test_words_of_one_piece_continue_its_entity(byte_pair_task):
+    from keras_lm.tasks.entities import classes_in_parts
+
+    assert classes_in_parts(NAMES).tolist() == [[0] * 4, [1, 1, 2, 2], [2] * 4]
+    names = ["O", "B-X", "I-X", "E-X", "S-X", "PER"]
+    table = [[names[i] for i in row] for row in classes_in_parts(names)]
+    assert table[3] == ["E-X", "I-X", "I-X", "E-X"] and table[5] == ["PER"] * 4
+    assert table[4] == ["S-X", "B-X", "I-X", "E-X"]
+    task = TokenClassifier(
+        byte_pair_task.backbone, class_names=["B-X", "I-X"], tokenizer=byte_pair_task.tokenizer
+    )
+    kernel, bias = task.head.trainable_variables
+    kernel.assign(keras.ops.zeros_like(kernel))
+    bias.assign([1.0, 0.0])  # each token begins an entity
+    found = task.entities(["good (x)."])[0]
+    assert [entity["text"] for entity in found] == ["good", "(", "x", ")."]
+
+
+@pytest.mark.eager
+def test_presets_and_files_of_before_read_word_by_word(byte_pair_task, tmp_path):
+    import json
+
+    task, texts = byte_pair_task, ["The film was good.", "日本"]
+    words = [["The", "film", "was", "good", "."], ["日本"]]
+    task.save_to_preset(tmp_path / "preset")
+    assert keras_lm.tasks.Task.from_preset(tmp_path / "preset").whole_texts
+    (file,) = (tmp_path / "preset").glob("*.json")
+    config = json.loads(file.read_text())
+    del config["task"]["arguments"]["whole_texts"]
+    file.write_text(json.dumps(config))
+    stated = task.get_config()
+    del stated["whole_texts"]
+    again = [
+        keras_lm.tasks.Task.from_preset(tmp_path / "preset"),
+        TokenClassifier.from_config(stated),
+    ]
+    again[1].use_tokenizer(task.tokenizer)
+    for old in again:
+        assert not old.whole_texts and old.get_arguments()["whole_texts"] is False
+        assert old.tag(texts)["tokens"] == words
+        ids = old.preprocess({"text": tf.constant(texts[:1])})["token_ids"][0, 1:-1]
+        assert ids.numpy().tolist() == task.tokenizer(words[0]).values.numpy().tolist()
+        listed = old.preprocess({"text": tf.ragged.constant(words[:1])})["token_ids"][0, 1:-1]
+        assert listed.numpy().tolist() == ids.numpy().tolist()
+
+
+@pytest.mark.eager
+def test_each_letter_of_a_script_without_spaces_is_a_word(byte_pair_task, shared):
+    text = "Ada在東京。ไทย"
+    for task in (shared, byte_pair_task):
+        assert task.tag([text])["tokens"] == [["Ada", *"在東京。ไทย"]]
+
+
+@pytest.mark.slow
+def test_exports_read_whole_texts(byte_pair_task, tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    from keras_lm.export.fresh_process import load_tflite
+
+    texts = ["The film (was) good.", "", "  don't 日本 ไทย", "naïve."]
+    expected = byte_pair_task.answer_all(texts)
+    folder = byte_pair_task.export(tmp_path / "saved")
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"](text=tf.constant(texts))
+    served = {name: value.numpy() for name, value in served.items()}
+    serve, _ = load_tflite(str(byte_pair_task.export(tmp_path / "m.tflite", format="litert")))
+    for found in (served, serve(text=np.array([*map(str.encode, texts)], object))):
+        for name in ("start", "end"):
+            np.testing.assert_array_equal(found[name], expected[name])
+        for name in ("tokens", "labels"):
+            decoded = [[value.decode() for value in row] for row in found[name]]
+            assert decoded == expected[name].tolist()
+        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
