@@ -121,6 +121,7 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
         arguments["multi_label"] = master.multi_label
     if name == "token-classifier":
         arguments |= {"splitter": master.splitter, "crf": False}
+        arguments["whole_texts"] = master.whole_texts  # the same words
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
     say_data(data, held_out, class_names)

@@ -192,7 +192,7 @@ class WordWindows(Words):
     Every piece is in exactly one window, and a window may end within a word.
 
     Args:
-        splitter: see `Words`.
+        splitter, whole_texts: see `Words`.
 
     Packing returns the model's inputs, (B, C, S) each, with all padding in windows that a document
     does not have; and `word_positions` (B, W) int32: the column of a word's first piece among the
