@@ -122,9 +122,35 @@ def _pieces(task, rows, texts):
 
     These are the first and the last + 1 of the N words of all texts, counted in their text.
     """
-    text = tf.constant(texts) if isinstance(texts[0], str) else tf.ragged.constant(texts, tf.string)
-    words, _, pieces = rows.read(task.packer, text, task.tokenize)
+    if isinstance(texts[0], str):
+        text = tf.constant(texts)
+        words, places = rows.words(text)
+        try:  # in their text, pieces may be others than those of the words alone
+            ids, *ends = task.tokenizer.tokenize_with_offsets(text, unit="character")
+        except NotImplementedError:
+            pass
+        else:
+            of_pieces = [part.to_list() for part in ends]
+            of_words = [places[name].to_list() for name in ("start", "end")]
+            first, last = [], []
+            for starts, stops, begins, finishes in zip(*of_pieces, *of_words, strict=True):
+                # A piece that is only the space before a word is part of it, as in SentencePiece.
+                first.append(
+                    np.maximum(
+                        np.searchsorted(stops, begins, side="left"),
+                        np.searchsorted(starts, [0, *finishes[:-1]][: len(begins)], side="left"),
+                    )
+                )
+                last.append(np.searchsorted(starts, finishes, side="left"))
+            return words, ids, *(np.concatenate(part).astype(int) for part in (first, last))
+    words, _, pieces = rows.read(task.packer, _tensor(texts), task.tokenize)
     return words, pieces.ids, pieces.first.numpy(), pieces.end.numpy()
+
+
+def _tensor(texts):
+    if isinstance(texts[0], str):
+        return tf.constant(texts)
+    return tf.ragged.constant(texts, dtype=tf.string)
 
 
 def vectors_of_word(
