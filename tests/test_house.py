@@ -14,8 +14,9 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry user_warning user_columns files input_files published elements optional
-argument_types tensorflow saved_models taken_folders litert plain standard_error knowledge
+user_warning user_columns
+version registry files input_files published elements optional argument_types tensorflow
+saved_models taken_folders litert plain standard_error knowledge
 converters
 presets
 layers

@@ -24,16 +24,21 @@ def model(tmp_path_factory):
     def numbers(x, y):
         return {"sum": tf.reduce_sum(x, 1) * y, "rows": tf.gather(x, tf.cast(y, tf.int32), axis=1)}
 
+    def fixed(x):
+        return {"twice": tf.reshape(x, [1, 2]) * 2.0}
+
     def texts(text):
         lengths = tf_text.ByteSplitter().split(text).row_lengths()
         return {"length": lengths, "text": tf.gather(text, tf.range(tf.size(text)))}
 
     module = tf.Module()
     module.numbers = tf.function(numbers, autograph=False)
+    module.fixed = tf.function(fixed, autograph=False)
     module.texts = tf.function(texts, autograph=False)
     pair = (tf.TensorSpec([None, 2], tf.float32, "x"), tf.TensorSpec([None], tf.float32, "y"))
     signatures = {
         "numbers": module.numbers.get_concrete_function(*pair),
+        "fixed": module.fixed.get_concrete_function(tf.TensorSpec([1, 2], tf.float32, "x")),
         "texts": module.texts.get_concrete_function(tf.TensorSpec([None], tf.string, "text")),
     }
     folder = tmp_path_factory.mktemp("model")
@@ -66,7 +71,16 @@ def test_a_pool_runs_every_signature(model):
 def test_a_pool_names_what_does_not_fit(model):
     pool = InterpreterPool(model.read_bytes())
     for signature, inputs, message in (
-        ("words", {"text": ["a"]}, r"signature='words': use one of \['numbers', 'texts'\]"),
+        (
+            "words",
+            {"text": ["a"]},
+            r"signature='words': use one of \['fixed', 'numbers', 'texts'\]",
+        ),
+        (
+            "fixed",
+            {"x": [[1, 2]] * 2},
+            "x has 2 rows, and this .tflite takes 1 at a time: run each",
+        ),
         ("texts", {"texts": ["a"]}, r"inputs has \['texts'\], but 'texts' takes \['text'\]"),
         ("numbers", {"x": [[1, 2]], "y": [1, 1]}, "different numbers of rows, {'x': 1, 'y': 2}"),
         ("numbers", {"x": np.zeros([1, 0]), "y": [1]}, r"x has the shape \(1, 0\)"),
@@ -75,6 +89,8 @@ def test_a_pool_names_what_does_not_fit(model):
         with pytest.raises(ValueError, match=message):
             pool.run(signature, inputs)
     np.testing.assert_array_equal(pool.run("numbers", {"x": [[1, 2]], "y": [1]})["sum"], [3])
+    assert pool.run("fixed", {"x": [[1, 2]]})["twice"].tolist() == [[2, 4]]
+    assert pool.run("fixed", {"x": np.zeros([0, 2])})["twice"].shape == (0, 2)
     with pytest.raises(ValueError, match="the bytes cannot be loaded"):
         InterpreterPool(b"TFL3")
     with pytest.raises(ValueError, match="num_interpreters=0: pass 1 or more"):

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from keras_lm.serving.client_values import (
+    check_strings,
     fits,
     from_json,
     from_tensor,
@@ -135,6 +136,7 @@ class Client:
             if not fits(inputs, expected["inputs"]):
                 names = sorted(expected["inputs"])
                 raise ValueError(f"inputs has {sorted(inputs)}, but {signature!r} takes {names}.")
+        check_strings(inputs, expected["inputs"])
         return self._transport.predict(inputs, signature, expected)
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:

@@ -37,6 +37,19 @@ def fits(inputs, columns):
     return required <= set(inputs) <= set(columns)
 
 
+def check_strings(inputs, columns):
+    """Raise ValueError if an input that takes strings has a row that is another value."""
+    for name, column in inputs.items():
+        if columns[name]["dtype"] != "DT_STRING" or not isinstance(column, (list, np.ndarray)):
+            continue
+        for row, value in enumerate(column):
+            if not isinstance(value, (str, bytes, list, tuple, np.ndarray)):
+                raise ValueError(
+                    f"{name}[{row}] is {value!r}, a {type(value).__name__}, and not a string: "
+                    "replace or drop it."
+                )
+
+
 def _column(tensor_info, default=None):
     """One input or output of a signature, from the JSON of a TensorInfo and a TensorProto."""
     shape = tensor_info.get("tensor_shape", {})
@@ -70,11 +83,6 @@ def to_json(value):
         return {"b64": base64.b64encode(value).decode()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    if not isinstance(value, (str, int, float)):
-        raise ValueError(
-            f"inputs has {value!r}, a {type(value).__name__}, which is neither a string nor a "
-            "number: replace or drop it."
-        )
     return value
 
 

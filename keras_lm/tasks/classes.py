@@ -50,12 +50,12 @@ def _names(class_names):
         )
     class_names = list(plain_column(class_names, "class_names"))
     for name in class_names:
-        if not isinstance(name, (str, int, float, np.generic)) or name != name:
+        if not isinstance(name, (str, bytes, int, float, np.generic)) or name != name:
             raise ValueError(
                 f"class_names={class_names}: {name!r} is not a name. Leave it out if it stands "
                 "for a missing label, and pass names as strings."
             )
-    return [str(name) for name in class_names]
+    return [text_of(name) for name in class_names]
 
 
 def class_numbers(task, labels, place):

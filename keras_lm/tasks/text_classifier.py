@@ -176,8 +176,10 @@ class TextClassifier(Prompted, Task):
         return labels.astype("int32")
 
     def _wrong_shape(self, labels):
+        missing = np.argwhere(np.isnan(labels)) if labels.dtype.kind == "f" else ()
+        row = f"labels[{missing[0][0]}]=nan, a missing value: " if len(missing) else ""
         return (
-            f"labels has shape {tuple(labels.shape)} and dtype {labels.dtype}, but "
+            f"{row}labels has shape {tuple(labels.shape)} and dtype {labels.dtype}, but "
             f"num_classes={self.num_classes}: pass one integer or class name per row, or one-hot "
             f"or soft labels of shape (B, {self.num_classes}); for any number of classes make the "
             "task with multi_label=True."

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 from google.protobuf.json_format import Parse, ParseDict
@@ -212,6 +213,25 @@ def test_rest_sends_columns_and_bytes_in_base64(rest_stub):
         "signature_name": "serving_default",
         "inputs": {"text": ["ä", {"b64": "/w=="}]},
     }
+
+
+def test_columns_of_other_libraries(url):
+    """REST refused a Series, which gRPC and tasks take."""
+    strings = np.array(["a", "b"], np.dtypes.StringDType())
+    with Client(url, "critic") as client:
+        expected = client.predict({"text": ["a", "b"]})
+        for column in (pandas.Series(["a", "b"]), pandas.Categorical(["a", "b"]), strings):
+            found = client.predict({"text": column})
+            assert {key: value.tolist() for key, value in found.items()}.keys() == expected.keys()
+        for column in (
+            ["a", None],
+            pandas.Series(["a", None]),
+            np.ma.array(["a", "b"], mask=[0, 1]),
+        ):
+            with pytest.raises(ValueError, match=r"text\[1\] is .*: replace or drop it"):
+                client.predict({"text": column})
+        with pytest.raises(ValueError, match="text is a set, without an order: pass a list"):
+            client.predict({"text": {"a", "b"}})
 
 
 def test_a_version_is_asked_by_its_number(rest_stub):

@@ -152,6 +152,80 @@ def test_columns_alone(classifier):
     assert measured(classifier, TEXTS, several["label"]) == pytest.approx(expected)
 
 
+# === Numbers that the table names ===
+
+
+class ClassLabel:
+    def __init__(self, names):
+        self.names = names
+
+
+class Sequence:
+    def __init__(self, feature):
+        self.feature = feature
+
+
+def with_names(columns, **features):
+    data = Dataset(columns)
+    data.features |= features
+    return data
+
+
+class NamedColumn(Column):
+    def __init__(self, source, name):
+        super().__init__(source, name)
+        self.features = source.features[name]
+
+
+@pytest.mark.parametrize("names", [["bad", "good"], ["good", "bad"], ["good", "?", "bad"]])
+def test_a_table_names_its_numbers(classifier, names):
+    """They were taken as the task's own, whatever the table called them."""
+    numbers = [names.index(["bad", "good"][label]) for label in LABELS]
+    table = with_names({"text": TEXTS, "label": numbers}, label=ClassLabel(names))
+    expected = measured(classifier, TEXTS, LABELS)
+    assert measured(classifier, table) == pytest.approx(expected)
+    assert measured(classifier, table["text"], NamedColumn(table, "label")) == measured(
+        classifier, table
+    )
+    history = classifier.fit(table, validation_data=table, verbose=0, shuffle=False).history
+    assert history["loss"] == pytest.approx([expected["loss"]], rel=1e-4)
+    assert history["val_loss"] == pytest.approx([expected["loss"]], rel=1e-4)
+    found = classifier.fit(
+        TEXTS, LABELS, validation_data=(TEXTS, NamedColumn(table, "label")), verbose=0
+    )
+    assert found.history["val_loss"] == pytest.approx([expected["loss"]], rel=1e-4)
+
+
+def test_names_of_a_table_that_are_none_of_the_tasks(make, classifier):
+    table = with_names({"text": TEXTS, "label": LABELS}, label=ClassLabel(["neg", "pos"]))
+    message = r"the table calls a label 'pos', and class_names are \['bad', 'good'\]: make the task"
+    for call in (classifier.fit, classifier.evaluate, classifier.train_on_batch):
+        with pytest.raises(ValueError, match=message):
+            call(table)
+    with pytest.raises(ValueError, match=message):
+        classifier.fit(TEXTS, LABELS, validation_data=table)
+    numbers = make(TextClassifier, num_classes=2)  # which names none itself
+    assert measured(numbers, table) == measured(numbers, TEXTS, LABELS)
+    hidden = with_names({"text": TEXTS, "label": [-1] * 8}, label=ClassLabel(["good", "bad"]))
+    with pytest.raises(ValueError, match=r"labels\[0\]=-1"):
+        measured(classifier, hidden)
+
+
+def test_a_table_names_the_numbers_of_several_labels_and_of_words(make):
+    names = ["good", "bad"]
+    several = make(TextClassifier, class_names=["bad", "good"], multi_label=True)
+    table = {"text": TEXTS[:3], "label": [[0], [1, 0], []]}
+    table = with_names(table, label=Sequence(ClassLabel(names)))
+    expected = measured(several, TEXTS[:3], [["good"], ["bad", "good"], []])
+    assert measured(several, table) == pytest.approx(expected)
+
+    words, tags = [["a", "film"], ["good"]], ["I-X", "O", "B-X"]
+    tagger = make(TokenClassifier, class_names=["O", "B-X", "I-X"])
+    for feature in (Sequence(ClassLabel(tags)), [ClassLabel(tags)]):  # of datasets 4, and of 1
+        table = with_names({"text": words, "label": [[2, 0], [-100]]}, label=feature)
+        assert measured(tagger, table) == measured(tagger, words, [[1, 2], [-100]])
+
+
 def test_tables_that_come_in_batches(classifier):
     frame = pandas.DataFrame({"text": TEXTS, "label": LABELS})
     expected = measured(classifier, TEXTS, LABELS)

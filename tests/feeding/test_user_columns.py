@@ -1,0 +1,208 @@
+"""Columns as other libraries hand them over: taken, or refused in a sentence."""
+
+import keras
+import numpy as np
+import pandas
+import pytest
+import tensorflow as tf
+import tiny
+
+from keras_lm.feeding.user_data import columns_from_user, labels_from_user
+from keras_lm.serving.client_values import check_strings, to_json
+from keras_lm.tasks import TextClassifier, TextRegressor, TokenClassifier
+from keras_lm.user_columns import plain_column
+
+pytestmark = pytest.mark.eager
+
+TEXTS, NAMES, NUMBERS = ["a film", "good", "", "naïve film"], ["b", "a", "a", "b"], [1, 0, 0, 1]
+STRINGS = np.dtypes.StringDType()
+
+
+def standing_in(library, kind, **methods):
+    """Return an object of a class of a library that is not installed here."""
+    return type(kind, (), {"__module__": f"{library}.some.module", **methods})()
+
+
+def series(values):  # of polars
+    return standing_in(
+        "polars",
+        "Series",
+        to_list=lambda self: [*values],
+        to_numpy=lambda self: 1 / 0,
+        __len__=lambda self: len(values),
+        __getitem__=lambda self, key: values[key],
+    )
+
+
+def array(values):
+    """An array of pyarrow, or a stand-in."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise_zero_copy = lambda self: (_ for _ in ()).throw(ValueError("zero_copy_only"))  # noqa: E731
+        return standing_in(
+            "pyarrow",
+            "StringArray",
+            to_pylist=lambda self: [*values],
+            to_numpy=raise_zero_copy,
+            __len__=lambda self: len(values),
+            __getitem__=lambda self, key: values[key],
+        )
+    return pyarrow.array(values)
+
+
+KINDS = {
+    "tuple": lambda values: [*values],
+    "object": lambda values: np.array(values, object),
+    "StringDType": lambda values: np.array(values, STRINGS),
+    "masked, nowhere": np.ma.array,
+    "tensor": tf.constant,
+    "Series": pandas.Series,
+    "Categorical": pandas.Categorical,
+    "Series of categories": lambda values: pandas.Series(values, dtype="category"),
+    "Index": pandas.Index,
+    "pyarrow": array,
+    "polars": series,
+}
+
+
+@pytest.fixture(scope="module")
+def make(tokenizer_of):
+    tokenizer = tokenizer_of("wordpiece")
+
+    def task(cls, **arguments):
+        backbone = tiny.make_backbone("BertBackbone", tokenizer.vocabulary_size)
+        made = cls(backbone, tokenizer=tokenizer, **arguments)
+        made.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+        return made
+
+    return task
+
+
+@pytest.fixture(scope="module")
+def classifier(make):
+    return make(TextClassifier, class_names=["a", "b"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_and_labels(classifier, kind):
+    column = KINDS[kind]
+    expected = classifier.test_on_batch(TEXTS, NUMBERS)
+    assert classifier.test_on_batch(column(TEXTS), column(NAMES)) == pytest.approx(expected)
+    assert classifier.tokenizer(column(TEXTS)).to_list() == classifier.tokenizer(TEXTS).to_list()
+    found = classifier.tokenizer.tokenize_with_offsets(column(TEXTS))[1]
+    assert found.to_list() == classifier.tokenizer.tokenize_with_offsets(TEXTS)[1].to_list()
+    named = TextClassifier(
+        classifier.backbone, tokenizer=classifier.tokenizer, class_names=column(["a", "b"])
+    )
+    assert named.class_names == ["a", "b"]
+    if kind != "tensor":
+        assert to_json(plain_column(column(TEXTS), "text")) == TEXTS
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "polars", "Series"])
+def test_rows_of_several(make, kind):
+    column = KINDS[kind]
+    words, labels = [["a", "film"], ["good"]], [["x", "o"], ["o"]]
+    tagger = make(TokenClassifier, class_names=["o", "x"])
+    expected = tagger.test_on_batch(words, labels)
+    assert tagger.test_on_batch(column(words), column(labels)) == pytest.approx(expected)
+    rows = [column(row) for row in words], [column(row) for row in labels]
+    assert tagger.test_on_batch(*rows) == pytest.approx(expected)
+    strings = [[np.array(row, STRINGS) for row in rows] for rows in (words, labels)]
+    assert tagger.test_on_batch(*strings) == pytest.approx(expected)
+    several = make(TextClassifier, class_names=["o", "x"], multi_label=True)
+    expected = several.test_on_batch(TEXTS[:2], labels)
+    assert several.test_on_batch(TEXTS[:2], column(labels)) == pytest.approx(expected)
+
+
+MISSING = {
+    "masked": np.ma.array(NUMBERS, mask=[0, 0, 1, 0]),
+    "None": [1, 0, None, 1],
+    "nan": [1, 0, float("nan"), 1],
+    "NA": pandas.Series([1, 0, None, 1], dtype="Int64"),
+    "null of pyarrow": array([1, 0, None, 1]),
+    "null of polars": series([1, 0, None, 1]),
+    "masked name": np.ma.array(NAMES, mask=[0, 0, 1, 0]),
+    "missing category": pandas.Categorical(["b", "a", None, "b"]),
+    "missing string": np.array(["b", "a", None, "b"], np.dtypes.StringDType(na_object=None)),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_labels(classifier, make, kind):
+    """The number under a mask was trained on."""
+    with pytest.raises(
+        ValueError, match=r"labels\[2\](=.* is neither|=nan, a missing value: | is masked, a mi)"
+    ):
+        classifier.train_on_batch(TEXTS, MISSING[kind])
+    if "m" not in kind[:2]:  # numbers
+        regressor = make(TextRegressor)
+        with pytest.raises(ValueError, match=r"labels\[2\](=nan is not a finite| is masked)"):
+            regressor.train_on_batch(TEXTS, MISSING[kind])
+        with pytest.raises(ValueError, match=r"sample_weight\[2\](=.* is not a number| is masked)"):
+            classifier.train_on_batch(TEXTS, NAMES, MISSING[kind])
+
+
+def test_missing_texts(classifier):
+    texts = np.ma.array(TEXTS, mask=[0, 1, 0, 0])
+    with pytest.raises(ValueError, match=r"x\[1\] is masked, a missing value: replace or drop it"):
+        classifier.predict(texts)
+    with pytest.raises(ValueError, match=r"text\[1\] is masked"):
+        classifier.tokenizer(texts)
+    for texts in (["a", None], pandas.Series(["a", None]), array(["a", None])):
+        with pytest.raises(
+            ValueError, match=r"`text`\[1\] is .*, and not a string: replace or drop"
+        ):
+            classifier.tokenizer(texts)
+        columns = {"text": {"dtype": "DT_STRING"}}
+        with pytest.raises(ValueError, match=r"text\[1\] is .*, and not a string: replace or drop"):
+            check_strings({"text": plain_column(texts, "text")}, columns)
+
+
+QUERIES = [
+    (standing_in("polars", "LazyFrame", columns=["text"]), r"pass x\.collect\(\)"),
+    (standing_in("duckdb", "DuckDBPyRelation", columns=["text"]), r"pass x\.df\(\)"),
+    (standing_in("pyspark", "DataFrame", columns=["text"]), r"pass x\.toPandas\(\)"),
+    (standing_in("dask", "DataFrame", columns=["text"]), r"pass x\.compute\(\)"),
+    ({"a", "b"}, "without an order: pass a list"),
+    ({1: "a"}.values(), r"pass list\(x\)"),
+]
+
+
+@pytest.mark.parametrize("query, remedy", QUERIES)
+def test_what_has_no_rows_yet(classifier, query, remedy):
+    kind = type(query).__name__
+    for call in (classifier.fit, classifier.evaluate, classifier.predict, classifier.classify):
+        with pytest.raises(ValueError, match=f"x is a {kind}, .*{remedy}"):
+            call(query)
+    with pytest.raises(ValueError, match=f"y is a {kind}, .*{remedy.replace('x', 'y', 1)}"):
+        classifier.fit(["a", "b"], query)
+    with pytest.raises(ValueError, match=f"text is a {kind}, "):
+        classifier.tokenizer(query)
+
+
+def test_other_kinds_are_named(classifier):
+    with pytest.raises(ValueError, match=r"x is a int: pass a list, an array of numpy, .* Hugging"):
+        columns_from_user(3, ("text",))
+    with pytest.raises(ValueError, match=r"y is a generator, of unknown length: pass list\(y\)"):
+        classifier.fit(TEXTS, (name for name in NAMES))
+
+    class Table:
+        column_names = ["a", "b"]
+
+        def __getitem__(self, name):
+            return NAMES
+
+    with pytest.raises(ValueError, match=r"y is a Table with the columns \['a', 'b'\]: pass one"):
+        classifier.fit(TEXTS, Table())
+    Table.column_names = ["a"]
+    found = classifier.fit(TEXTS, Table(), verbose=0, shuffle=False).history["loss"]
+    assert found == pytest.approx(classifier.fit(TEXTS, NAMES, verbose=0).history["loss"])
+
+
+def test_numbers_keep_their_types():
+    assert labels_from_user(array([1, 2]), 2).dtype.kind == "i"
+    assert labels_from_user(series([0.5, 2]), 2).dtype.kind == "f"
+    soft = labels_from_user(array([[0.5, 0.5], [1.0, 0.0]]), 2)
+    assert soft.shape == (2, 2) and soft.dtype.kind == "f"
