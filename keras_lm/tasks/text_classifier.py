@@ -176,7 +176,8 @@ class TextClassifier(Prompted, Task):
         return labels.astype("int32")
 
     def _wrong_shape(self, labels):
-        missing = np.argwhere(np.isnan(labels)) if labels.dtype.kind == "f" else ()
+        is_float = isinstance(labels, np.ndarray) and labels.dtype.kind == "f"
+        missing = np.argwhere(np.isnan(labels)) if is_float else ()
         row = f"labels[{missing[0][0]}]=nan, a missing value: " if len(missing) else ""
         return (
             f"{row}labels has shape {tuple(labels.shape)} and dtype {labels.dtype}, but "
