@@ -5,7 +5,7 @@ import math
 import pathlib
 
 from keras_lm import files
-from keras_lm.converters import entity_files, formats, hub, tf_h5_files
+from keras_lm.converters import entity_files, formats, hub, peft_files, tf_h5_files
 from keras_lm.converters.checked_files import (
     CheckpointError,
     LazyTensors,
@@ -23,6 +23,9 @@ from keras_lm.converters.trax_files import find_trax
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"
 CARD, LONGEST_CARD = "README.md", 2**20  # bytes
+# One of these lies in each folder that transformers' tokenizers write.
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model")
+VOCABULARIES += ("sentencepiece.bpe.model", "tokenizer.model", "source.spm")
 MOST_PARTS = 8
 MOST_MEMBERS = 1000
 # Many times what the largest model has.
@@ -46,6 +49,8 @@ class Checkpoint:
             depend on how the objects were nested; otherwise empty.
         root: the local folder of the source; None for `folder`, which lies in it in older layouts
             of sentence-transformers.
+        vocabulary_folder: the local folder of the vocabulary; None for `folder`. An adapter may
+            come without one, and is then read with its model's.
     """
 
     source: str
@@ -55,9 +60,11 @@ class Checkpoint:
     tensors: LazyTensors
     variable_names: dict[str, str] = dataclasses.field(default_factory=dict)
     root: pathlib.Path | None = None
+    vocabulary_folder: pathlib.Path | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "root", self.root or self.folder)
+        object.__setattr__(self, "vocabulary_folder", self.vocabulary_folder or self.folder)
 
     @property
     def has_modules(self) -> bool:
@@ -96,6 +103,13 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     source = str(source)
     root = _find_root(source)
     folder = _find_network(root)
+    adapter = peft_files.read_adapter(folder)
+    if adapter is not None:
+        return _open_adapted(source, root, folder, adapter)
+    return _open(source, root, folder)
+
+
+def _open(source, root, folder):
     for _, pattern, open_format in FORMATS:
         found = open_format(folder) if any(folder.glob(pattern)) else None
         if found is not None:
@@ -135,7 +149,63 @@ def find_folder(source: str) -> pathlib.Path:
     Raises:
         FileNotFoundError, CheckpointError: there is no such folder, or it cannot be fetched.
     """
-    return _find_network(_find_root(source))
+    folder = _find_network(_find_root(source))
+    adapter = peft_files.read_adapter(folder)
+    if adapter is None or _has_vocabulary(folder):
+        return folder
+    return _find_network(_find_root(_adapted_model(folder, adapter)))
+
+
+def _open_adapted(source, root, folder, adapter):
+    """Open an adapter, with the model that lies beside it or that it names."""
+    model = str(folder) if _has_weights(folder) else _adapted_model(folder, adapter)
+    place = root if model == str(folder) else _find_root(model)
+    opened = _open(model, place, _find_network(place))
+    if opened.format != "huggingface":
+        raise CheckpointError(
+            f"{folder} is an adapter of transformers' models, and {model} holds one of the format "
+            f"{opened.format}."
+        )
+    config = peft_files.adapted_config(opened.config, adapter)
+    tensors = peft_files.adapted_tensors(folder, adapter, config, opened.tensors)
+    config = peft_files.untied(folder, config, tensors, opened.tensors)
+    return dataclasses.replace(
+        opened,
+        source=source,
+        config=config,
+        tensors=tensors,
+        root=root,
+        vocabulary_folder=folder if _has_vocabulary(folder) else opened.folder,
+    )
+
+
+def _adapted_model(folder, adapter):
+    """Return the source of the model that an adapter is of."""
+    name = adapter.get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise CheckpointError(
+            f"{folder} is an adapter that names no base_model_name_or_path: copy the model's files "
+            "into this folder."
+        )
+    for place in (pathlib.Path(name).expanduser(), folder / name):
+        if place.is_dir() and place.resolve() != folder.resolve():
+            return str(place)
+    if not hub.NAME.fullmatch(name):
+        raise CheckpointError(
+            f"{folder} is an adapter of the model {name[:200]!r}, and there is no such folder: "
+            "copy the model's files into this one, or correct base_model_name_or_path."
+        )
+    revision = adapter.get("revision")
+    return f"{hub.PREFIX}{name}{f'@{revision}' if revision else ''}"
+
+
+def _has_weights(folder):
+    names = formats.SAFETENSORS | formats.TORCH | formats.TF_H5
+    return any((folder / name).is_file() for name in names)
+
+
+def _has_vocabulary(folder):
+    return any((folder / name).is_file() for name in VOCABULARIES)
 
 
 def _find_root(source):
@@ -214,7 +284,7 @@ def _open_keras_hub(folder):
 def _open_hugging_face(folder):
     weights = formats.SAFETENSORS | formats.TORCH | formats.TF_H5
     config = read_config(folder, "config.json")
-    if not any((folder / name).is_file() for name in weights):
+    if not _has_weights(folder):
         # Without any weights, Hugging Face's own keys show that the folder was meant to be one.
         has_others = find_checkpoints(folder) or find_trax(folder)
         if has_others or not config.keys() & {"model_type", "architectures"}:

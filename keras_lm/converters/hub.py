@@ -21,6 +21,7 @@ SMALL_FILES = [
     "checkpoint",
     "README.md",
 ]
+SMALL_FILES += ["adapter_model.safetensors", "adapter_model.bin"]
 SMALL_FILES += [
     f"*_{kind}/{name}"
     for kind in ("Dense", "LayerNorm")

@@ -127,7 +127,7 @@ def read_inputs(checkpoint, limit):
     Raises:
         CheckpointError: if a file is damaged, or states what is not done.
     """
-    paths = [checkpoint.folder / f"sentence_{kind}_config.json" for kind in KINDS]
+    paths = [checkpoint.vocabulary_folder / f"sentence_{kind}_config.json" for kind in KINDS]
     path = next(filter(pathlib.Path.is_file, paths), None)
     config = {} if path is None else read_json(path)
     loading = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
@@ -137,7 +137,7 @@ def read_inputs(checkpoint, limit):
     _check(NETWORK, path, config)
     length = config.get("max_seq_length")
     if length is None:
-        path = checkpoint.folder / "tokenizer_config.json"
+        path = checkpoint.vocabulary_folder / "tokenizer_config.json"
         length = read_json(path).get("model_max_length") if path.is_file() else None
     if length is not None and (type(length) not in (int, float) or length < 1):
         raise CheckpointError(

@@ -199,10 +199,10 @@ def own_tokenizer(checkpoint, backbone, converter):
     if checkpoint.format == "keras_lm":
         config = checkpoint.config.get("tokenizer")
         return None if config is None else tokenizer_from_config(checkpoint.folder, config)
-    cls = backbone.tokenizer_class.class_for(checkpoint.folder)
+    cls = backbone.tokenizer_class.class_for(checkpoint.vocabulary_folder)
     arguments = converter.vocabulary if cls is backbone.tokenizer_class else {}
     try:
-        tokenizer = cls.from_files(checkpoint.folder, **arguments)
+        tokenizer = cls.from_files(checkpoint.vocabulary_folder, **arguments)
     except FileNotFoundError:
         return None
     rows = backbone.vocabulary_size

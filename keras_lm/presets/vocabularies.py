@@ -26,7 +26,7 @@ def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> An
             f"{source!r} is a size without a vocabulary. {where_published(str(source))}"
         )
     if isinstance(source, Source):
-        folder = source.checkpoint.folder
+        folder = source.checkpoint.vocabulary_folder
     else:  # not opened: a vocabulary needs no weights beside it
         with naming_sizes(source):
             folder = find_folder(str(source))
