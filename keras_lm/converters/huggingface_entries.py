@@ -42,6 +42,7 @@ HUGGINGFACE = Entries(
         "model_type",
         "problem_type",
         "quantization_config",
+        "sbert_ce_default_activation_function",
         "sentence_transformers",
         "tokenizer_class",
     },

@@ -16,6 +16,7 @@ from keras_lm.converters.checked_files import CheckpointError, Entry
 from keras_lm.converters.entries import Entries
 
 SETTINGS = "quantization_config"
+OLDER = "compression_config"  # of compressed-tensors
 METHOD = "bitsandbytes"
 ENTRIES = Entries(
     read={"quant_method", "load_in_8bit", "load_in_4bit"},
@@ -79,7 +80,7 @@ def plain_tensors(
     Raises:
         CheckpointError: if another method has quantized them, or a part is missing.
     """
-    _check_method(folder / "config.json", config.get(SETTINGS))
+    _check_method(folder / "config.json", config.get(SETTINGS) or config.get(OLDER))
     found = dict(tensors)
     for name in tensors:
         base, _, ending = name.rpartition(".")

@@ -120,6 +120,12 @@ def test_other_methods_are_refused_by_name(goldens, tmp_path, method):
         open_checkpoint(folder)
 
 
+def test_an_older_name_of_the_entry(goldens, tmp_path):
+    settings = {"compression_config": {"quant_method": "compressed-tensors"}}
+    with pytest.raises(CheckpointError, match="quant_method='compressed-tensors'"):
+        open_checkpoint(copy(goldens("bert"), tmp_path / "it", settings))
+
+
 def test_an_unknown_entry_is_named(goldens, tmp_path):
     settings = {"load_in_8bit": True, "row_order": "odd"}
     folder = copy(goldens("bert"), tmp_path / "it", {"quantization_config": settings})
