@@ -444,7 +444,14 @@ def stored_weights(model):
 
 
 def check_unquantized(model: keras.Model) -> None:
-    """Raise a ValueError if Keras has quantized a layer: no file of ours keeps integers' scales."""
+    """Raise an error if Keras has quantized a layer: no file of ours keeps the scale of integers.
+
+    Args:
+        model: a backbone or a task.
+
+    Raises:
+        ValueError: if a layer was changed by `quantize`.
+    """
     for layer in model._flatten_layers():
         mode = getattr(layer, "quantization_mode", None)
         if mode is not None:
