@@ -20,6 +20,14 @@ class Prompted:
     def get_arguments(self):
         return super().get_arguments() | {"prompt": self.prompt}
 
+    def check_without_prompt(self):
+        """Raise a ValueError if texts have a prompt, which no other library would put there."""
+        if self.prompt:
+            raise ValueError(
+                f"{type(self).__name__} has prompt={self.prompt!r}, and transformers' classes have "
+                "none: only prompt=None can be saved for it."
+            )
+
     def _finish(self):
         super()._finish()
         if self.prompt and self.packer.takes_words:

@@ -115,6 +115,7 @@ class TextClassifier(Prompted, Task):
         }
 
     def published_labels(self):
+        self.check_without_prompt()
         kind = "multi" if self.multi_label else "single"
         return Labels(self.num_classes, self.class_names, f"{kind}_label_classification")
 

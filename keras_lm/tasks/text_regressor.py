@@ -73,6 +73,7 @@ class TextRegressor(Prompted, Task):
         return labels.read_texts | ({} if is_linear else {"activation": labels.activation})
 
     def published_labels(self):
+        self.check_without_prompt()
         if self.activation is not None:
             raise ValueError(
                 f"TextRegressor has activation={self.activation!r}, and transformers' regressors "

@@ -465,6 +465,41 @@ def test_presets_and_files_keep_it_all(make, tmp_path):
     assert arguments["lowercase"] and arguments["sequence_length"] == 6
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"pooling": ["mean", "first"], "truncate_dim": 40},
+        {"pooling": ["first", "mean"], "normalize": True, "truncate_dim": 8},
+        {"pooling": "mean", "prompt": "query: ", "skipped_tokens": 3},
+        {
+            "projections": [
+                {"layer": "normalize"},
+                {"output_dim": 6, "activation": "mish", "use_residual": True},
+                {"layer": "layer_norm"},
+                {"output_dim": 6, "use_bias": False, "use_residual": True},
+            ],
+            "normalize": True,
+        },
+    ],
+)
+def test_what_is_written_comes_back(network, tmp_path, arguments):
+    pytest.importorskip("tokenizers")
+    task = tasks.FeatureExtractor.from_preset(network, **arguments)
+    task.save_to_huggingface(tmp_path / "folder")
+    again = tasks.FeatureExtractor.from_preset(tmp_path / "folder")
+    np.testing.assert_allclose(
+        again.embed(TEXTS)["embedding"], task.embed(TEXTS)["embedding"], atol=1e-6
+    )
+    for name, value in arguments.items():
+        found = again.get_arguments()[name]
+        if name == "projections":
+            value = [
+                each if "layer" in each else {"activation": "linear", "use_bias": True} | each
+                for each in value
+            ]
+        assert found == value, name
+
+
 # === Cross-encoders ===
 
 SIGMOID, OLDER = "torch.nn.modules.activation.Sigmoid", "sbert_ce_default_activation_function"
@@ -534,6 +569,9 @@ def test_a_prompt_of_a_cross_encoder(network, goldens, tmp_path, has_modules):
     np.testing.assert_allclose(task.regress((["a film"], ["good"]))["scores"], expected, atol=1e-6)
     task.save_to_preset(tmp_path / "preset")
     assert tasks.Task.from_preset(tmp_path / "preset").prompt == task.prompt
+    if has_modules:
+        with pytest.raises(ValueError, match="prompt='query: ', and transformers' classes have"):
+            task.save_to_huggingface(tmp_path / "new")
     if has_modules:
         write(folder / "modules.json", [entry, {"type": "x.Dense", "path": ""}])
         with pytest.raises(CheckpointError, match="CrossEncoder's and has the modules"):
