@@ -1,0 +1,145 @@
+"""Heads of published folders: read, or refused by their tensors if the folder names the task."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from keras_lm import tasks
+from keras_lm.converters import CheckpointError
+from keras_lm.models import Backbone, T5Backbone, T5EncoderBackbone
+
+pytestmark = pytest.mark.eager
+
+# A golden → the task that its folder names, the tensors of its head, and its class.
+HEADS = {
+    "bert-seqcls": (tasks.TextClassifier, "classifier.", None),
+    "bert-seqcls-regression": (tasks.TextRegressor, "classifier.", None),
+    "bert-tokencls": (tasks.TokenClassifier, "classifier.", None),
+    "bert-qa": (tasks.QuestionAnswerer, "qa_outputs.", None),
+    "bert-multiple-choice": (tasks.MultipleChoice, "classifier.", None),
+    "roberta-seqcls": (tasks.TextClassifier, "classifier.out_proj.", None),
+    "modernbert-seqcls": (tasks.TextClassifier, "classifier.", None),
+    "xlnet-choice": (tasks.MultipleChoice, "logits_proj.", None),
+    "distilbert": (tasks.MaskedLM, "vocab_transform.", "DistilBertForMaskedLM"),
+    "electra-generator": (tasks.MaskedLM, "generator_predictions.", "ElectraForMaskedLM"),
+}
+
+
+@pytest.fixture
+def changed(goldens, tmp_path):
+    """`changed("t5", rename, more, **config)` copies a golden with other tensors and entries."""
+
+    def changed(name, rename=lambda name: name, more=None, **config):
+        folder = tmp_path / name
+        shutil.copytree(goldens(name), folder)
+        path = folder / "model.safetensors"
+        tensors = safetensors.numpy.load_file(path)
+        tensors = {rename(key): value for key, value in tensors.items()} | (more or {})
+        safetensors.numpy.save_file(tensors, path)
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+        return folder
+
+    return changed
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_named_head_under_other_names_is_refused(name, changed):
+    cls, head, stated = HEADS[name]
+    config = {} if stated is None else {"architectures": [stated]}
+    folder = changed(name, lambda key: key.replace(head, "other_head."), **config)
+    arguments = {"num_classes": 3} if cls in (tasks.TextClassifier, tasks.TokenClassifier) else {}
+    with pytest.raises(CheckpointError, match=rf"is a \w+.* {cls.__name__} .*other_head\."):
+        cls.from_preset(folder, tokenizer=None, **arguments)
+    # The network is there all the same, and a new head is made where it is asked for.
+    with pytest.warns(UserWarning, match=r"left over.*other_head\."):
+        backbone = Backbone.from_preset(folder)
+    cls(backbone, **arguments)
+
+
+def test_regression_with_several_outputs_is_refused(changed):
+    folder = changed("bert-seqcls", problem_type="regression")
+    for cls, arguments in ((tasks.TextRegressor, {}), (tasks.TextClassifier, {"num_classes": 3})):
+        with pytest.raises(CheckpointError, match=r"for regression, .* classifier\.bias"):
+            cls.from_preset(folder, tokenizer=None, **arguments)
+    with pytest.warns(UserWarning, match=r"left over.*classifier\.bias"):
+        tasks.FeatureExtractor.from_preset(folder, tokenizer=None)
+
+
+def test_a_head_of_another_task_is_left_with_a_warning(goldens):
+    with pytest.warns(UserWarning, match="new and random are classifier/logits"):
+        tasks.TextRegressor.from_preset(goldens("bert-seqcls"), tokenizer=None)
+
+
+@pytest.mark.parametrize("named", ["T5ForSequenceClassification", "MT5ForSequenceClassification"])
+def test_t5s_classifier_of_texts_is_refused(named, changed):
+    width = 48
+    more = {
+        "classification_head.dense.weight": np.ones((width, width), "float32"),
+        "classification_head.dense.bias": np.ones(width, "float32"),
+        "classification_head.out_proj.weight": np.ones((3, width), "float32"),
+        "classification_head.out_proj.bias": np.ones(3, "float32"),
+    }
+    folder = changed("t5", "transformer.{}".format, more, architectures=[named])
+    for arguments in ({}, {"num_classes": 3}):
+        with pytest.raises(CheckpointError, match=rf"is a {named}.*classification_head\.dense"):
+            tasks.TextClassifier.from_preset(folder, tokenizer=None, **arguments)
+    with pytest.warns(UserWarning, match="left over .*classification_head"):
+        assert type(Backbone.from_preset(folder)) is T5Backbone
+    with pytest.warns(UserWarning, match="left over .*classification_head"):
+        assert type(T5EncoderBackbone.from_preset(folder)) is T5EncoderBackbone
+
+
+def test_t5s_head_of_questions_is_refused(changed):
+    more = {"qa_outputs.weight": np.ones((2, 48), "float32"), "qa_outputs.bias": np.ones(2, "f")}
+    folder = changed("t5", more=more, architectures=["T5ForQuestionAnswering"])
+    with pytest.raises(CheckpointError, match=r"is a T5ForQuestionAnswering.*qa_outputs\.bias"):
+        tasks.QuestionAnswerer.from_preset(folder, tokenizer=None)
+
+
+def test_t5s_head_of_tokens_is_read(goldens):
+    folder = goldens("t5-tokencls")
+    expected = np.load(folder / "expected.npz")
+    task = tasks.TokenClassifier.from_preset(folder, tokenizer=None)
+    assert task.class_names == ["O", "B-PER", "I-PER"]
+    mask = expected["in.attention_mask"]
+    found = task({"token_ids": expected["in.input_ids"], "padding_mask": mask})
+    is_real = mask[..., None] > 0
+    np.testing.assert_allclose(
+        np.where(is_real, found, 0), np.where(is_real, expected["out.logits"], 0), atol=5e-5
+    )
+
+
+def test_class_names_in_another_order_and_case(changed):
+    stated = {"0": "CONTRADICTION", "1": "not_entailment", "2": "ENTAILMENT"}
+    folder = changed("bert-seqcls", id2label=stated)
+    for given in (
+        ["entailment", "not_entailment", "contradiction"],
+        ["Entailment", "not entailment", "Contradiction"],
+    ):
+        with pytest.raises(ValueError, match=r"class_names=.* have the order \['CONTRADICTION'"):
+            tasks.TextClassifier.from_preset(folder, tokenizer=None, class_names=given)
+    given = ["contradiction", "Not-Entailment", "entailment"]
+    task = tasks.TextClassifier.from_preset(folder, tokenizer=None, class_names=given)
+    assert task.class_names == given
+
+
+def test_class_names_of_a_tagger_in_another_order_and_case(changed):
+    stated = dict(enumerate(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]))
+    folder = changed("bert-tokencls", id2label=stated)
+    given = ["o", "b-loc", "i-loc", "b-per", "i-per"]
+    with pytest.raises(ValueError, match="have the order"):
+        tasks.TokenClassifier.from_preset(folder, tokenizer=None, class_names=given)
+    for names in (["-", "+", "x"], ["x", "-", "+"]):  # marks are names, too
+        folder = changed("bert-seqcls", id2label=dict(enumerate(names)))
+        if names[0] == "-":
+            tasks.TextClassifier.from_preset(folder, tokenizer=None, class_names=["-", "+", "x"])
+            shutil.rmtree(folder)
+        else:
+            with pytest.raises(ValueError, match="have the order"):
+                tasks.TextClassifier.from_preset(
+                    folder, tokenizer=None, class_names=["-", "+", "x"]
+                )
