@@ -2,7 +2,8 @@
 # Keras 3.15.1 on JAX 0.10.2 with orbax-checkpoint 0.12.8. load_model of a folder of
 # OrbaxCheckpoint returns a Sequential with new random weights, and load_weights loads nothing into
 # a model whose layers have other names: variables are found by names, and what is not found is
-# passed over in silence. A functional model comes back right.
+# passed over in silence. A functional model comes back right, and so does load_weights into a
+# model of the same names.
 # Output seen: functional restored True, Sequential restored False, other names restored False
 set -euo pipefail
 folder=$(mktemp -d)

@@ -16,7 +16,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 module = tf.Module()
 signature = [tf.TensorSpec([1, None], tf.float32)]
-module.f = tf.function(lambda x: tf.concat([x[:, :0], x], axis=1), input_signature=signature)
+module.f = tf.function(
+    lambda x: tf.concat([x[:, :0], x], axis=1), input_signature=signature, autograph=False
+)
 functions = [module.f.get_concrete_function()]
 file = tf.lite.TFLiteConverter.from_concrete_functions(functions, module).convert()
 

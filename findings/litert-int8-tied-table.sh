@@ -18,7 +18,7 @@ class Tied(tf.Module):
         table = np.random.default_rng(0).normal(size=(2000, 64))
         self.table = tf.Variable(table, dtype=tf.float32)
 
-    @tf.function(input_signature=[tf.TensorSpec([1, 4], tf.int32)])
+    @tf.function(input_signature=[tf.TensorSpec([1, 4], tf.int32)], autograph=False)
     def __call__(self, ids):
         return tf.matmul(tf.gather(self.table, ids), self.table, transpose_b=True)
 

@@ -17,7 +17,7 @@ class Counter(tf.Module):
     def __init__(self):
         self.count = tf.Variable(0.0)
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)], autograph=False)
     def __call__(self, x):
         self.count.assign_add(x)
         return self.count.read_value()

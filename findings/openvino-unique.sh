@@ -15,7 +15,9 @@ import tensorflow as tf
 
 module = tf.Module()
 signature = [tf.TensorSpec([None], tf.int32, name="x")]
-module.f = tf.function(lambda x: {"values": tf.unique(x)[0]}, input_signature=signature)
+module.f = tf.function(
+    lambda x: {"values": tf.unique(x)[0]}, input_signature=signature, autograph=False
+)
 tf.saved_model.save(module, "saved", signatures=module.f)
 x = np.array([3, 1, 3, 2], "int32")
 model = openvino.compile_model(openvino.convert_model("saved"), "CPU")

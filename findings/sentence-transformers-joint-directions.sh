@@ -12,8 +12,9 @@ env/bin/pip install --quiet sentence-transformers==6.2.0 transformers==5.24.0 to
     tokenizers==0.23.3 numpy==2.4.6
 env/bin/python - <<'END'
 import numpy as np
-from sentence_transformers import SentenceTransformer, losses
-from sentence_transformers.models import StaticEmbedding
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 

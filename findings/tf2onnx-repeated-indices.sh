@@ -4,7 +4,7 @@
 # are too low. one_hot(-1), as of ignored labels, is all 0 in TensorFlow, and the last class in
 # ONNX.
 # Output seen for indices 1, 1, 2: TensorFlow [0, 2, 1], ONNX [0, 1, 1];
-# for one_hot(-1): TensorFlow [0, 0, 0], ONNX [0, 0, 1]
+# for one_hot(-1): TensorFlow [0.0, 0.0, 0.0], ONNX [0.0, 0.0, 1.0]
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -31,8 +31,8 @@ def both(function, x):
 counts = both(
     lambda x: tf.scatter_nd(x[:, None], tf.ones_like(x), [3]), np.array([1, 1, 2], "int32")
 )
-ignored = both(lambda x: tf.one_hot(x, 3, dtype=tf.int32), np.array([-1], "int32"))
+ignored = both(lambda x: tf.one_hot(x, 3), np.array([-1], "int32"))
 print(f"for indices 1, 1, 2: TensorFlow {counts[0]}, ONNX {counts[1]}")
 print(f"for one_hot(-1): TensorFlow {ignored[0][0]}, ONNX {ignored[1][0]}")
-assert counts == ([0, 2, 1], [0, 1, 1]) and ignored == ([[0, 0, 0]], [[0, 0, 1]])
+assert counts == ([0, 2, 1], [0, 1, 1]) and ignored == ([[0.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]])
 END

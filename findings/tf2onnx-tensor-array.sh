@@ -29,7 +29,7 @@ def both(function, x):
 
 def written(first, goes_on, step):
     def function(x):
-        array = tf.TensorArray(tf.float32, size=3, element_shape=[])
+        array = tf.TensorArray(tf.float32, size=tf.shape(x)[0], element_shape=[])
         _, array = tf.while_loop(
             lambda i, array: goes_on(i),
             lambda i, array: (i + step, array.write(i, x[i])),
