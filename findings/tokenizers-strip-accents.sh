@@ -14,7 +14,8 @@ import unicodedata
 
 from transformers import AlbertTokenizer
 
-tokenizer = AlbertTokenizer(vocab=[("<pad>", 0.0), ("<unk>", 0.0), ("▁", -1.0)])
+pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁"]
+tokenizer = AlbertTokenizer(vocab=[(piece, 0.0) for piece in pieces])
 normalizer = tokenizer.backend_tokenizer.normalizer
 
 
