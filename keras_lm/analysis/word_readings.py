@@ -105,7 +105,9 @@ def _read(task, rows, texts):
     packed = task.packer.pack(text=ids)
     start, length = (part.numpy() for part in task.packer.spans(text=ids)["text"])  # (B,)
     row = np.repeat(np.arange(len(start)), words.row_lengths().numpy())  # (N,)
-    last = np.minimum(last, length[row])  # a text's last word may have lost pieces to the limit
+    first, last = (x - task.packer.cut_off(ids, length).numpy()[row] for x in (first, last))
+    first = np.maximum(first, 0)  # the limit may take pieces of the words at the ends of a text
+    last = np.minimum(last, length[row])
     seen = first < last
     begin = row * packed["padding_mask"].shape[1] + start[row]
     spans = list(zip((begin + first)[seen], (begin + last)[seen], strict=True))

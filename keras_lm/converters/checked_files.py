@@ -62,7 +62,7 @@ def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
             "most: it is another file. Copy or download it again."
         )
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), object_hook=plain_numbers)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is not valid JSON ({error}). Copy or download it again."
@@ -74,6 +74,16 @@ def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
             "Copy or download it again."
         )
     return value
+
+
+def plain_numbers(value: dict) -> dict | float:
+    """Return a JSON object, or the number that it stands for.
+
+    JSON has no infinity, so transformers 5 writes it as `{"__float__": "Infinity"}`.
+    """
+    if value.keys() != {"__float__"}:
+        return value
+    return float(str(value["__float__"]))  # also of "-Infinity" and "NaN"
 
 
 def read_config(folder: pathlib.Path, name: str) -> dict:

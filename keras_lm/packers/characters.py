@@ -12,7 +12,8 @@ class CharacterPacker(Packer):
 
     Args:
         tokenizer: `keras_lm.tokenizers.CharacterTokenizer`.
-        template, sequence_length, padding, truncation, rows: see `Packer`; lengths count words.
+        template, sequence_length, padding, truncation, truncation_side, rows: see `Packer`; lengths
+            count words.
 
     Call: like `Packer`. Returns `character_ids` (B, S, C), 0 in padding, and `padding_mask` (B, S).
 

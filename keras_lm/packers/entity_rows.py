@@ -11,7 +11,7 @@ class EntityPacker(Packer):
 
     Args:
         tokenizer: `keras_lm.tokenizers.EntityTokenizer`; with another one, there are no entities.
-        template, sequence_length, padding, truncation, rows: see `Packer`.
+        template, sequence_length, padding, truncation, truncation_side, rows: see `Packer`.
 
     Call: like `Packer`. Returns `entity_ids` (B, S), too: the row of an entity at the first token
     of its mention, -1 elsewhere. A mention begins and ends in one text.
@@ -45,6 +45,6 @@ class EntityPacker(Packer):
             if piece in entities:
                 offset = position - start[:, tf.newaxis]
                 inside = (offset >= 0) & (offset < length[:, tf.newaxis])
-                value = self._gather(entities[piece], offset, inside)
+                value = self._gather(entities[piece], length, offset, inside)
                 placed = tf.where(inside, value, placed)
         return packed | {"entity_ids": placed}

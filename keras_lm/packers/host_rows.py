@@ -20,7 +20,7 @@ def packed(packer, texts):
     rows = []
     for ids in zip(*texts.values(), strict=True):
         lengths = _lengths([len(each) for each in ids], room, packer.truncation)
-        cut = {name: each[:n] for name, each, n in zip(texts, ids, lengths)}
+        cut = {name: _kept(packer, each, n) for name, each, n in zip(texts, ids, lengths)}
         row = [(id, segment) for piece, segment in pieces for id in _ids(piece, cut)]
         rows.append(row)
     columns = packer.sequence_length
@@ -73,9 +73,9 @@ def packed_words(packer, texts, tokenize):
         kept = min(len(ids[row]), room)
         is_left = packer.template.padding_side == "left"
         begin = columns - kept - (len(template) - 1) if is_left else 0
-        place = 0
+        place = kept - len(ids[row]) if packer.truncation_side == "left" else 0
         for word, of_word in enumerate(of_text):
-            if len(of_word) and place < kept:
+            if len(of_word) and 0 <= place < kept:
                 places[row, word] = begin + template.index("text") + place
             place += len(of_word)
     return found, places
@@ -119,6 +119,11 @@ def packed_windows(packer, columns, tokenize):
         most[row, here] = best[example][tokens] == first
     example = np.array(found["example"], "int32")
     return packed_rows | places | {"example": example, "max_context": most}
+
+
+def _kept(packer, ids, length):
+    begin = len(ids) - length if packer.truncation_side == "left" else 0
+    return ids[begin : begin + length]
 
 
 def _ids(piece, texts):

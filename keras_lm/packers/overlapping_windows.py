@@ -70,6 +70,7 @@ class Windows(Texts):
     """
 
     names = required = ("question", "context")
+    truncation_sides = ("right",)
 
     def __init__(self, stride: int = 128, max_question_length: int | None = None):
         super().__init__()

@@ -15,6 +15,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 PADDINGS = ("longest", "fixed")
+TRUNCATION_SIDES = ("right", "left")
 TEXTS = {"$A": "text", "$B": "text_pair"}  # a text in a template → its column
 
 
@@ -33,6 +34,7 @@ class Texts:
     names = ("text", "text_pair")
     required = ("text",)
     lists = ()
+    truncation_sides = TRUNCATION_SIDES
     # Values that a request may have in columns that are not text.
     samples = {}
     # The name, for errors, of what makes several rows per example, (B, C, S); None for one row.
@@ -80,9 +82,11 @@ class Packer:
         sequence_length: int. Maximum of S, special tokens included.
         padding: `"longest"` pads to the longest row of the batch; `"fixed"` always to
             `sequence_length`, for XLA, TPUs and TFLite.
-        truncation: which text of a pair is truncated. `"longest_first"` removes tokens from the end
-            of the longer one, or of the second one at a tie, until both fit, as in BERT;
+        truncation: which text of a pair is truncated. `"longest_first"` removes tokens from
+            the longer one, or from the second one at a tie, until both fit, as in BERT;
             `"only_first"` and `"only_second"` truncate that one, down to nothing, then the other.
+        truncation_side: `"right"` cuts the end of texts that are too long off, `"left"` their
+            beginning.
         rows: `keras_lm.packers.Texts` or a subclass: the columns of text, and their rows.
 
     Call: `packer({"text": …, "text_pair": …})` with string tensors (B,) returns a dict of (B, S)
@@ -109,17 +113,26 @@ class Packer:
         padding: str = "longest",
         truncation: str = "longest_first",
         rows: Any = None,
+        truncation_side: str = "right",
     ):
         if padding not in PADDINGS:
             raise ValueError(f"padding={padding!r}: use one of {PADDINGS}.")
         if truncation not in TRUNCATIONS:
             raise ValueError(f"truncation={truncation!r}: use one of {TRUNCATIONS}.")
+        if truncation_side not in TRUNCATION_SIDES:
+            raise ValueError(f"truncation_side={truncation_side!r}: use 'right' or 'left'.")
         self.template = template
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
         self.padding = padding
         self.truncation = truncation
+        self.truncation_side = truncation_side
         self.rows = Texts() if rows is None else rows
+        if truncation_side not in self.rows.truncation_sides:
+            raise ValueError(
+                f"truncation_side={truncation_side!r}: {type(self.rows).__name__} counts words or "
+                "windows from the start of a text. Pass truncation_side='right'."
+            )
         self.pad_id = 0
         if tokenizer is not None:
             self.read_vocabulary(tokenizer)
@@ -207,7 +220,7 @@ class Packer:
             is_text = isinstance(piece, str)
             offset = position - start[:, tf.newaxis]  # (B, S)
             inside = (offset >= 0) & (offset < length[:, tf.newaxis])
-            value = self._gather(texts[piece], offset, inside) if is_text else piece
+            value = self._gather(texts[piece], length, offset, inside) if is_text else piece
             token_ids = tf.where(inside, value, token_ids)
             segment_ids = tf.where(inside, segment, segment_ids)
         offset = position - first[:, tf.newaxis]
@@ -341,9 +354,14 @@ class Packer:
             )
         return {"text": first, "text_pair": second}
 
-    @staticmethod
-    def _gather(text, offset, inside):
-        """Gather `text[row, offset]` where `inside`, by plain integer ops that TFLite has too."""
+    def cut_off(self, text: Any, length: Tensor) -> Tensor:
+        """Return how many tokens come before the `length` that are kept of ragged texts, (B,)."""
+        if self.truncation_side == "right":
+            return tf.zeros_like(length)
+        return tf.cast(text.row_lengths(), tf.int32) - length
+
+    def _gather(self, text, length, offset, inside):
+        """Gather what is kept of texts where `inside`, by plain integer ops that TFLite has too."""
         values = tf.concat([text.flat_values, [0]], axis=0)  # never empty
-        row_starts = tf.cast(text.row_starts(), tf.int32)[:, tf.newaxis]
-        return tf.gather(values, tf.where(inside, row_starts + offset, 0))
+        first = tf.cast(text.row_starts(), tf.int32) + self.cut_off(text, length)
+        return tf.gather(values, tf.where(inside, first[:, tf.newaxis] + offset, 0))

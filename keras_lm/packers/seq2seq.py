@@ -23,7 +23,8 @@ class Seq2SeqPacker(Packer):
     Args:
         target_length: int. Maximum of T, the end token included.
         start_id: int, the token that the decoder starts with; None for the usual one.
-        template, tokenizer, sequence_length, padding, truncation, rows: see `Packer`.
+        template, tokenizer, sequence_length, padding, truncation, truncation_side, rows: see
+            `Packer`.
 
     Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S)
     int32; see `targets` for the others.
@@ -57,7 +58,11 @@ class Seq2SeqPacker(Packer):
         self.start_id = start_id
         super().__init__(template, tokenizer, sequence_length, **arguments)
         self.target = Packer(
-            template, tokenizer and tokenizer.target, target_length, padding=self.padding
+            template,
+            tokenizer and tokenizer.target,
+            target_length,
+            padding=self.padding,
+            truncation_side=self.truncation_side,
         )
 
     def read_vocabulary(self, tokenizer):

@@ -142,7 +142,9 @@ class Words(Texts):
         packed = packer.pack(text=ids)
         start, length = (tf.cast(x, tf.int64) for x in packer.spans(text=ids)["text"])
         row = strings.row_ids(words)
-        has_place = (end > first) & (first < tf.gather(length, row))
+        cut = tf.cast(packer.cut_off(ids, packer.spans(text=ids)["text"][1]), tf.int64)
+        first, end = (place - tf.gather(cut, row) for place in (first, end))  # in what is kept
+        has_place = (end > first) & (first >= 0) & (first < tf.gather(length, row))
         columns = tf.shape(packed["padding_mask"], tf.int64)[1]
         places = row * columns + tf.gather(start, row) + first
         if marked is not None:
@@ -163,6 +165,8 @@ class WordEnds(Words):
     A word's position is 1 + the column of its last piece, or of the last piece before it if it has
     none, and 0 in padding. Words whose pieces were all truncated are left out.
     """
+
+    truncation_sides = ("right",)
 
     def words(self, text):
         if not isinstance(text, tf.RaggedTensor) and text.shape.rank == 2:

@@ -15,6 +15,9 @@ from keras_lm.converters.converter import ConfigTable, Refused
 from keras_lm.converters.published_tensors import published_tensors
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 
+# The `pre_tokenizer` of its byte-level BPE.
+KERAS_HUB = [{"type": "KerasHub"}]
+
 # A format → whose code reads it.
 LIBRARIES = {
     "huggingface": "transformers",
@@ -145,6 +148,11 @@ def check_tokenizer(folder, tokenizer, backbone, converter):
     ours, theirs = (
         each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, found)
     )
+    for each in (ours, theirs):
+        # KerasHub splits text in a way of its own, which no other library has; see docs/sources.md.
+        each.pop("keras_hub", None)
+        if each.get("pre_tokenizer") == KERAS_HUB:
+            each["pre_tokenizer"] = None
     for name in ours.keys() - {"template"}:
         one, other = (
             sorted(value) if isinstance(value, list) and name != "vocabulary" else value

@@ -61,9 +61,9 @@ def save_to_huggingface(
         check_reading(new, folder, converter)
         if tokenizer is not None:
             template = _template(backbone, task, tokenizer)
-            length = backbone.max_sequence_length
+            length, side = _limits(backbone, task)
             tokenizer.save_huggingface(
-                new, template, converter.tokenizer, length, _reads_segments(backbone)
+                new, template, converter.tokenizer, length, _reads_segments(backbone), side
             )
             check_tokenizer(new, tokenizer, backbone, converter)
         if task is not None:
@@ -118,12 +118,22 @@ def _token_ids(config, tokenizer, kinds, task):
 
 def _template(backbone, task, tokenizer):
     """Return the special tokens around texts: those of prompts for a language model."""
-    if task is not None and "causal_lm" not in task.head_kinds:
+    if not _is_bare(task):
         return task.template
     template = backbone.template_for(tokenizer)
     if task is not None and getattr(task, "begins_prompts", False):
         return task.prompt_template(template)
     return template
+
+
+def _is_bare(task):
+    return task is None or "causal_lm" in task.head_kinds
+
+
+def _limits(backbone, task):
+    """Return the most tokens of a text, or None, and the side on which more are cut off."""
+    length = backbone.max_sequence_length if _is_bare(task) else task.packing["sequence_length"]
+    return length, "right" if task is None else task.packing["truncation_side"]
 
 
 def _reads_segments(backbone):

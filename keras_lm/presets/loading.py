@@ -62,14 +62,15 @@ def load_task(
     backbone, converter = source.make_backbone(backbone_class, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
-    if checkpoint.format == "huggingface":
-        mine = cls.arguments_from_files(checkpoint.folder, mine) | mine
     stated = source.task_arguments(cls, mine)
     if stated is None:
         _check_head(source, cls, backbone, converter.names)
     # Dense layers that a folder describes have files of their own.
     has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
     mine, is_fresh = _with_stated(mine, stated)
+    if checkpoint.format == "huggingface":
+        limit = innermost_backbone(backbone).max_sequence_length
+        mine = cls.arguments_from_files(checkpoint.folder, mine, limit) | mine
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
         task = cls.from_parts(backbone, **mine)
     grows = stated is None

@@ -40,8 +40,8 @@ class ConstituencyParser(WordReader, ScoredAnswers):
             `keras_lm.data.labels_of_trees`.
         splitter, whole_texts: how texts become words and pieces, see `TokenClassifier`.
         hidden_dim: int, the width of the span scorer's hidden layer.
-        sequence_length: see `Task`; None for the backbone's limit, but at most 256.
-        backbone, **arguments: see `Task`.
+        backbone, **arguments: see `Task`. `sequence_length` is by default the backbone's limit, but
+            at most 256.
 
     Raw data are lists of words, or strings. Labels are a tree for each, a string in brackets as
     `keras_lm.data.read_tree` reads it, over the same words. Trees whose label is none of
@@ -85,15 +85,11 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         splitter: str = "conll",
         whole_texts: bool = True,
         hidden_dim: int = 250,
-        sequence_length: int | None = None,
         **arguments: Any,
     ):
         splitting.check_word_splitter(splitter)
         num_classes, class_names = check_classes(num_classes, class_names)
-        if sequence_length is None:
-            limit = getattr(backbone, "features", backbone).max_sequence_length
-            sequence_length = min(limit or LONGEST, LONGEST)
-        super().__init__(backbone, sequence_length=sequence_length, **arguments)
+        super().__init__(backbone, **arguments)
         self.num_classes = num_classes
         self.class_names = class_names
         self.splitter = splitter
@@ -104,6 +100,10 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         self.scorer = SpanScorer(num_classes, hidden_dim, name="span_scorer")
         self.scorer.build()
         self._finish()
+
+    @classmethod
+    def usual_length(cls, limit):
+        return min(limit or LONGEST, LONGEST)
 
     def get_arguments(self):
         return super().get_arguments() | {

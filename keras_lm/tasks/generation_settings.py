@@ -16,8 +16,10 @@ class GenerationSettings:
     _generation = None
 
     @classmethod
-    def arguments_from_files(cls, folder: PathLike, given: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = super().arguments_from_files(folder, given)
+    def arguments_from_files(
+        cls, folder: PathLike, given: Mapping[str, Any], limit: int | None
+    ) -> dict[str, Any]:
+        arguments = super().arguments_from_files(folder, given, limit)
         if "generation" in given:
             return arguments
         settings = generation_config.read_settings(folder, cls.__name__, cls.has_decoder)

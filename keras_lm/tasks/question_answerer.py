@@ -51,8 +51,8 @@ class QuestionAnswerer(ScoredAnswers):
             logit of its own, as with XLNet's head. None if the model has such a head.
         num_starts, num_ends: int. With `conditional_ends`, how many of the likeliest starts are
             tried, and how many ends for each.
-        sequence_length: int, of a window. By default 384, or the backbone's limit if it is less.
-        backbone, **arguments: see `Task`.
+        backbone, **arguments: see `Task`. `sequence_length` is that of a window, by default 384, or
+            the backbone's limit if it is less.
 
     Raw data have the keys `question` and `context`; a tuple is `(question, context)`. The label of
     a question is a dict of `text`, the answer, and `start` (or `answer_start`, as in SQuAD), the
@@ -93,7 +93,6 @@ class QuestionAnswerer(ScoredAnswers):
         conditional_ends: bool | None = None,
         num_starts: int = 5,
         num_ends: int = 5,
-        sequence_length: int | None = None,
         **arguments: Any,
     ):
         numbers = {"max_answer_length": max_answer_length, "num_answers": num_answers}
@@ -101,10 +100,7 @@ class QuestionAnswerer(ScoredAnswers):
         for name, value in numbers.items():
             if value < 1:
                 raise ValueError(f"{name}={value}: pass 1 or more.")
-        if sequence_length is None:
-            limit = getattr(backbone, "features", backbone).max_sequence_length
-            sequence_length = min(limit or 384, 384)
-        super().__init__(backbone, sequence_length=sequence_length, **arguments)
+        super().__init__(backbone, **arguments)
         self.rows = Windows(stride, max_question_length)
         self.max_answer_length = max_answer_length
         self.num_answers = num_answers
@@ -119,6 +115,10 @@ class QuestionAnswerer(ScoredAnswers):
         self._finish()
 
     parses_special = False
+
+    @classmethod
+    def usual_length(cls, limit):
+        return min(limit or 384, 384)
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):

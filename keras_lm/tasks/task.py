@@ -52,8 +52,9 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         backbone: `keras_lm.models.Backbone`; or a `FeatureExtractor`, to learn on its vectors.
         tokenizer: `keras_lm.tokenizers.Tokenizer`, or None for a task that takes packed dicts only.
         sequence_length: int. Longer texts are truncated. None for the backbone's limit, or 512 if
-            it has none, as recurrent ones.
-        padding, truncation: see `keras_lm.packers.Packer`.
+            it has none, as recurrent ones; `from_preset` takes a published vocabulary's
+            `model_max_length` if that is less, and its `truncation_side`.
+        padding, truncation, truncation_side: see `keras_lm.packers.Packer`.
         text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None to learn
             it from the data of the first `fit`.
         parse_special: bool or list of str. Whether text that spells special tokens (`[SEP]`), all
@@ -97,6 +98,7 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         sequence_length: int | None = None,
         padding: str = "longest",
         truncation: str = "longest_first",
+        truncation_side: str = "right",
         text_pair: bool | None = None,
         parse_special: bool | Sequence[str] | None = None,
         name: str | None = None,
@@ -121,10 +123,13 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
                 f"pass {limit} or less."
             )
         self.backbone = backbone
+        if sequence_length is None:
+            sequence_length = self.usual_length(limit)
         self.packing = {
-            "sequence_length": (limit or 512) if sequence_length is None else sequence_length,
+            "sequence_length": sequence_length,
             "padding": padding,
             "truncation": truncation,
+            "truncation_side": truncation_side,
         }
         # Name of a method, and a form of texts → ConcreteFunction. Not a dict, which TensorFlow
         # would save with a module that holds the task.
@@ -134,6 +139,11 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         self.is_pair_stated = text_pair is not None
         self.parse_special = task_vocabulary.checked(parse_special, self)
         self._set_tokenizer(tokenizer)
+
+    @classmethod
+    def usual_length(cls, limit: int | None) -> int:
+        """Return the default of `sequence_length`, given the backbone's limit."""
+        return limit or 512
 
     def __setattr__(self, name, value):
         """Set an attribute. What was traced with an argument's old value is traced again."""

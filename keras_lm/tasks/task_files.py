@@ -8,7 +8,7 @@ from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
-from keras_lm.tokenizers.published_files import declares_tokens
+from keras_lm.tokenizers.published_files import declares_tokens, stated_limits
 
 
 class NoVocabularyWarning(UserWarning):
@@ -59,12 +59,19 @@ class TaskFiles:
         return arguments
 
     @classmethod
-    def arguments_from_files(cls, folder: PathLike, given: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from_files(
+        cls, folder: PathLike, given: Mapping[str, Any], limit: int | None
+    ) -> dict[str, Any]:
         """Return the arguments that files of a published folder state beside its config.json.
 
-        `given` are the user's, which count more.
+        `given` are the user's, which count more; `limit` is the number of tokens that the backbone
+        has positions for, or None.
         """
-        return {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
+        found = {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
+        length, side = stated_limits(folder)
+        if length is not None and length < cls.usual_length(limit):
+            found["sequence_length"] = length
+        return found if side == "right" else found | {"truncation_side": side}
 
     @classmethod
     def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:

@@ -7,27 +7,19 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from keras_lm.argument_types import PathLike, Tensor
-from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, byte_pair_offsets, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
+from keras_lm.tokenizers.byte_pair_words import PART, S, WordRules
 from keras_lm.tokenizers.sentence_piece_model import merging_model
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
-from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
 from keras_lm.tokenizers.vocabulary import strings_of
 
-# Bytes that valid UTF-8 never has, and that no regular expression matches: the first separates
-# parts of texts, the second begins a part that is a token.
-PART, TOKEN = b"\xff", b"\xfe"
-
-L, N, S = (character_class(ranges) for ranges in (LETTERS, NUMBERS, WHITE_SPACE))
-
-# GPT-2's pattern ends with `\s+(?!\S)|\s+`: the last of several spaces goes with the next word. RE2
-# has no lookahead, so such spaces are split first.
-SPACES_BEFORE_WORD = f"([{S}]+)([{S}][^{S}])"
-WORD = f"'(?:[stmd]|re|ve|ll)| ?(?:[{L}]+|[{N}]+|[^{S}{L}{N}]+)|[{S}]+"
+# Begins a part that is a token; valid UTF-8 never has it, and no regular expression matches it.
+TOKEN = b"\xfe"
 
 BYTES = byte_pair_files.BYTES
 SPACE, LINE_ENDS = BYTES[0x20], (BYTES[0x0A], BYTES[0x0D])
@@ -56,7 +48,12 @@ class BytePairTokenizer(Tokenizer):
         whole_words: list of str, entries that a whole word becomes, whatever the merges.
         add_prefix_space: bool. Add a space before text that does not begin with one, as within a
             sentence.
-        normalization: str, `"NFC"` or `"NFKC"`, Unicode's form in which text is put first, or None.
+        normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, Unicode's form in which text is
+            put first, or None.
+        pre_tokenizer: list of dicts, how text is split into words: the steps of a tokenizer.json,
+            such as Llama 3's, ending with "ByteLevel". None for GPT-2's.
+        ignore_merges: bool. Whether a word that is an entry becomes that entry, whatever the
+            merges, as in Llama 3.
         template: see `Tokenizer`.
 
     Raises:
@@ -97,6 +94,8 @@ class BytePairTokenizer(Tokenizer):
         whole_words: Sequence[str] = (),
         add_prefix_space: bool = False,
         normalization: str | None = None,
+        pre_tokenizer: Sequence[dict[str, Any]] | None = None,
+        ignore_merges: bool = False,
         template: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -108,10 +107,9 @@ class BytePairTokenizer(Tokenizer):
         roles = dict(zip(self.ROLES, tokens))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         self.add_prefix_space = bool(add_prefix_space)
-        if normalization not in (None, *byte_pair_files.FORMS):
-            known = " or ".join(map(repr, byte_pair_files.FORMS))
-            raise ValueError(f"`normalization` is {normalization!r}; it must be {known}, or None.")
-        self.normalization = normalization
+        self.normalization = strings.checked_form(normalization)
+        self.ignore_merges = bool(ignore_merges)
+        steps = [*(pre_tokenizer or [])]
         entries = self._vocabulary.entries
         # (A namespace, because a module would track bare lists.)
         self._rules = types.SimpleNamespace(
@@ -120,6 +118,8 @@ class BytePairTokenizer(Tokenizer):
             lstrip_tokens=entries("lstrip_tokens", lstrip_tokens),
             rstrip_tokens=entries("rstrip_tokens", rstrip_tokens),
             whole_words=entries("whole_words", whole_words),
+            pre_tokenizer=steps,
+            split=WordRules(steps or [{"type": "ByteLevel"}]),
             lite=None,  # made when a `.tflite` needs it
         )
         unused = filter(published_files.UNUSED.fullmatch, self._vocabulary.tokens)
@@ -127,9 +127,8 @@ class BytePairTokenizer(Tokenizer):
 
     def _build(self, whole):
         entries = self._vocabulary.tokens
-        ranks = byte_pair_files.check_merges(
-            self._rules.merges, entries, whole.union(self._rules.whole_words)
-        )
+        needless = entries if self.ignore_merges else self._rules.whole_words
+        ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole.union(needless))
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
         self._rules.last = last
         spellings = [
@@ -139,6 +138,9 @@ class BytePairTokenizer(Tokenizer):
         # Possible words: entries in valid UTF-8 that result from merging their own bytes, and those
         # that need no merges.
         possible = {*last, *self._rules.whole_words}
+        if self.ignore_merges:
+            possible = {token for token in entries if token not in whole}
+        self._rules.possible = possible
         words = {spellings[i]: i for i, t in enumerate(entries) if t in possible}
         words = {word: i for word, i in words.items() if _is_utf8(word)}
         missing = [c for b, c in BYTES.items() if c not in last and b not in NEVER_IN_UTF8]
@@ -194,12 +196,7 @@ class BytePairTokenizer(Tokenizer):
         return parts.with_values(ids).merge_dims(1, 2)
 
     def _normalize(self, text):
-        text = valid_utf8(text)
-        if self.normalization is None:
-            return text
-        return strings.where_not(
-            text, r"[\x00-\x7F]*", lambda rows: tf_text.normalize_utf8(rows, self.normalization)
-        )
+        return strings.in_form(text, self.normalization)
 
     def _tokenize_with_offsets(self, text, special=()):
         return byte_pair_offsets.with_offsets(self, text, special)
@@ -215,7 +212,11 @@ class BytePairTokenizer(Tokenizer):
 
     def _prefix(self, parts):
         # A part that is a token begins with a byte that is not a character, and stays as it is.
-        return tf.strings.regex_replace(parts, "^[^ ]", r" \0") if self.add_prefix_space else parts
+        if not self.add_prefix_space:
+            return parts
+        # (KerasHub adds one whether or not there is one.)
+        first = r"^[\x{0}-\x{10FFFF}]" if self._rules.split.is_keras_hub else "^[^ ]"
+        return tf.strings.regex_replace(parts, first, r" \0")
 
     def _part_tokens(self, text, tokens):
         """Split (B,) texts where tokens are spelled: leftmost first, then longest.
@@ -275,8 +276,7 @@ class BytePairTokenizer(Tokenizer):
 
     def _part_words(self, parts):
         """Put the byte `PART` between the words of (P,) parts."""
-        parts = tf.strings.regex_replace(parts, SPACES_BEFORE_WORD, rb"\1" + PART + rb"\2")
-        return tf.strings.regex_replace(parts, WORD, rb"\0" + PART)
+        return self._rules.split(parts)
 
     def _merge_words(self, words):
         return self._merge.tokenize(words)
@@ -285,13 +285,22 @@ class BytePairTokenizer(Tokenizer):
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not found, if it is in the
-        form of `normalization` already, as nearly all text is in NFC. A word takes at most as many
-        rounds of merging as it has bytes; memory grows linearly with the text.
+        form of `normalization` already, as nearly all text is in NFC. Words are GPT-2's, also where
+        KerasHub would split white space otherwise. A word takes at most as many rounds of merging
+        as it has bytes; memory grows linearly with the text.
+
+        Raises:
+            ValueError: if `pre_tokenizer` is given, whose expressions LiteRT cannot run.
         """
         return self.tokenize_lite_with_offsets(text)[0]
 
     def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
+        if self._rules.pre_tokenizer and not self._rules.split.is_keras_hub:
+            raise ValueError(
+                "BytePairTokenizer has a pre_tokenizer of its own, whose regular expressions "
+                "LiteRT cannot run. Export as a SavedModel instead."
+            )
         if self._rules.lite is None:
             with tf.init_scope():
                 self._rules.lite = self._make_lite()
@@ -301,7 +310,7 @@ class BytePairTokenizer(Tokenizer):
         return LiteBytePair(
             self._vocabulary.ids,
             self._rules.merges,
-            [*self._rules.last, *self._rules.whole_words],
+            self._rules.possible,
             self._rules.last,
             self.special_id("unknown") if self._has_unknown else None,
             self.add_prefix_space,
@@ -335,6 +344,8 @@ class BytePairTokenizer(Tokenizer):
             **{name: list(getattr(self._rules, name)) for name in names},
             "add_prefix_space": self.add_prefix_space,
             "normalization": self.normalization,
+            "pre_tokenizer": self._rules.pre_tokenizer or None,
+            "ignore_merges": self.ignore_merges,
             "template": self.template,
         }
 

@@ -5,7 +5,9 @@ import json
 import os
 
 from keras_lm.tokenizers import published_files
+from keras_lm.tokenizers.byte_pair_words import KERAS_HUB
 from keras_lm.tokenizers.published_files import TokenizerFolder
+from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order, read_entries, read_lines
 
 ROLES = ("cls", "sep", "pad", "mask", "unknown", "bos", "eos")
@@ -15,7 +17,6 @@ MERGES_FILES = ("merges.txt", "vocab.bpe", "vocab_40000.bpe")
 FOLDERS = ("", os.path.join("assets", "tokenizer"))  # the second is KerasHub's
 
 END = "</w>"  # of GPT-1's words
-FORMS = ("NFC", "NFKC")  # Unicode's normal forms in which text may be put first
 
 # Special tokens of published vocabularies: the first row whose tokens are all in the vocabulary.
 DEFAULTS = (
@@ -157,7 +158,7 @@ def read_folder(folder, end, who):
     if not end and DEFAULTS[0]["bos"] not in vocabulary and os.path.isfile(dictionary):
         vocabulary, settings = _by_dictionary(vocabulary, dictionary)
         return vocabulary, merges, settings
-    settings = {} if end else _byte_level_settings(files)
+    settings = _check_letters(files) if end else _byte_level_settings(files)
     settings |= _special_tokens(files, vocabulary, path)
     settings["template"] = files.template()
     if settings["template"] is None and "cls_token" not in settings:  # GPT-2's
@@ -204,6 +205,17 @@ def _vocabulary_and_merges(folder, tokenizer):
     return in_order(model["vocab"], path, with_gaps=True), merges, path
 
 
+def _check_letters(files):
+    """Refuse what a tokenizer.json of GPT-1's kind asks for and GPT-1 does not do."""
+    for part, inner, only in (
+        ("normalizer", "normalizers", {"type": ("BertNormalizer",), "lowercase": (True,)}),
+        ("pre_tokenizer", "pretokenizers", {"type": ("BertPreTokenizer",)}),
+    ):
+        for step in published_files.steps(files.tokenizer, part, inner):
+            files.refuse(f"tokenizer.json's {part}", step, only)
+    return {}
+
+
 def _byte_level_settings(files):
     found = _hugging_face_json(files)
     if files.config.get("add_prefix_space") is not None:
@@ -214,20 +226,28 @@ def _byte_level_settings(files):
 def _hugging_face_json(files):
     tokenizer = files.tokenizer
     if isinstance(tokenizer.get("config"), dict):  # KerasHub's
-        return {"add_prefix_space": bool(tokenizer["config"].get("add_prefix_space"))}
+        is_spaced = bool(tokenizer["config"].get("add_prefix_space"))
+        return {"add_prefix_space": is_spaced, "pre_tokenizer": [KERAS_HUB]}
     if tokenizer.get("model", {}).get("type") != "BPE":
         return {}
-    parts = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
-    supported = {"dropout": (None, 0.0)} | dict.fromkeys(parts, (None, "", False))
-    files.refuse("tokenizer.json's model", tokenizer["model"], supported)
+    model = tokenizer["model"]
+    supported = {"end_of_word_suffix": (None, "", False)}
+    if not set(BYTES.values()) <= set(model["vocab"]):  # without which nothing is unknown
+        supported |= dict.fromkeys(("byte_fallback", "fuse_unk"), (False, None))
+    files.refuse("tokenizer.json's model", model, supported)
     forms = [step["type"] for step in published_files.steps(tokenizer, "normalizer", "normalizers")]
     files.refuse(
         "tokenizer.json", {"normalizer": forms}, {"normalizer": ([], *([f] for f in FORMS))}
     )
-    splitter = tokenizer.get("pre_tokenizer") or {"type": None}
-    supported = {"type": ("ByteLevel",), "use_regex": (True,)}
-    files.refuse("tokenizer.json's pre_tokenizer", splitter, supported)
-    found = {"add_prefix_space": bool(splitter.get("add_prefix_space"))}
+    steps = published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers")
+    if not steps or steps[-1]["type"] != "ByteLevel":
+        steps = [step["type"] for step in steps]
+        files.refuse("tokenizer.json", {"pre_tokenizer": steps}, {"pre_tokenizer": ["ByteLevel"]})
+    found = {"add_prefix_space": bool(steps[-1].get("add_prefix_space"))}
+    if len(steps) > 1 or not steps[-1].get("use_regex", True):
+        found["pre_tokenizer"] = steps
+    if model.get("ignore_merges"):
+        found["ignore_merges"] = True
     return found | ({"normalization": forms[0]} if forms else {})
 
 

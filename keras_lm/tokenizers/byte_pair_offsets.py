@@ -3,23 +3,15 @@
 Shapes: B texts, P parts of them, S tokens of each, T all tokens.
 """
 
-from keras_lm.tensorflow import tf, tf_text
-from keras_lm.tokenizers.strings import row_ids, size, valid_utf8
+from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.strings import offsets_in_form, row_ids, size
 
 
 def with_offsets(tokenizer, text, special=()):
     """Return ragged (B, S) ids, starts and ends, in bytes of valid UTF-8; see `Tokenizer`."""
-    text = valid_utf8(text)
-    if tokenizer.normalization is None:
-        return _in_normal_form(tokenizer, text, special)
-    text, places = tf_text.normalize_utf8_with_offsets_map(text, tokenizer.normalization)
-    ids, *offsets = _in_normal_form(tokenizer, text, special)
-    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
-
-    def in_text(each):
-        return tf_text.find_source_offsets(places, tf.concat([zero, each], axis=1))[:, 1:]
-
-    return ids, *map(in_text, offsets)
+    return offsets_in_form(
+        text, tokenizer.normalization, lambda text: _in_normal_form(tokenizer, text, special)
+    )
 
 
 def _in_normal_form(tokenizer, text, special):

@@ -66,6 +66,8 @@ class GPTTokenizer(BytePairTokenizer):
             raise ValueError("`add_prefix_space` is True, but GPT-1's words hold no spaces.")
         if arguments.get("normalization"):
             raise ValueError("`normalization` is given, but GPT-1's BPE cleans text as BERT does.")
+        if arguments.get("pre_tokenizer") or arguments.get("ignore_merges"):
+            raise ValueError("`pre_tokenizer` and `ignore_merges` are not for GPT-1's BPE.")
         if arguments.get("whole_words"):
             self._entries_of_word(None)
         super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
@@ -174,7 +176,9 @@ class GPTTokenizer(BytePairTokenizer):
 
     def get_config(self):
         config = super().get_config()
-        del config["add_prefix_space"], config["normalization"], config["whole_words"]
+        of_bytes = ("add_prefix_space", "normalization", "whole_words", "pre_tokenizer")
+        for name in (*of_bytes, "ignore_merges"):
+            del config[name]
         return config
 
 

@@ -16,10 +16,23 @@ from keras_lm.tokenizers.sentence_piece_normalizer import marks
 # make them anew: those for SentencePiece leave out some of the model's, and the rest know no other
 # values of these settings.
 GENERIC = "PreTrainedTokenizerFast"
-DEFAULTS = {"max_word_length": 100, "normalization": None}
+DEFAULTS = {
+    "max_word_length": 100,
+    "normalization": None,
+    "pre_tokenizer": None,
+    "ignore_merges": False,
+}
 
 
-def write(folder, tokenizer, template, name, max_sequence_length, reads_segments):
+def write(
+    folder,
+    tokenizer,
+    template,
+    name,
+    max_sequence_length,
+    reads_segments,
+    truncation_side="right",
+):
     """Write a tokenizer into an existing folder.
 
     Args:
@@ -29,6 +42,7 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
         name: str, Hugging Face's class for the model's usual tokenizer, or None.
         max_sequence_length: int or None, the most tokens that the model reads.
         reads_segments: bool. Whether the model tells segments apart.
+        truncation_side: str, on which texts that are too long are cut off.
 
     Raises:
         ImportError: if the package `tokenizers` is not installed.
@@ -43,7 +57,9 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
         )
     backend, settings = _WRITERS[kind](tokenizer)
     config = {"tokenizer_class": _class(name, kind, tokenizer), **settings, **_named(tokenizer)}
-    config |= {"clean_up_tokenization_spaces": False, "padding_side": template.padding_side}
+    config["clean_up_tokenization_spaces"] = tokenizer.get_config().get("clean_up", False)
+    config["padding_side"] = template.padding_side
+    config["truncation_side"] = truncation_side
     if max_sequence_length is not None:
         config["model_max_length"] = max_sequence_length
     # (Classes differ in it, and transformers 4 and 5: some return no segments, or those of a pair
@@ -68,8 +84,8 @@ def write(folder, tokenizer, template, name, max_sequence_length, reads_segments
 def _class(name, kind, tokenizer):
     """Return `name` if that class does all that a tokenizer does, else the generic one."""
     is_own = CLASSES.get(name, (None,))[0] == kind and kind != "SentencePieceTokenizer"
-    if any(getattr(tokenizer, key, value) != value for key, value in DEFAULTS.items()):
-        is_own = False
+    config = tokenizer.get_config()
+    is_own = is_own and all(config.get(key, value) == value for key, value in DEFAULTS.items())
     return name if is_own else GENERIC
 
 
@@ -163,7 +179,7 @@ def _wordpiece(tokenizer):
         lowercase=tokenizer.lowercase, strip_accents=tokenizer.strip_accents
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    backend.decoder = tokenizers.decoders.WordPiece(prefix="##")
+    backend.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=tokenizer.clean_up)
     return backend, {
         "do_lower_case": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,
@@ -182,6 +198,7 @@ def _bytes(tokenizer):
         vocab=_ids(tokenizer),
         merges=_merges(tokenizer),
         unk_token=tokenizer.special_tokens.get("unknown"),
+        ignore_merges=tokenizer.ignore_merges,
     )
     backend = tokenizers.Tokenizer(model)
     if tokenizer.normalization is not None:
@@ -189,6 +206,10 @@ def _bytes(tokenizer):
     splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=tokenizer.add_prefix_space)
     backend.pre_tokenizer = splitter
     backend.decoder = tokenizers.decoders.ByteLevel()
+    if config["pre_tokenizer"]:
+        state = json.loads(backend.to_str())
+        steps = {"type": "Sequence", "pretokenizers": config["pre_tokenizer"]}
+        backend = tokenizers.Tokenizer.from_str(json.dumps(state | {"pre_tokenizer": steps}))
     return backend, {"add_prefix_space": tokenizer.add_prefix_space}
 
 
@@ -214,14 +235,17 @@ def _pieces(tokenizer):
     if proto.trainer_spec.model_type != UNIGRAM:
         raise ValueError("A SentencePiece model that is a BPE has no tokenizer.json here.")
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    own = {piece for piece, _ in pieces}
     model = tokenizers.models.Unigram(
-        [*pieces, *((token, 0.0) for token in config["added_tokens"])],
+        [*pieces, *((token, 0.0) for token in config["added_tokens"] if token not in own)],
         unk_id=next(i for i, piece in enumerate(proto.pieces) if piece.type == UNKNOWN),
         byte_fallback=proto.trainer_spec.byte_fallback,
     )
     backend = tokenizers.Tokenizer(model)
     kinds = tokenizers.normalizers
     steps = []
+    if config["normalization"] is not None:
+        steps.append(getattr(kinds, config["normalization"])())
     if config["straighten_quotes"]:
         steps += [kinds.Replace("``", '"'), kinds.Replace("''", '"')]
     if config["strip_accents"]:

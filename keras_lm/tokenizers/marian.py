@@ -38,6 +38,7 @@ class MarianTokenizer(Tokenizer):
         target_vocabulary: the same for translations; None if there is one vocabulary for both.
         eos_token, pad_token, unknown_token: str; the first two may be None.
         additional_special_tokens: list of str, entries that plain text is never tokenized to.
+        clean_up: bool; see `SentencePieceTokenizer`.
 
     Raises:
         FileNotFoundError: if a file does not exist.
@@ -65,6 +66,7 @@ class MarianTokenizer(Tokenizer):
         pad_token: str = "<pad>",
         unknown_token: str = "<unk>",
         additional_special_tokens: Sequence[str] = (),
+        clean_up: bool = False,
         name: str | None = None,
     ):
         vocabulary = _read_vocabulary(vocabulary)
@@ -72,6 +74,7 @@ class MarianTokenizer(Tokenizer):
         super().__init__(vocabulary, roles, additional_special_tokens, name=name)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None; name the entry for pieces without an id.")
+        self.clean_up = bool(clean_up)
         model = models.read_model(source)
         self._pieces = self._make_pieces(model)
         self._numbers = self._make_numbers(self._pieces.vocabulary)
@@ -89,7 +92,9 @@ class MarianTokenizer(Tokenizer):
         """Return the tokenizer with a model's own ids, which never returns special tokens."""
         pieces = {piece.piece for piece in models.parse_model(model).pieces}
         special = [t for t in self._vocabulary.all_special_tokens if t in pieces]
-        return SentencePieceTokenizer(model, additional_special_tokens=special)
+        return SentencePieceTokenizer(
+            model, additional_special_tokens=special, clean_up=self.clean_up
+        )
 
     def _make_numbers(self, pieces):
         unknown, ids = self.special_id("unknown"), self._vocabulary.ids
@@ -211,6 +216,9 @@ class MarianTokenizer(Tokenizer):
 
     # === Files ===
 
+    def get_config(self):
+        return super().get_config() | {"clean_up": self.clean_up}
+
     def save_assets(self, folder):
         for tokenizer, name in zip((self, self.target), MODELS, strict=True):
             with open(os.path.join(folder, name), "wb") as file:
@@ -282,11 +290,11 @@ def _read_folder(folder):
             f"`folder` {os.fspath(folder)!r} lacks {' and '.join(missing)}: {WHO} needs "
             f"{', '.join(needed)}. Copy the checkpoint's whole folder."
         )
-    files.refuse("tokenizer_config.json", files.config, {"sp_model_kwargs": (None, {})})
     paths = [os.path.join(folder, name) for name in needed]
     vocabulary = _read_vocabulary(paths[2])
     files.add_tokens(vocabulary, paths[2])
     settings = files.special_tokens(MarianTokenizer.ROLES)
     more = files.more_tokens({"</s>", "<pad>", "<unk>", *settings.values()})
     settings["additional_special_tokens"] = more["additional_special_tokens"]
+    settings["clean_up"] = bool(files.config.get("clean_up_tokenization_spaces"))
     return [*paths[:2], vocabulary, *paths[3:]], settings

@@ -5,6 +5,12 @@ import os
 import re
 
 from keras_lm.registry import TOKENIZERS
+from keras_lm.tokenizers.tokenizer_entries import (
+    ADDED_TOKENS,
+    SPECIAL_TOKENS,
+    check_tokenizer_json,
+    config_entries,
+)
 from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
 
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
@@ -37,6 +43,8 @@ CLASSES = {
 READ_BYTES = {"reformer": 258}
 # Networks whose tokenizer is GPT-2's if nothing names another one, and what is its bos and eos.
 OF_GPT2, END_OF_TEXT = ("gpt2", "gpt_neo"), "<|endoftext|>"
+CONFIG = "tokenizer_config.json"
+FILES = (CONFIG, "special_tokens_map.json", "tokenizer.json")
 UNUSED = re.compile(r"<unused id \d+>")
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
@@ -76,6 +84,21 @@ def content(token):
     return spelled
 
 
+def stated_limits(folder):
+    """Return how a folder's files limit texts: the most tokens, or None, and the truncated side."""
+    with reading(folder):
+        config = read_json(folder, CONFIG)
+        length = config.get("model_max_length", config.get("max_len"))
+        if length is not None and (type(length) not in (int, float) or length < 1):
+            raise ValueError(
+                f"{os.path.join(folder, CONFIG)} has model_max_length={length!r}; it must be a "
+                "number of tokens. Correct it, or pass sequence_length."
+            )
+        truncation = read_json(folder, "tokenizer.json").get("truncation") or {}
+        side = config.get("truncation_side", str(truncation.get("direction", "right")).lower())
+    return None if length is None else int(min(length, 2**31 - 1)), side
+
+
 # Additional special tokens that are usual in a family: T5's and XLNet's.
 _OF_FAMILIES = re.compile(r"<extra_id_\d+>|<eop>|<eod>|[<\[]unused_?\d+[>\]]")
 
@@ -85,6 +108,8 @@ def declares_tokens(folder):
     with reading(folder):
         config = read_json(folder, "tokenizer_config.json")
         named = {**read_json(folder, "special_tokens_map.json"), **config}
+        if named.get("split_special_tokens"):
+            return False
         tokens = additional_tokens(named) or []
         # (add_bos_token and the like are bools.)
         roles = {name: t for name, t in named.items() if name.endswith("_token") and t is not True}
@@ -113,8 +138,13 @@ def stated_class(folder):
 
 def steps(tokenizer, name, of_sequence):
     """Return a part of a tokenizer.json, such as "normalizer", as a list of steps."""
-    step = tokenizer.get(name) or {}
-    return step[of_sequence] if step.get("type") == "Sequence" else [step] * bool(step)
+
+    def flat(step):
+        if step.get("type") == "Sequence":
+            return [inner for each in step[of_sequence] for inner in flat(each)]
+        return [step] * bool(step)
+
+    return flat(tokenizer.get(name) or {})
 
 
 def kind_of(folder, usual):
@@ -216,7 +246,13 @@ class TokenizerFolder:
         self.folder, self.who = folder, who
         self.config = read_json(folder, "tokenizer_config.json")
         self.tokenizer = read_tokenizer(folder)
-        self.named = {**read_json(folder, "special_tokens_map.json"), **self.config}
+        special = read_json(folder, "special_tokens_map.json")
+        self.named = {**special, **self.config}
+        where = {name: os.path.join(folder, name) for name in FILES}
+        config_entries(who).check(self.config, where[CONFIG], who)
+        SPECIAL_TOKENS.check(special, where["special_tokens_map.json"], who)
+        if "model" in self.tokenizer:
+            check_tokenizer_json(self.tokenizer, where["tokenizer.json"], who)
 
     def refuse(self, where, settings, supported):
         """Raise ValueError if a setting has a value that is not supported."""
@@ -238,7 +274,7 @@ class TokenizerFolder:
             id = int(id) if id.isdecimal() and len(id) < 20 else id
             described.append({**token, "id": id})
         for token in described:
-            self.refuse("added_tokens", token, {"single_word": (False, None)})
+            ADDED_TOKENS.check(token, f"the added token {token.get('content')!r}", self.who)
         added = read_json(self.folder, "added_tokens.json")
         added = {token: (id, False) for token, id in added.items()}
         added |= {t["content"]: (t["id"], t.get("special", False)) for t in described}
@@ -267,6 +303,12 @@ class TokenizerFolder:
         Raises:
             ValueError: if the tokenizer.json adds them in a way that is not supported.
         """
+        found, names = self._template(), self.config.get("model_input_names")
+        if found is None or names is None or "token_type_ids" in names:
+            return found
+        return tuple(re.sub(r":\d+( |$)", r":0\1", each) for each in found)
+
+    def _template(self):
         if "model" not in self.tokenizer:
             template = CLASSES.get(stated_class(self.folder), (None, None))[1]
             return self._with_ends(template)

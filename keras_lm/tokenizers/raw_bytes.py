@@ -34,6 +34,7 @@ class ByteTokenizer(Tokenizer):
         pad_token, eos_token, unknown_token: str, or None if there is none.
         additional_special_tokens: list of str, special tokens after the bytes, such as ByT5's
             `<extra_id_0>`.
+        clean_up: bool; see `SentencePieceTokenizer`.
         template: see `Tokenizer`.
 
     Raises:
@@ -58,6 +59,7 @@ class ByteTokenizer(Tokenizer):
         eos_token: str | None = "<EOS>",
         unknown_token: str | None = None,
         additional_special_tokens: Sequence[str] = (),
+        clean_up: bool = False,
         template: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -68,6 +70,7 @@ class ByteTokenizer(Tokenizer):
         special = list(dict.fromkeys([*first, *more]))
         super().__init__([*first, *BYTES, *last], roles, special, template, name=name)
         self.offset = len(first)
+        self.clean_up = bool(clean_up)
         with tf.init_scope():
             spelled = [bytes([b]) for b in range(256)]
             self._spelled = tf.constant([b""] * len(first) + spelled + [b""] * len(last))
@@ -106,7 +109,8 @@ class ByteTokenizer(Tokenizer):
         return ids, ids.with_values(starts), ids.with_values(starts + 1)
 
     def _detokenize(self, ids):
-        return valid_utf8(strings.join(ids.with_values(tf.gather(self._spelled, ids.values))))
+        text = valid_utf8(strings.join(ids.with_values(tf.gather(self._spelled, ids.values))))
+        return strings.cleaned_up(text) if self.clean_up else text
 
     def _begins_word(self, token):
         return False
@@ -115,7 +119,7 @@ class ByteTokenizer(Tokenizer):
         return type(self)(**config)
 
     def get_config(self):
-        config = super().get_config() | {"template": self.template}
+        config = super().get_config() | {"clean_up": self.clean_up, "template": self.template}
         first = self.vocabulary[: self.offset]
         more = [t for t in config["additional_special_tokens"] if t not in first]
         return config | {"first_tokens": first, "additional_special_tokens": more}
@@ -146,6 +150,7 @@ class ByteTokenizer(Tokenizer):
                 more = published_files.additional_tokens(config.named) or usual
                 found = BYT5 | config.special_tokens(cls.ROLES)
                 found |= {"additional_special_tokens": more, "template": config.template()}
+                found["clean_up"] = bool(config.config.get("clean_up_tokenization_spaces"))
                 return cls(**{**found, **overrides})
             if not published_files.reads_bytes(folder):
                 raise FileNotFoundError(

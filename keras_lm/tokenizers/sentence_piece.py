@@ -16,7 +16,7 @@ from keras_lm.tokenizers.sentence_piece_lite import LitePlaces
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
-from keras_lm.tokenizers.strings import size
+from keras_lm.tokenizers.strings import checked_form, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.vocabulary import strings_of
 
@@ -56,12 +56,18 @@ class SentencePieceTokenizer(Tokenizer):
             split the number into pieces again, as ALBERT and XLNet do.
         cls_token, sep_token, pad_token, mask_token, bos_token, eos_token: str or None.
         additional_special_tokens: list of str, entries that plain text is never tokenized to.
-        added_tokens: list of str, entries that follow the model's own, such as T5's extra ids.
-            Those that are not special are found in text before it is split.
+        added_tokens: list of str, entries that follow the model's own, such as T5's extra ids, if
+            not among them. Those that are not special are found in text before it is split.
         lstrip_tokens, rstrip_tokens: list of str, the tokens that include white space before and
             after them if text spells them.
         prefix_once: bool. Add the model's space only at the beginning of a text, and not after a
             token that it spells, like T5's tokenizer with `legacy: false`.
+        keep_first_space: bool. Add the model's space only before text that does not begin with one,
+            like the "Metaspace" of `tokenizers`.
+        normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, Unicode's form in which text is
+            put first, or None.
+        clean_up: bool. Leave out the space before punctuation and English clitics in what
+            `detokenize` returns.
         template: see `Tokenizer`.
 
     Raises:
@@ -101,6 +107,9 @@ class SentencePieceTokenizer(Tokenizer):
         lstrip_tokens: Sequence[str] = (),
         rstrip_tokens: Sequence[str] = (),
         prefix_once: bool = False,
+        keep_first_space: bool = False,
+        normalization: str | None = None,
+        clean_up: bool = False,
         template: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -111,12 +120,13 @@ class SentencePieceTokenizer(Tokenizer):
         unknown = next(p.piece for p in proto.pieces if p.type == files.UNKNOWN)
         roles = (cls_token, sep_token, pad_token, mask_token, bos_token, eos_token, unknown)
         super().__init__(
-            [*pieces, *added_tokens],
+            [*pieces, *self._appended(pieces, added_tokens)],
             dict(zip((*self.ROLES, "unknown"), roles)),
             additional_special_tokens,
             template,
             name=name,
         )
+        self.normalization = checked_form(normalization)
         preparation = Preparation(
             bool(lowercase), bool(strip_accents), bool(straighten_quotes), bool(collapse_whitespace)
         )
@@ -129,10 +139,16 @@ class SentencePieceTokenizer(Tokenizer):
             lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
             rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
             prefix_once=bool(prefix_once),
+            keep_first_space=bool(keep_first_space),
+            clean_up=bool(clean_up),
+            first_space=None,
             has_bytes=proto.trainer_spec.byte_fallback,
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
             proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
         )
+        if self._rules.keep_first_space:
+            charsmap = self._rules.proto.normalizer_spec.precompiled_charsmap
+            self._rules.first_space = steps.first_space(charsmap)
         if _is_fast(proto):
             _take_reference_rules(self._rules.proto, preparation)
         with_comma = steps.with_comma(pieces) if split_digit_commas else []
@@ -153,6 +169,12 @@ class SentencePieceTokenizer(Tokenizer):
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = steps.CommaSplits(self, with_comma) if with_comma else None
         self._aligner = self._later = self._places = None  # made when they are needed
+
+    @staticmethod
+    def _appended(pieces, tokens):
+        """Return the added tokens that are not among a model's pieces."""
+        own = set(pieces)
+        return [token for token in tokens if token not in own]
 
     def _length(self, piece):
         is_byte = self._rules.has_bytes and re.fullmatch(BYTE_PIECE, piece)
@@ -177,10 +199,12 @@ class SentencePieceTokenizer(Tokenizer):
                 "This SentencePiece model is a BPE, which makes words by merges alone: it cannot "
                 "take further ones."
             )
-        if self._rules.added_tokens:
+        own = [piece.piece for piece in proto.pieces]
+        appended = self._appended(own, self._rules.added_tokens)
+        if appended:
             raise ValueError(
                 "The tokens that follow this SentencePiece model's own, such as "
-                f"{self._rules.added_tokens[0]!r}, have the ids that further words would take."
+                f"{appended[0]!r}, have the ids that further words would take."
             )
         scores = {p.piece: p.score for p in proto.pieces if p.type == files.NORMAL}
         pieces = self.tokens(self([entry.removeprefix(SPACE) for entry in entries])).to_list()
@@ -194,35 +218,48 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tokenize(self, text, special):
         tokens = [*self._rules.plain_tokens, *special]
+        text = strings.in_form(text, self.normalization)
         if not tokens:
-            return self._pieces(text)
+            return self._pieces_of_parts(text, tf.ones_like(text, tf.bool))
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
-        text = strings.valid_utf8(text)
         return steps.tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
 
     def _pieces_of_parts(self, parts, begin_text):
         """Return the ragged (P, S) ids of (P,) parts of texts, which `begin_text` or not."""
-        if not self._rules.prefix_once:
-            return self._pieces(parts)
+        return self._by_prefix(parts, begin_text, lambda one, some: [one._pieces(some)])[0]
+
+    def _by_prefix(self, parts, begin_text, find):
+        """Find ragged (P, S) values of parts, some with the model's space before, others without.
+
+        `find` takes a tokenizer and parts, and returns the values, a list.
+        """
+        rules = self._rules
+        if not (rules.prefix_once or rules.keep_first_space):
+            return find(self, parts)
         if self._later is None:
             proto = files.parse_model(self._data)
             proto.normalizer_spec.add_dummy_prefix = False
-            config = self.get_config() | {"prefix_once": False}
+            config = self.get_config() | {"prefix_once": False, "keep_first_space": False}
             with tf.init_scope():
                 self._later = type(self)(proto.SerializeToString(), **config)
-        some = [tf.boolean_mask(parts, begin_text), tf.boolean_mask(parts, ~begin_text)]
-        ids = tf.concat([self._pieces(some[0]), self._later._pieces(some[1])], 0)
-        places = tf.argsort(tf.cast(~begin_text, tf.int32), stable=True)  # of each part in `parts`
-        return tf.gather(ids, tf.math.invert_permutation(places))
+        is_spaced = tf.ones_like(begin_text)
+        if rules.prefix_once:
+            is_spaced &= begin_text
+        if rules.keep_first_space:
+            is_spaced &= ~tf.strings.regex_full_match(parts, rules.first_space)
+        some = [
+            find(self, tf.boolean_mask(parts, is_spaced)),
+            find(self._later, tf.boolean_mask(parts, ~is_spaced)),
+        ]
+        places = tf.argsort(tf.cast(~is_spaced, tf.int32), stable=True)  # of each part in `parts`
+        places = tf.math.invert_permutation(places)
+        return [tf.gather(tf.concat(found, 0), places) for found in zip(*some, strict=True)]
 
     def _pieces(self, text):
         ids = self._match(strings.valid_utf8(text)).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
     def has_offsets(self, parse_special=False):
-        tokens = [*self._rules.plain_tokens, *self._special_in_text(parse_special)]
-        if tokens and self._rules.prefix_once:
-            return False
         try:
             self._find_aligner()
         except ValueError:
@@ -230,14 +267,18 @@ class SentencePieceTokenizer(Tokenizer):
         return True
 
     def _tokenize_with_offsets(self, text, special=()):
+        return strings.offsets_in_form(
+            text, self.normalization, lambda text: self._in_normal_form(text, special)
+        )
+
+    def _in_normal_form(self, text, special):
         tokens = [*self._rules.plain_tokens, *special]
-        if tokens and self._rules.prefix_once:
-            raise NotImplementedError(
-                "SentencePieceTokenizer with prefix_once=True has no offsets if there are added "
-                f"tokens, such as {tokens[0]!r}."
-            )
-        parts = steps.part_tokens(strings.valid_utf8(text), tokens)  # ragged (B, P)
-        ids, starts, ends = self._spans(steps.without_tokens(parts.values))  # ragged (P, S)
+        parts = steps.part_tokens(text, tokens)  # ragged (B, P)
+        ids, starts, ends = self._by_prefix(
+            steps.without_tokens(parts.values),
+            steps.begin_texts(parts),
+            lambda one, some: one._spans(some),
+        )  # ragged (P, S)
         if tokens:
             ids = steps.with_tokens(self, parts.values, ids, tokens)
             is_token = steps.is_token(parts.values)  # (P,)
@@ -287,13 +328,15 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all valid UTF-8 without added tokens, which are not found.
+        The ids are the same for all valid UTF-8 without added tokens, which are not found, if it is
+        in the form of `normalization` already.
 
         Raises:
             ValueError: if this is not a plain unigram model, the only kind for which LiteRT's
                 kernel is right.
         """
-        if not isinstance(self._matcher, tf_text.FastSentencepieceTokenizer):
+        is_fast = isinstance(self._matcher, tf_text.FastSentencepieceTokenizer)
+        if not is_fast or self._rules.keep_first_space:
             raise ValueError(
                 "this SentencePiece model is not a plain unigram model, for which alone LiteRT has "
                 "a kernel: TF Text's FastSentencepieceTokenizer. Export as a SavedModel instead."
@@ -340,16 +383,19 @@ class SentencePieceTokenizer(Tokenizer):
         if self._rules.has_bytes:
             text = strings.valid_utf8(text)
         text = tf.strings.regex_replace(text, SPACE, " ")
-        return tf.strings.regex_replace(text, self._rules.outer_space, "")
+        text = tf.strings.regex_replace(text, self._rules.outer_space, "")
+        return strings.cleaned_up(text) if self._rules.clean_up else text
 
     # === Files ===
 
     def get_config(self):
         names = ("split_digit_commas", "added_tokens", "lstrip_tokens", "rstrip_tokens")
-        rules = {name: getattr(self._rules, name) for name in (*names, "prefix_once")}
+        names = (*names, "prefix_once", "keep_first_space", "clean_up")
+        rules = {name: getattr(self._rules, name) for name in names}
         return super().get_config() | {
             **dataclasses.asdict(self._rules.preparation),
             **{name: list(x) if isinstance(x, list) else x for name, x in rules.items()},
+            "normalization": self.normalization,
             "template": self.template,
         }
 
@@ -395,9 +441,14 @@ def _outer_space(normalizer, collapse_whitespace):
 
 
 def _is_fast(proto):
-    """Whether TF Text's fast operation is right for a model: it only knows unigram models."""
+    """Whether TF Text's fast operation is right for a model.
+
+    It only knows unigram models, and takes tabs and ends of lines for spaces.
+    """
     spec = proto.trainer_spec
-    return spec.model_type == files.UNIGRAM and not spec.byte_fallback
+    if spec.model_type != files.UNIGRAM or spec.byte_fallback:
+        return False
+    return not any(letter in piece.piece for piece in proto.pieces for letter in "\t\n\r")
 
 
 def _prepared(proto, preparation, special):

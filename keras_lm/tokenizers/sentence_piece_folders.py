@@ -154,7 +154,8 @@ def read_folder(folder, family, usual_family):
         # The last extra id comes first.
         beyond = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]
         settings["additional_special_tokens"] = beyond[::-1]
-    settings["added_tokens"] = beyond
+    own = settings.get("added_tokens", [])  # of a tokenizer.json, in the model
+    settings["added_tokens"] = [*own, *(token for token in beyond if token not in own)]
     settings["template"] = files.template()
     more = published_files.additional_tokens(files.named)
     if more is None:
@@ -248,14 +249,13 @@ def _control(piece):
 
 
 def _hugging_face_config(files):
-    supported = {"sp_model_kwargs": (None, {}), "split_by_punct": (False, None)}
-    files.refuse("tokenizer_config.json", files.config, supported)
     # Our argument for each of theirs, and whether it means the opposite.
     names = {
         "do_lower_case": ("lowercase", False),
         "keep_accents": ("strip_accents", True),
         "remove_space": ("collapse_whitespace", False),
         "legacy": ("prefix_once", True),
+        "clean_up_tokenization_spaces": ("clean_up", False),
     }
     return {
         ours: bool(files.config[name]) != is_opposite

@@ -10,6 +10,7 @@ from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.sentence_piece_model import SPACE
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
+from keras_lm.tokenizers.sentence_piece_table import Table
 from keras_lm.tokenizers.strings import regex_literal, size
 
 # What Python calls white space, as a class of a regular expression.
@@ -34,8 +35,7 @@ def tokenize_parts(tokenizer, text, tokens, tokenize, lstrip=(), rstrip=()):
             (P, S) ids.
     """
     parts = part_tokens(text, tokens, lstrip, rstrip)  # ragged (B, P)
-    begins = tf.concat([[-1], strings.row_ids(parts)[:-1]], 0) != strings.row_ids(parts)
-    ids = tokenize(without_tokens(parts.values), begins)
+    ids = tokenize(without_tokens(parts.values), begin_texts(parts))
     ids = with_tokens(tokenizer, parts.values, ids, tokens)
     return parts.with_values(ids).merge_dims(1, 2)
 
@@ -57,6 +57,20 @@ def part_tokens(text, tokens, lstrip=(), rstrip=()):
         token = TOKEN + rb"\1\2\3\4"[: 2 * len(patterns)]
         text = tf.strings.regex_replace(text, "|".join(patterns), PART + token + PART)
     return strings.split(text, PART)
+
+
+def begin_texts(parts):
+    """Return whether each of ragged (B, P) parts begins a text, (P,) bool."""
+    rows = strings.row_ids(parts)
+    return tf.concat([[-1], rows[:-1]], 0) != rows
+
+
+def first_space(charsmap):
+    """Return a pattern of texts that begin with a space, once a table has changed them."""
+    table = Table(charsmap)
+    table.read()
+    spaces = [key for key, text in table.rules.items() if len(key) == 1 and text.startswith(" ")]
+    return f"(?s)[{regex_literal([' ', SPACE, *spaces])}].*"
 
 
 def with_tokens(tokenizer, parts, ids, tokens):

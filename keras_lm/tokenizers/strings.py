@@ -7,7 +7,7 @@ memory for the values alone. Shapes: B batch, S values of a row, T values of all
 
 import numpy as np
 
-from keras_lm.tensorflow import gen_byte_splitter, tf
+from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
 from keras_lm.user_columns import plain_column
 
 UNITS = ("byte", "character")
@@ -124,6 +124,51 @@ def lower(text):
     """Return strings in lower case. TensorFlow's own ends a string at its first NUL."""
     kept = tf.strings.regex_replace(text, r"\x{0}", NUL_SIGN)
     return tf.strings.regex_replace(tf.strings.lower(kept, encoding="utf-8"), NUL_SIGN, "\0")
+
+
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")  # Unicode's normal forms
+
+
+def checked_form(form):
+    """Return one of Unicode's normal forms, or None; ValueError for something else."""
+    if form not in (None, *FORMS):
+        known = ", ".join(map(repr, FORMS))
+        raise ValueError(f"`normalization` is {form!r}; it must be one of {known}, or None.")
+    return form
+
+
+def in_form(text, form):
+    """Return (B,) strings as valid UTF-8 in one of Unicode's normal forms; as they are for None."""
+    text = valid_utf8(text)
+    if form is None:
+        return text
+    return where_not(text, r"[\x00-\x7F]*", lambda rows: tf_text.normalize_utf8(rows, form))
+
+
+def offsets_in_form(text, form, find):
+    """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts."""
+    text = valid_utf8(text)
+    if form is None:
+        return find(text)
+    text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
+    ids, *offsets = find(text)
+    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
+
+    def in_text(each):
+        return tf_text.find_source_offsets(places, tf.concat([zero, each], axis=1))[:, 1:]
+
+    return ids, *map(in_text, offsets)
+
+
+def cleaned_up(text):
+    """Return strings without the space before punctuation and English clitics.
+
+    These are the rules of transformers' `clean_up_tokenization`, in this order.
+    """
+    rules = ((r" ([.?!,])", r"\1"), (" ' ", "'"), (r" (n't|'m|'s|'ve|'re)", r"\1"))
+    for before, after in rules:
+        text = tf.strings.regex_replace(text, before, after)
+    return text
 
 
 def where_not(text, pattern, function):

@@ -138,9 +138,9 @@ class Tokenizer(VocabularyWords, tf.Module):
         """Write the vocabulary as published folders have it, into an existing folder."""
         self.save_assets(folder)
 
-    def save_huggingface(self, folder, template, name, max_sequence_length, reads_segments):
+    def save_huggingface(self, folder, *arguments):
         """Write Hugging Face's files of the tokenizer; see `huggingface_files.write`."""
-        huggingface_files.write(folder, self, template, name, max_sequence_length, reads_segments)
+        huggingface_files.write(folder, self, *arguments)
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""

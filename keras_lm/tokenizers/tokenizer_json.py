@@ -20,14 +20,15 @@ from keras_lm.tokenizers.sentence_piece_model import (
     SPACE,
     UNIGRAM,
     UNKNOWN,
-    USER_DEFINED,
     Model,
 )
 from keras_lm.tokenizers.sentence_piece_normalizer import marks
+from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order
 
 WHO = "SentencePieceTokenizer"
 NO = (None, "", False)
+NUM_BYTES = 256
 # Runs of white space, tabs and ends of lines: as transformers 5 has them for DeBERTa.
 RUNS_AND_LINES = r"\s{2,}|[\n\r\t]"
 
@@ -46,10 +47,20 @@ def read(tokenizer):
     model.trainer_spec.SetInParent()
     spec = model.normalizer_spec
     settings = _normalize(tokenizer, spec)
-    settings["prefix_once"] = _split(tokenizer, spec)
+    settings |= _split(tokenizer, spec)
     _check_spaces(tokenizer, spec)
-    _add_pieces(tokenizer, model)
+    splits = any(map(_is_splitter, _splitters(tokenizer)))
+    settings["added_tokens"] = _add_pieces(tokenizer, model, splits)
     return model, settings
+
+
+def _splitters(tokenizer):
+    return published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers")
+
+
+def _is_splitter(step):
+    """Whether a step keeps pieces from having a space inside."""
+    return step["type"] == "WhitespaceSplit" or step.get("split", step["type"] == "Metaspace")
 
 
 def _normalize(tokenizer, spec):
@@ -59,6 +70,8 @@ def _normalize(tokenizer, spec):
     steps = published_files.steps(tokenizer, "normalizer", "normalizers")
     kinds = [step["type"] for step in steps]
     strips = "NFKD" in kinds and drops_marks(steps)
+    if kinds[:1] and kinds[0] in FORMS and not (strips and kinds[0] == "NFKD"):
+        settings["normalization"], steps = kinds[0], steps[1:]
     for step in steps:
         kind, pattern = step["type"], step.get("pattern") or {}
         if kind == "Precompiled":
@@ -80,11 +93,10 @@ def _normalize(tokenizer, spec):
             _refuse("normalizer", step)
     if "Precompiled" not in kinds:
         patterns = [(step.get("pattern") or {}).get("Regex") for step in steps]
-        parted = published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers")
         own = (
-            "NFC" in kinds,
+            "NFC" in kinds,  # most of it, also for LiteRT
             RUNS_AND_LINES in patterns,
-            "WhitespaceSplit" in [step["type"] for step in parted],
+            "WhitespaceSplit" in [step["type"] for step in _splitters(tokenizer)],
         )
         spec.precompiled_charsmap = table_of(*own) if any(own) else b""
     return settings
@@ -97,19 +109,24 @@ def drops_marks(steps):
 
 
 def _split(tokenizer, spec):
-    """Set whether a space begins text; return whether only a whole text begins with it."""
-    is_once = False
-    for step in published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers"):
+    """Set whether a space begins text; return the settings for which texts."""
+    settings = {"prefix_once": False, "keep_first_space": False}
+    steps = published_files.steps(tokenizer, "normalizer", "normalizers")
+    has_spaces = {"String": " "} not in [step.get("pattern") for step in steps]
+    for step in _splitters(tokenizer):
         if step["type"] == "WhitespaceSplit":
             spec.remove_extra_whitespaces = True
         elif step["type"] == "Metaspace" and step["replacement"] == SPACE:
             scheme = step.get("prepend_scheme", "always")
             is_added = step.get("add_prefix_space", True) and scheme != "never"
+            is_new = is_added and not spec.add_dummy_prefix
+            settings["keep_first_space"] = is_new and not spec.remove_extra_whitespaces
             spec.add_dummy_prefix = spec.add_dummy_prefix or is_added
-            is_once = scheme == "first"
-        else:
+            settings["prefix_once"] = is_new and scheme == "first"
+        elif step["type"] != "Split" or step["pattern"] != {"String": " "} or has_spaces:
+            # (Where spaces have become marks of pieces, no space is left to split at.)
             _refuse("pre_tokenizer", step)
-    return is_once
+    return settings
 
 
 def _check_spaces(tokenizer, spec):
@@ -119,7 +136,7 @@ def _check_spaces(tokenizer, spec):
     puts one more there. With a table of characters, the steps were made of its own settings.
     """
     steps = published_files.steps(tokenizer, "normalizer", "normalizers")
-    parted = published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers")
+    parted = _splitters(tokenizer)
     kinds = [step["type"] for step in (*steps, *parted)]
     patterns = [step.get("pattern") for step in steps]
     strips = [step for step in steps if step["type"] == "Strip"]
@@ -137,8 +154,7 @@ def _check_spaces(tokenizer, spec):
     elif "Precompiled" in kinds:
         is_known = spec.remove_extra_whitespaces or not (left or right)
     else:
-        is_kept = not (left or right or spec.remove_extra_whitespaces)
-        is_known = is_kept and ("Prepend" in kinds or not spec.add_dummy_prefix)
+        is_known = not (left or right or spec.remove_extra_whitespaces)
     if not is_known:
         raise ValueError(
             f"tokenizer.json's steps for spaces, {', '.join(kinds) or 'none'}, are not those of "
@@ -155,21 +171,19 @@ def _refuse(name, step):
     )
 
 
-def _add_pieces(tokenizer, model):
+def _add_pieces(tokenizer, model, splits):
+    """Add the pieces; return the tokens that are found in text before it is split.
+
+    If `splits`, text is split at spaces, and no piece has one inside.
+    """
     described = tokenizer["model"]
-    published_files.refuse(
-        "tokenizer.json's model",
-        described,
-        {
-            "dropout": (None, 0.0),
-            "continuing_subword_prefix": NO,
-            "end_of_word_suffix": NO,
-            "ignore_merges": NO,
-        },
-        WHO,
-    )
+    has_bytes = bool(described.get("byte_fallback"))
+    supported = {"end_of_word_suffix": NO}
+    if described["type"] == "BPE" and not has_bytes:
+        supported["fuse_unk"] = (True,)  # as SentencePiece joins unknown characters
+    published_files.refuse("tokenizer.json's model", described, supported, WHO)
     if described["type"] == "BPE":
-        scores = _scores_of_merges(described)
+        scores = _scores_of_merges(tokenizer, described)
         unknown = described.get("unk_token")
         model.trainer_spec.model_type = BPE
     else:
@@ -182,24 +196,42 @@ def _add_pieces(tokenizer, model):
             f"tokenizer.json names no unknown token, and {WHO} needs one: set the model's unk_id "
             "or unk_token, an entry of its vocabulary."
         )
-    has_bytes = bool(described.get("byte_fallback"))
     model.trainer_spec.byte_fallback = has_bytes
     added = {t["content"]: t.get("special", False) for t in tokenizer.get("added_tokens", [])}
+    bytes_found = 0
     for piece, score in scores:
         kind = NORMAL if score is not None else CONTROL
         if piece == unknown:
             kind = UNKNOWN
-        elif piece in added:
-            kind = CONTROL if added[piece] else USER_DEFINED
+        elif added.get(piece) or (splits and SPACE in piece[1:]) or "\0" in piece:
+            kind = CONTROL  # (The operation cannot hold NUL.)
         elif has_bytes and re.fullmatch(BYTE_PIECE, piece):
             kind = BYTE
+            bytes_found += 1
         model.pieces.add(piece=piece, score=score or 0.0, type=kind)
+    if has_bytes and bytes_found < NUM_BYTES:
+        raise ValueError(
+            f"tokenizer.json's model has byte_fallback, and {bytes_found} of the {NUM_BYTES} "
+            f"pieces for bytes: {WHO} needs all, or byte_fallback=false."
+        )
+    pieces = {piece for piece, _ in scores}
+    return [token for token, special in added.items() if token in pieces and not special]
 
 
-def _scores_of_merges(described):
+def _scores_of_merges(tokenizer, described):
     """Return the entries of a BPE with scores in the order of its merges; see `merging_model`."""
     entries = in_order(described["vocab"], "tokenizer.json")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in described["merges"]]
-    ranks = check_merges(merges, entries, set())
+    whole = {token["content"] for token in tokenizer.get("added_tokens", [])}
+    whole.update(entry for entry in entries if re.fullmatch(BYTE_PIECE, entry))
+    whole.add(described.get("unk_token"))
+    ranks = check_merges(merges, entries, whole if not described.get("ignore_merges") else entries)
     last = last_ranks({entry: tuple(entry) for entry in entries}, ranks)
+    unmade = [entry for entry in entries if entry not in last and entry not in whole]
+    if described.get("ignore_merges") and unmade:
+        raise ValueError(
+            "tokenizer.json's model has ignore_merges=true, and its merges do not make "
+            f"{len(unmade)} of its entries, such as {unmade[0]!r}: {WHO} makes words by merges "
+            "alone. Tokenize such text outside of the graph."
+        )
     return [(entry, -float(last[entry]) if entry in last else None) for entry in entries]

@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Iterable
 
 from keras_lm import input_files
+from keras_lm.converters.checked_files import plain_numbers
 
 MOST_IDS = 2**20
 
@@ -189,4 +190,4 @@ def _without_repeats(pairs):
         if key in found:
             raise ValueError(f"the key {key!r} occurs twice in one object")
         found[key] = value
-    return found
+    return plain_numbers(found)

@@ -14,6 +14,7 @@ from keras_lm.tokenizers import (
     strings,
     unicode_ranges,
     wordpiece_files,
+    wordpiece_keras_hub,
 )
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
@@ -61,6 +62,10 @@ class WordPieceTokenizer(Tokenizer):
         additional_special_tokens: list of str, entries that plain text is never tokenized to.
         added_tokens: list of str, entries that are found anywhere in text before it is split.
         max_word_length: int, 1 to 1000, in characters.
+        clean_up: bool. Leave out the space before punctuation and English clitics in what
+            `detokenize` returns.
+        keras_hub: bool. Whether words are split and folded as in KerasHub, whose presets are read
+            so; see `keras_lm.tokenizers.wordpiece_keras_hub`.
         template: see `Tokenizer`.
 
     Raises:
@@ -98,6 +103,8 @@ class WordPieceTokenizer(Tokenizer):
         additional_special_tokens: Sequence[str] = (),
         added_tokens: Sequence[str] = (),
         max_word_length: int = 100,
+        clean_up: bool = True,
+        keras_hub: bool = False,
         template: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -121,6 +128,8 @@ class WordPieceTokenizer(Tokenizer):
         self.lowercase = bool(lowercase)
         self.strip_accents = self.lowercase if strip_accents is None else bool(strip_accents)
         self.max_word_length = int(max_word_length)
+        self.clean_up = bool(clean_up)
+        self.keras_hub = bool(keras_hub)
         # ASCII without control characters and without over-long words: nothing to clean.
         self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
 
@@ -148,11 +157,12 @@ class WordPieceTokenizer(Tokenizer):
         if not IS_INSTALLED:
             return
         with tf.init_scope():
+            # Cleaning limits words in characters, of up to four bytes; sentinels have to fit, too.
+            longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
             matcher = make_matcher(
                 words,
-                # Cleaning limits words in characters, of up to four bytes. Sentinels, of three
-                # bytes per digit, have to fit as well.
-                max_bytes_per_word=max(4 * self.max_word_length, 3 * len(str(len(words)))),
+                max_bytes_per_word=wordpiece_keras_hub.LONGEST if self.keras_hub else longest,
+                no_pretokenization=self.keras_hub,
                 token_out_type=tf.int32,
                 unknown_token=unknown_token,
             )
@@ -169,6 +179,8 @@ class WordPieceTokenizer(Tokenizer):
         return type(self)([*self._vocabulary.tokens, *entries], **config)
 
     def _tokenize(self, text, special):
+        if self.keras_hub:
+            return self._pieces_of_words(text, special)[0]
         return self._match(self._with_special(text, special))[0]
 
     def _with_special(self, text, special):
@@ -177,6 +189,14 @@ class WordPieceTokenizer(Tokenizer):
             text = tf.strings.regex_replace(valid_utf8(text), f"[{SENTINELS}]+", "")
             text = self._replace_tokens(text, special)
         return self._prepare(text, keep_sentinels=bool(special))
+
+    def _pieces_of_words(self, text, special):
+        """Return the ids of (B,) texts, ragged (B, S), and the bytes of each in its word (T,)."""
+        text = tf.strings.regex_replace(valid_utf8(text), f"[{SENTINELS}]+", "")
+        text = self._replace_tokens(text, [*special, *self._added.tokens])
+        words = wordpiece_keras_hub.words(text, self.lowercase, self.strip_accents)
+        ids, starts, ends = self._match(words.values)  # ragged (W, S)
+        return words.with_values(ids).merge_dims(1, 2), (ends - starts).values
 
     def _prepare(self, text, keep_sentinels=False):
         """Return clean text with names that cannot be typed in place of added tokens."""
@@ -229,28 +249,37 @@ class WordPieceTokenizer(Tokenizer):
     def _tokenize_with_offsets(self, text, special=()):
         # Except for white space, tokens cover the clean text without a gap. So it is enough to know
         # how many bytes of it each token has, and how many each character becomes.
-        prepared = self._with_special(text, special)
-        ids, starts, ends = self._match(prepared)  # ragged (B, S)
-        sizes = ends.values - starts.values  # (T,)
-        sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), size(LONG_WORD), 0)
+        if self.keras_hub:
+            ids, sizes = self._pieces_of_words(text, special)
+        else:
+            prepared = self._with_special(text, special)
+            ids, starts, ends = self._match(prepared)  # ragged (B, S)
+            sizes = ends.values - starts.values  # (T,)
+            sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), size(LONG_WORD), 0)
         spellings = dict(zip(self._added.tokens, self._added.spellings))
         for token, spelling in (spellings | dict(zip(special, special))).items():
             id = self.token_to_id(token)
             is_it = ids.values == id
-            if id == self.special_id("unknown"):  # spelled, and not only an unknown word
+            if id == self.special_id("unknown") and not self.keras_hub:
+                # Spelled, and not only an unknown word.
                 is_it &= _begins_with(sentinel(id), prepared, starts)
             sizes = tf.where(is_it, size("".join(spelling.split())), sizes)
 
         characters = tf.strings.unicode_split(valid_utf8(text), "UTF-8")  # ragged (B, N)
         characters = characters.with_row_splits_dtype(tf.int64)
-        left = visible_lengths(characters, self._clean)
+        if self.keras_hub:
+            folds = self.lowercase, self.strip_accents
+            left = wordpiece_keras_hub.visible_lengths(characters, *folds)
+        else:
+            left = visible_lengths(characters, self._clean)
         return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         Added tokens are not found. All other ids are the same, unless a text has several marks that
-        stripping accents leaves, in an order that is not Unicode's canonical one.
+        stripping accents leaves, in an order that is not Unicode's canonical one. Words are BERT's,
+        also where KerasHub would split or fold them otherwise.
         """
         return self.tokenize_lite_with_offsets(text)[0]
 
@@ -274,14 +303,7 @@ class WordPieceTokenizer(Tokenizer):
     def _join(self, entries):
         text = strings.join(entries, " ")
         text = tf.strings.strip(tf.strings.regex_replace(text, " ##", ""))
-        # Hugging Face's clean-up of English, rule by rule in this order.
-        for before, after in (
-            (r" ([.?!,])", r"\1"),
-            (" ' ", "'"),
-            (r" (n't|'m|'s|'ve|'re)", r"\1"),
-        ):
-            text = tf.strings.regex_replace(text, before, after)
-        return text
+        return strings.cleaned_up(text) if self.clean_up else text
 
     def _begins_word(self, token):
         return not token.startswith("##")
@@ -292,6 +314,8 @@ class WordPieceTokenizer(Tokenizer):
             "strip_accents": self.strip_accents,
             "added_tokens": list(self._added.tokens),
             "max_word_length": self.max_word_length,
+            "clean_up": self.clean_up,
+            "keras_hub": self.keras_hub,
             "template": self.template,
         }
 

@@ -3,7 +3,7 @@
 import os
 import re
 
-from keras_lm.tokenizers.published_files import TokenizerFolder
+from keras_lm.tokenizers.published_files import TokenizerFolder, steps
 from keras_lm.tokenizers.vocabulary import in_order, read_lines_of_entries
 
 # The roles of special tokens, and the entries that play them in published vocabularies: the first
@@ -92,42 +92,34 @@ def _looks_cased(vocabulary, special):
 
 
 def _hugging_face_config(files):
-    files.refuse(
-        "tokenizer_config.json",
-        files.config,
-        {
-            "tokenize_chinese_chars": (True, None),
-            "do_basic_tokenize": (True, None),
-            "never_split": (None, []),
-            "word_tokenizer_type": ("basic", None),
-            "subword_tokenizer_type": ("wordpiece", None),
-        },
-    )
     return _renamed(files.config, do_lower_case="lowercase", strip_accents="strip_accents")
 
 
 def _hugging_face_json(files):
     if "model" not in files.tokenizer:
         return {}
-    nothing = {"type": None}
     model = files.tokenizer["model"]
-    splitter = files.tokenizer.get("pre_tokenizer") or nothing
-    normalizer = files.tokenizer.get("normalizer") or nothing
-    supported = {"type": ("WordPiece",), "continuing_subword_prefix": ("##",)}
-    files.refuse("tokenizer.json's model", model, supported)
-    files.refuse("tokenizer.json's pre_tokenizer", splitter, {"type": ("BertPreTokenizer",)})
-    supported = {
-        "type": ("BertNormalizer",),
-        "clean_text": (True,),
-        "handle_chinese_chars": (True,),
-    }
-    files.refuse("tokenizer.json's normalizer", normalizer, supported)
+    splitters = steps(files.tokenizer, "pre_tokenizer", "pretokenizers")
+    normalizers = steps(files.tokenizer, "normalizer", "normalizers")
+    found = {"model": model["type"]}
+    found |= {"pre_tokenizer": [step["type"] for step in splitters]}
+    found |= {"normalizer": [step["type"] for step in normalizers]}
+    supported = {"model": ("WordPiece",), "pre_tokenizer": (["BertPreTokenizer"],)}
+    files.refuse("tokenizer.json", found, supported | {"normalizer": (["BertNormalizer"],)})
+    (normalizer,) = normalizers
     return {
         "lowercase": normalizer.get("lowercase", True),
         "strip_accents": normalizer.get("strip_accents"),
         "unknown_token": model.get("unk_token", "[UNK]"),
         "max_word_length": model.get("max_input_chars_per_word", 100),
+        "clean_up": _cleans_up(files),
     }
+
+
+def _cleans_up(files):
+    """Whether ids become text without the space before punctuation, as usual."""
+    decoder = files.tokenizer.get("decoder") or {}
+    return decoder.get("cleanup", True) or bool(files.config.get("clean_up_tokenization_spaces"))
 
 
 def _keras_hub_json(files):
@@ -135,9 +127,10 @@ def _keras_hub_json(files):
     if not isinstance(config, dict):
         return {}
     files.refuse("tokenizer.json", config, {"split": (True,), "suffix_indicator": ("##",)})
-    return _renamed(
+    renamed = _renamed(
         config, lowercase="lowercase", strip_accents="strip_accents", oov_token="unknown_token"
     )
+    return renamed | {"keras_hub": True}
 
 
 def _renamed(config, **names):

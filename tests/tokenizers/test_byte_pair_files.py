@@ -91,12 +91,12 @@ def test_hugging_face_tokenizer_json(tmp_path, as_pairs):
     pieces = read.tokens(read("the{x} <end>", parse_special=True)).numpy().tolist()
     assert [p.decode() for p in pieces] == ["Ġthe", "{x}", "<end>"]
     for spoilt, message in [
-        ({"model": {**tokenizer["model"], "dropout": 0.1}}, "sets `dropout` to 0.1"),
+        ({"model": {**tokenizer["model"], "dropout": 0.1}}, "BPE has dropout=0.1"),
         ({"normalizer": {"type": "Lowercase"}}, "sets `normalizer` to"),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, "sets `type` to 'Whitespace'"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer 'Whitespace'"),
     ]:
         write(tmp_path, tokenizer_json={**tokenizer, **spoilt})
-        with pytest.raises(ValueError, match=f"{message}.*BytePairTokenizer does not support"):
+        with pytest.raises(ValueError, match=message):
             BytePairTokenizer.from_files(tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_a_tokenizer_json_of_modernbert(tmp_path):
     _, starts, ends = read.tokenize_with_offsets(["", "ae\u0301 the"], unit="character")
     spans = zip(starts[1].numpy().tolist(), ends[1].numpy().tolist(), strict=True)
     assert list(spans)[-1] == (3, 7)
-    write(tmp_path, tokenizer_json=tokenizer | {"normalizer": {"type": "NFD"}})
+    write(tmp_path, tokenizer_json=tokenizer | {"normalizer": {"type": "StripAccents"}})
     with pytest.raises(ValueError, match="sets `normalizer` to"):
         Tokenizer.from_preset(tmp_path)
 

@@ -172,7 +172,7 @@ def test_deberta_has_its_mask_after_the_model(goldens, tmp_path):
     found = tokenizer("film[MASK]film[SEP]", parse_special=True).numpy().tolist()
     assert found.count(number) == 1 and found[-1] == 2
     write(tmp_path, tokenizer_config__json={"split_by_punct": True})
-    with pytest.raises(ValueError, match="sets `split_by_punct` to True"):
+    with pytest.raises(ValueError, match="split_by_punct=True"):
         SentencePieceTokenizer.from_files(tmp_path)
 
 

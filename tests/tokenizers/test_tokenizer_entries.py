@@ -1,0 +1,111 @@
+"""The entries of the files beside vocabularies: all that transformers writes is in a table."""
+
+import json
+import warnings
+
+import pytest
+
+from keras_lm.converters import CheckpointError
+from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
+from keras_lm.tokenizers.published_files import CLASSES, stated_limits
+from keras_lm.tokenizers.tokenizer_entries import (
+    ADDED_TOKENS,
+    COMPONENTS,
+    SPECIAL_TOKENS,
+    TOKENIZER_JSON,
+    config_entries,
+)
+
+VERSIONS = ("4.57.6", "5.24.0")
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "."]
+OTHERS = {"LlamaTokenizer", "GemmaTokenizer"}  # of vocabularies that several networks have
+
+
+@pytest.fixture
+def written(goldens):
+    """What benchmarks/tokenizer_files.py found: version → class → its files' entries."""
+    return json.loads((goldens("tokenizers") / "written_by_transformers.json").read_text())
+
+
+def kind_of(name):
+    name = name.removesuffix("Fast")
+    if name in OTHERS:
+        return "SentencePieceTokenizer"
+    return CLASSES[name][0] if name in CLASSES else "BytePairTokenizer"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_that_transformers_writes_is_known(written, version):
+    assert len(written[version]) >= 20
+    for name, files in written[version].items():
+        kind = kind_of(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of entries in no row
+            config_entries(kind).check(files["config"], f"{name}'s configuration", kind)
+        assert SPECIAL_TOKENS.unknown(dict.fromkeys(files.get("special_tokens", []), 1)) == []
+        assert TOKENIZER_JSON.unknown(dict.fromkeys(files.get("file", []), 1)) == []
+        for part, kind, entries in files.get("components", []):
+            table = ADDED_TOKENS if part == "added_tokens" else COMPONENTS[part][kind]
+            assert table.unknown(dict.fromkeys(set(entries) - {"type"}, 1)) == [], (name, kind)
+
+
+def write(folder, config, **files):
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_an_entry_in_no_row_is_named(tmp_path):
+    folder = write(tmp_path, {"do_lower_case": True, "splits_hyphens": True})
+    with pytest.warns(UserWarning, match=r"tokenizer_config.json has entries .*: splits_hyphens"):
+        Tokenizer.from_preset(folder)
+    write(folder, {"do_lower_case": True, "sp_model_kwargs": {"alpha": 0.1}})
+    with pytest.raises(CheckpointError, match="sp_model_kwargs="):
+        Tokenizer.from_preset(folder)
+    write(folder, {"never_split": ["a.b"]})
+    with pytest.raises(CheckpointError, match="never_split="):
+        WordPieceTokenizer.from_files(folder)
+    described = {"model": {"type": "WordLevel", "vocab": {"a": 0}}}
+    write(folder, {}, tokenizer=described)
+    with pytest.raises(CheckpointError, match="model 'WordLevel', which"):
+        Tokenizer.from_preset(folder)
+
+
+def test_limits(tmp_path):
+    assert stated_limits(write(tmp_path, {})) == (None, "right")
+    write(tmp_path, {"model_max_length": 1e30, "truncation_side": "left"})
+    assert stated_limits(tmp_path) == (2**31 - 1, "left")
+    write(tmp_path, {"max_len": 9}, tokenizer={"truncation": {"direction": "Left"}})
+    assert stated_limits(tmp_path) == (9, "left")
+    write(tmp_path, {"model_max_length": {"__float__": "Infinity"}})
+    assert stated_limits(tmp_path)[0] == 2**31 - 1
+    write(tmp_path, {"model_max_length": "long"})
+    with pytest.raises(ValueError, match="model_max_length='long'"):
+        stated_limits(tmp_path)
+
+
+def test_inputs_without_segments(tmp_path):
+    stated = {"tokenizer_class": "BertTokenizer"}
+    assert ":1" in Tokenizer.from_preset(write(tmp_path, stated)).template[1]
+    write(tmp_path, stated | {"model_input_names": ["input_ids", "attention_mask"]})
+    assert ":1" not in Tokenizer.from_preset(tmp_path).template[1]
+
+
+def test_clean_up(tmp_path):
+    ids = [5, 8, 6, 8]
+    tokenizer = Tokenizer.from_preset(write(tmp_path, {"tokenizer_class": "BertTokenizer"}))
+    assert tokenizer.detokenize(ids).numpy() == b"a. b."
+    model = {"type": "WordPiece", "vocab": {word: id for id, word in enumerate(WORDS)}}
+    described = {
+        "model": model | {"unk_token": "[UNK]"},
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "BertNormalizer"}]},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False},
+    }
+    write(tmp_path, {}, tokenizer=described)
+    assert Tokenizer.from_preset(tmp_path).detokenize(ids).numpy() == b"a . b ."
+    write(tmp_path, {"clean_up_tokenization_spaces": True}, tokenizer=described)
+    assert Tokenizer.from_preset(tmp_path).detokenize(ids).numpy() == b"a. b."
