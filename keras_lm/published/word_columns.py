@@ -9,12 +9,12 @@ from keras_lm.published.tag_schemes import convert_tags
 from keras_lm.published.text_lines import decoded
 from keras_lm.published.word_layouts import (
     NOT_CLASS,
-    TAG,
     fixed_layout,
     infer_layout,
 )
 
 SAMPLE = 1000  # sentences at the beginning of a file that show its columns
+SPAN_TAG = re.compile("[BIELSU]-.+")  # that `convert_tags` knows
 DOCUMENT_BORDER = re.compile(r"#\s*(begin|end) document")
 
 
@@ -63,7 +63,7 @@ class WordColumns:
                 )
             if labels is None:
                 self._refuse_no_class(name, lines, found, layout)
-            is_scheme = all(tag == "O" or TAG.fullmatch(tag) for tag in found)
+            is_scheme = all(tag == "O" or SPAN_TAG.fullmatch(tag) for tag in found)
             words = [fields[layout.words].removeprefix(layout.language) for _, fields, _ in lines]
             yield (
                 lines[0][0],

@@ -12,6 +12,7 @@ import re
 from keras_lm.user_warning import warn
 
 TAG = re.compile(r"[BIELSUMW][-_].+")  # of a word in an entity, in any scheme
+OTHER_TAG = re.compile(r"[MW][-_].+|[BIELSU]_.+")  # of a scheme that is not read
 OUTSIDE = ("O", "_", "-")
 WITHOUT_CLASS = set("BIELSUMO")  # tags of files with a single class
 # The classes of chunks, which stand beside entities: https://aclanthology.org/W00-0726.
@@ -155,6 +156,7 @@ def infer_layout(name, blocks, given=None):
     seen = frozenset(map(layout.label, whole)) if has_labels else frozenset()
     layout = dataclasses.replace(layout, seen=seen, language=_language(columns[words]))
     _say(name, layout, rest, given)
+    _say_scheme(name, layout.seen)
     return layout
 
 
@@ -266,6 +268,18 @@ def _say(name, layout, rest, given):
     also = f" Column {also} has labels, too." * bool(rest)
     language = f" {layout.language!r} before each word is left out." * bool(layout.language)
     warn(f"{name}: {layout}.{language}{also} Another column is read by labels=NUMBER.")
+
+
+def _say_scheme(name, labels):
+    """Warn of tags whose entities are not found as they are meant."""
+    odd = sorted(filter(OTHER_TAG.fullmatch, labels)) if _are_tags(labels) else []
+    if odd or {"B", "O"} <= labels <= WITHOUT_CLASS:
+        odd = ", ".join(odd or sorted(labels))
+        warn(
+            f"{name}: labels such as {odd[:60]} mark no entities here, which are B-PER, I-PER and "
+            "O, or BIOES, BILOU and plain classes: write M- as I-, W- as S-, _ as -, and B as "
+            "B-NAME."
+        )
 
 
 def _language(words):

@@ -93,7 +93,17 @@ READ = {
     "one class": (
         "Selegiline\tB\nwas\tO\nlow\tB\nblood\tI\n",
         ["Selegiline/B was/O low/B blood/I"],
-        None,
+        "labels such as B, I, O mark no entities",
+    ),
+    "BMES": (
+        "中\tB-LOC\n国\tM-LOC\n人\tE-LOC\n",
+        ["中/B-LOC 国/M-LOC 人/E-LOC"],
+        "M-LOC mark no ent",
+    ),
+    "other dashes": (
+        "Ada\tB_PER\nran\tO\n",
+        ["Ada/B_PER ran/O"],
+        "write M- as I-, W- as S-, _ as -",
     ),
     "BIOES": ("Ada\tS-PER\nNew\tB-LOC\nYork\tE-LOC\n", ["Ada/S-PER New/B-LOC York/E-LOC"], None),
     "addresses of sources": (
@@ -211,5 +221,8 @@ def test_tags_of_known_sets(tmp_path):
         "word pos chunk ner\n# id = 1\nEU NNP I-NP I-ORG\n# # I-NP O\n\nIvo N I-NP I-PER\n"
     )
     assert read_published(path, "conll2003").labels == [["B-ORG", "O"], ["B-PER"]]
-    path.write_text("EU NNP I-NP ORG\nruns V I-VP O\n")
-    assert read_published(path, "conll2003").labels == [["ORG", "O"]]
+    for tags in (["ORG", "O"], ["B_ORG", "I_ORG"], ["B", "I"], ["B-ORG", "M-ORG"]):
+        path.write_text("EU NNP I-NP {}\nruns V I-VP {}\n".format(*tags))
+        assert read_published(path, "conll2003").labels == [tags]
+    path.write_text("EU NNP I-NP U-ORG\nruns V I-VP O\nNew N I-NP B-LOC\nYork N I-NP L-LOC\n")
+    assert read_published(path, "conll2003").labels == [["B-ORG", "O", "B-LOC", "I-LOC"]]
