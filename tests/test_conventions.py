@@ -53,6 +53,8 @@ RENAMED = {
     "num_labels": "num_classes",
     "id2label": "class_names",
 }
+# The prompt and what follows it together: a word of `generate`, not of a model.
+OTHER_MEANINGS = {("keras_lm.generation.rules", "max_length")}
 
 
 def source_files():
@@ -127,7 +129,7 @@ def test_arguments_have_their_one_name(name):
         f"{function}({argument}): call it {RENAMED[argument]}"
         for function, value in public_functions(importlib.import_module(name))
         for argument in inspect.signature(value).parameters
-        if argument in RENAMED
+        if argument in RENAMED and (name, argument) not in OTHER_MEANINGS
     ]
     assert not wrong
 

@@ -266,13 +266,16 @@ def test_translator_with_two_vocabularies(goldens, tmp_path):
     stated = json.loads((tmp_path / "new/generation_config.json").read_text())
     assert stated == {
         "eos_token_id": 0,
-        "pad_token_id": 11,
+        "pad_token_id": 12,  # the target's
         "decoder_start_token_id": 12,
         "num_beams": 3,
-        "max_length": 9,
+        "length_penalty": 1.0,
+        "max_length": 10,  # with what the decoder starts with
+        "target_length": 9,
         "bad_words_ids": [[12]],
         "forced_eos_token_id": 0,
     }
+    assert (again.num_beams, again.target_length) == (3, 9)
 
 
 @pytest.mark.eager
@@ -424,8 +427,8 @@ REFUSED = {
     "the 32 of ReformerBackbone's sequence_output": lambda: tasks.FeatureExtractor(
         models.ReformerBackbone(20, 1, **tiny.SIZE, max_sequence_length=32)
     ),
-    "projections with activation='elu'": lambda: _features(
-        projections=[{"output_dim": 4, "activation": "elu"}]
+    "projections with activation='gelu_tanh'": lambda: _features(
+        projections=[{"output_dim": 4, "activation": "gelu_tanh"}]
     ),
     "has adapters of 2 units": _with_adapters,
     "has LoRA": _with_lora,

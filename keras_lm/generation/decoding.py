@@ -88,7 +88,8 @@ class Limits(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON, without what is as usual."""
         values = self._asdict() | {"rules": self.rules.stated()}
-        return {name: v for name, v in values.items() if v or name in self._fields[:3]}
+        always = ("end_ids", "window", "max_new_tokens")
+        return {name: v for name, v in values.items() if v or name in always}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:

@@ -1,8 +1,9 @@
 """Log-likelihoods of tokens in texts, which are read in overlapping windows if they are long.
 
-Shapes: B texts, R windows, S columns of a window.
+Shapes: B texts, R windows, S columns of a window, T of targets, V vocabulary.
 """
 
+from keras_lm.layers.masks import IGNORED
 from keras_lm.tensorflow import tf
 
 # How many tokens' logits are in memory at once.
@@ -51,3 +52,26 @@ def token_scores(log_likelihood, token_ids, window, stride):
     # The windows of a text follow each other, and so do the texts.
     scores = tf.cond(steps > 0, found.concat, lambda: tf.zeros([0]))
     return tf.RaggedTensor.from_row_lengths(scores, targets)
+
+
+def target_scores(logits, labels, tokens):
+    """Return how likely targets are by their logits, a dict; see `Seq2SeqLM.score`.
+
+    Args:
+        logits: (B, T, V).
+        labels: (B, T) ids; `IGNORED` where a target has ended.
+        tokens: function of ids that returns their strings.
+    """
+    known = labels != IGNORED
+    ids = tf.where(known, labels, 0)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
+    scores = tf.where(known, -losses, 0.0)
+    total = tf.reduce_sum(scores, axis=1)
+    number = tf.reduce_sum(tf.cast(known, tf.int32), axis=1)
+    return {
+        "scores": total,
+        "perplexity": tf.exp(tf.math.divide_no_nan(-total, tf.cast(number, tf.float32))),
+        "num_tokens": number,
+        "tokens": tf.where(known, tokens(ids), ""),
+        "token_scores": scores,
+    }

@@ -132,3 +132,11 @@ def longest(stops):
     """Return the length of the longest stop string in bytes, int32; 0 without any."""
     lengths = tf.strings.length(tf.reshape(stops, [-1]))
     return tf.reduce_max(tf.concat([[0], lengths], axis=0))
+
+
+def with_scores(found, number):
+    """Return the texts and the scores of a list with a pair, or `number` of them, per source."""
+    rows = found if number > 1 else [[pair] for pair in found]
+    scores = np.array([[score for _, score in row] for row in rows], "float32")
+    texts = [[text for text, _ in row] for row in rows]
+    return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])

@@ -17,9 +17,9 @@ from keras_lm.feeding.collect import join_answers
 from keras_lm.feeding.datasets import count_tokens, take
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation.options import Sampling
+from keras_lm.generation.scoring import target_scores
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
-from keras_lm.generation.texts import tensors_of, written_for_all
-from keras_lm.layers.masks import IGNORED
+from keras_lm.generation.texts import tensors_of, with_scores, written_for_all
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
@@ -312,7 +312,7 @@ class Seq2SeqLM(GenerationSettings, Task):
 
         if jax_decoding:
             found = written_for_all(self, columns, write_by_jax, batch_size, number, verbose)
-            return _with_scores(found, number) if return_scores else found
+            return with_scores(found, number) if return_scores else found
         once, batched = tensors_of(once), columns | tensors_of(options)
 
         def write(places):
@@ -321,7 +321,7 @@ class Seq2SeqLM(GenerationSettings, Task):
             return [*zip(texts, answer["scores"].numpy(), strict=True)] if return_scores else texts
 
         found = written_for_all(self, columns, write, batch_size, number, verbose)
-        return _with_scores(found, number) if return_scores else found
+        return with_scores(found, number) if return_scores else found
 
     def write_columns(self, columns: dict[str, Tensor]) -> Any:
         """Call `write` with the texts and the other arguments in one dict."""
@@ -418,19 +418,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         columns = dict(columns)
         inputs, labels = self.packer.targets(columns.pop("labels"), self.tokenize_target)
         logits = self(self.preprocess(columns, tokenize) | inputs, training=False)
-        known = labels != IGNORED
-        ids = tf.where(known, labels, 0)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
-        scores = tf.where(known, -losses, 0.0)
-        total = tf.reduce_sum(scores, axis=1)
-        number = tf.reduce_sum(tf.cast(known, tf.int32), axis=1)
-        return {
-            "scores": total,
-            "perplexity": tf.exp(tf.math.divide_no_nan(-total, tf.cast(number, tf.float32))),
-            "num_tokens": number,
-            "tokens": tf.where(known, self.tokenizer.target.tokens(ids), ""),
-            "token_scores": scores,
-        }
+        return target_scores(logits, labels, self.tokenizer.target.tokens)
 
     def attention(
         self, x: RawTexts, targets: Sequence[str], block: int | None = None
@@ -459,11 +447,3 @@ class Seq2SeqLM(GenerationSettings, Task):
         if rows != number:
             raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
         return columns, targets
-
-
-def _with_scores(found, number):
-    """Return the texts and the scores of a list with a pair, or `number` of them, per source."""
-    rows = found if number > 1 else [[pair] for pair in found]
-    scores = np.array([[score for _, score in row] for row in rows], "float32")
-    texts = [[text for text, _ in row] for row in rows]
-    return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])
