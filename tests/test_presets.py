@@ -151,6 +151,14 @@ def test_other_classes_are_a_fresh_head_and_one_warning(preset, arguments):
     assert task.class_names == arguments.get("class_names")
 
 
+def test_from_preset_takes_the_source_and_load_weights_by_place(preset):
+    objectives = [keras_lm.objectives.MaskedLanguageModel()]
+    for cls, given in ((Pretrainer, objectives), (TextClassifier, 3), (Backbone, "float32")):
+        with pytest.raises(ValueError, match=r"^load_weights=.* must be True or False: .* by name"):
+            cls.from_preset(preset, given)
+    assert isinstance(Backbone.from_preset(preset, np.True_), BertBackbone)
+
+
 def test_another_task_takes_the_backbone(preset, classifier):
     with pytest.warns(UserWarning, match="new and random are token_head"):
         task = MaskedLM.from_preset(preset)
