@@ -5,7 +5,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.packers import Packer, Template
-from keras_lm.packers.words import Words
+from keras_lm.packers.words import Words, pieces_of_words
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import WordPieceTokenizer
 
@@ -46,7 +46,8 @@ def test_words_keep_their_places(tokenizer):
     words = Words("whitespace")
     packer = Packer(TEMPLATE, tokenizer, 5, rows=words, truncation_side="left")
     texts = tf.ragged.constant([["a", "b", "c", "d", "e"], ["f"]])
-    packed, places = words.pack_words(packer, texts, tokenizer(texts.values))
+    pieces = pieces_of_words(texts, tokenizer(texts.values))
+    packed, places = words.pack_words(packer, texts, pieces)
     flat = np.reshape(packed["token_ids"], -1)
     found = [WORDS[flat[place]] if place >= 0 else "" for place in places.numpy()]
     assert found == ["", "", "c", "d", "e", "f"]
