@@ -266,16 +266,15 @@ def test_translator_with_two_vocabularies(goldens, tmp_path):
     stated = json.loads((tmp_path / "new/generation_config.json").read_text())
     assert stated == {
         "eos_token_id": 0,
-        "pad_token_id": 12,  # the target's
+        "pad_token_id": 11,
         "decoder_start_token_id": 12,
         "num_beams": 3,
         "length_penalty": 1.0,
-        "max_length": 10,  # with what the decoder starts with
+        "max_length": 10,  # with the token that the decoder starts with
         "target_length": 9,
         "bad_words_ids": [[12]],
-        "forced_eos_token_id": 0,
     }
-    assert (again.num_beams, again.target_length) == (3, 9)
+    assert (again.num_beams, again.target_length, again.limits.max_new_tokens) == (3, 9, 9)
 
 
 @pytest.mark.eager

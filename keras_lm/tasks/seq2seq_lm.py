@@ -135,11 +135,8 @@ class Seq2SeqLM(GenerationSettings, Task):
         return own | super().stated_options()
 
     def own_token_ids(self):
-        tokens = self.tokenizer.target
         (end,) = self.own_end_ids()
-        ids = {"eos_token_id": end, "decoder_start_token_id": self.packer.start_id}
-        roles = [role for role in ("pad", "bos") if role in tokens.special_tokens]
-        return ids | {f"{role}_token_id": tokens.special_id(role) for role in roles}
+        return {"eos_token_id": end, "decoder_start_token_id": self.packer.start_id}
 
     def published_generation(self, config):
         entries = super().published_generation(config)
