@@ -102,3 +102,16 @@ class GenerationSettings:
             self.stated_options(),
             {token: tokenizer.token_to_id(token) for token in tokens},
         )
+
+
+def with_targets(task, entries):
+    """Return the entries of generation_config.json with the arguments of a `Seq2SeqLM`."""
+    entries.pop("max_new_tokens", None)
+    entries["max_length"] = task.limits.max_new_tokens + 1  # with what the decoder starts with
+    entries |= {"num_beams": task.num_beams, "length_penalty": task.length_penalty}
+    if (length := task.get_arguments()["target_length"]) is not None:
+        entries["target_length"] = length  # for us: transformers has no such entry
+    start, words = entries.get("decoder_start_token_id"), entries.get("bad_words_ids", [])
+    if not task.backbone.generates_start and [start] not in words:
+        entries["bad_words_ids"] = [*words, [start]]
+    return entries

@@ -25,7 +25,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
-from keras_lm.tasks.generation_settings import GenerationSettings
+from keras_lm.tasks.generation_settings import GenerationSettings, with_targets
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
@@ -139,16 +139,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         return {"eos_token_id": end, "decoder_start_token_id": self.packer.start_id}
 
     def published_generation(self, config):
-        entries = super().published_generation(config)
-        entries.pop("max_new_tokens", None)
-        entries["max_length"] = self.limits.max_new_tokens + 1  # with what the decoder starts with
-        entries |= {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
-        if self._target_length is not None:  # for us: transformers has no such entry
-            entries["target_length"] = self._target_length
-        start, words = entries.get("decoder_start_token_id"), entries.get("bad_words_ids", [])
-        if not self.backbone.generates_start and [start] not in words:
-            entries["bad_words_ids"] = [*words, [start]]
-        return entries
+        return with_targets(self, super().published_generation(config))
 
     @property
     def target_length(self):
