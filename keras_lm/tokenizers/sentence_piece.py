@@ -11,10 +11,11 @@ from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
+from keras_lm.tokenizers import sentence_piece_running as running
 from keras_lm.tokenizers import sentence_piece_steps as steps
 from keras_lm.tokenizers.sentence_piece_lite import LitePlaces
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE
-from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
+from keras_lm.tokenizers.sentence_piece_normalizer import Preparation
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import checked_form, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
@@ -143,14 +144,16 @@ class SentencePieceTokenizer(Tokenizer):
             clean_up=bool(clean_up),
             first_space=None,
             has_bytes=proto.trainer_spec.byte_fallback,
-            outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
-            proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
+            outer_space=running.outer_space(proto.normalizer_spec, collapse_whitespace),
+            proto=running.prepared_model(
+                proto, preparation, set(self._vocabulary.all_special_tokens)
+            ),
         )
         if self._rules.keep_first_space:
             charsmap = self._rules.proto.normalizer_spec.precompiled_charsmap
             self._rules.first_space = steps.first_space(charsmap)
-        if _is_fast(proto):
-            _take_reference_rules(self._rules.proto, preparation)
+        if running.is_fast(proto):
+            running.take_reference_rules(self._rules.proto, preparation)
         with_comma = steps.with_comma(pieces) if split_digit_commas else []
         steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
@@ -159,7 +162,7 @@ class SentencePieceTokenizer(Tokenizer):
         with tf.init_scope():
             # TF Text has two operations: the fast one adds up scores in float32, like the
             # reference; the other one compares them in double precision, and is right for BPE.
-            if _is_fast(proto):
+            if running.is_fast(proto):
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
                 self._matcher = SentencePieceModel(serialized)
@@ -364,7 +367,9 @@ class SentencePieceTokenizer(Tokenizer):
         split, which seldom finds others than splitting them.
         """
         special = set(self._vocabulary.all_special_tokens)
-        model = _prepared(files.parse_model(self._data), self._rules.preparation, special)
+        model = running.prepared_model(
+            files.parse_model(self._data), self._rules.preparation, special
+        )
         if self._rules.split_digit_commas:
             for i in steps.with_comma([piece.piece for piece in model.pieces]):
                 model.pieces[i].type = files.CONTROL
@@ -378,7 +383,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _join(self, entries):
         if self._rules.has_bytes:
-            entries = entries.with_values(_bytes(entries.values))
+            entries = entries.with_values(running.bytes_of_pieces(entries.values))
         text = strings.join(entries)
         if self._rules.has_bytes:
             text = strings.valid_utf8(text)
@@ -431,70 +436,3 @@ class SentencePieceTokenizer(Tokenizer):
         with published_files.reading(folder):
             data, settings = sentence_piece_folders.read_folder(folder, family, usual_family)
         return cls(data, **{**settings, **overrides})
-
-
-def _outer_space(normalizer, collapse_whitespace):
-    """Return a pattern of the spaces around text that the model adds."""
-    if normalizer.remove_extra_whitespaces or collapse_whitespace:
-        return "^ +| +$"
-    return "^ " if normalizer.add_dummy_prefix else "^$"
-
-
-def _is_fast(proto):
-    """Whether TF Text's fast operation is right for a model.
-
-    It only knows unigram models, and takes tabs and ends of lines for spaces.
-    """
-    spec = proto.trainer_spec
-    if spec.model_type != files.UNIGRAM or spec.byte_fallback:
-        return False
-    return not any(letter in piece.piece for piece in proto.pieces for letter in "\t\n\r")
-
-
-def _prepared(proto, preparation, special):
-    """Return the model to run: it prepares text, and never returns special tokens."""
-    prepared = files.Model()
-    prepared.CopyFrom(proto)
-    normalizer = prepared.normalizer_spec
-    if preparation:
-        normalizer.precompiled_charsmap = compose(normalizer.precompiled_charsmap, preparation)
-    if preparation.collapse_whitespace:
-        normalizer.remove_extra_whitespaces = True
-    for i, piece in enumerate(prepared.pieces):
-        if piece.type == files.UNKNOWN:
-            # The fast operation reads this number, which other tools may leave wrong.
-            prepared.trainer_spec.unk_id = i
-        elif piece.piece in special or (
-            # (The model never sees what preparation changes.)
-            piece.type == files.USER_DEFINED and preparation(piece.piece) != piece.piece
-        ):
-            piece.type = files.CONTROL
-    return prepared
-
-
-def _take_reference_rules(model, preparation):
-    """Change a parsed model so that the fast operation agrees with the reference."""
-    kept = [p for p in model.pieces if p.type == files.USER_DEFINED]
-    for piece in kept:
-        # Whatever the file says: another score would also change how later sums are rounded.
-        piece.score = 0.1 * (len(piece.piece.encode()) - 1)
-    known = frozenset().union(*(piece.piece for piece in model.pieces))
-    # (Twice because of `` and '', which preparation changes as a whole.)
-    texts = {p.piece for p in kept if preparation(2 * p.piece) == 2 * p.piece}
-    model.normalizer_spec.precompiled_charsmap = shorten_unknown(
-        model.normalizer_spec.precompiled_charsmap,
-        known,
-        frozenset(text for text in texts if text and "\0" not in text),
-    )
-
-
-def _bytes(pieces):
-    """Replace those of (T,) pieces that stand for a byte by that byte."""
-    places = tf.where(tf.strings.regex_full_match(pieces, BYTE_PIECE))
-    digits = tf.strings.substr(tf.gather_nd(pieces, places), 3, 2)
-    digits = tf.cast(tf.io.decode_raw(digits, tf.uint8, fixed_length=2), tf.int32) - ord("0")
-    digits = tf.where(digits > 9, digits - (ord("A") - ord("9") - 1), digits)  # (found, 2)
-    table = tf.constant([bytes([i]) for i in range(256)])
-    return tf.tensor_scatter_nd_update(
-        pieces, places, tf.gather(table, digits[:, 0] * 16 + digits[:, 1])
-    )
