@@ -228,11 +228,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         self.check_inputs(inputs)
         if not IS_TENSORFLOW and any(map(tf.is_tensor, inputs.values())):
             return answered(self, inputs)
-        inputs = {
-            name: np.asarray(value) if isinstance(value, list) else value
-            for name, value in inputs.items()
-        }
-        return super().__call__(inputs, *args, **kwargs)
+        lists = {name: np.asarray(v) for name, v in inputs.items() if isinstance(v, list)}
+        return super().__call__(inputs | lists, *args, **kwargs)
 
     def check_inputs(self, inputs: dict[str, Any]) -> None:
         """Raise a ValueError if packed inputs hold a state, or anything that nothing reads."""
