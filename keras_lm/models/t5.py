@@ -440,7 +440,9 @@ def _has_own_matrix(config, tensors):
 
 
 def _scales_states(config, tensors=None):
-    if config.get("model_type") == "mt5":
+    # Version 4 of transformers scales by mT5's tied table, too; 5 states one and does not.
+    version = str(config.get("transformers_version", "5"))
+    if config.get("model_type") == "mt5" and not version.startswith("4."):
         return False
     return config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
 
@@ -483,7 +485,9 @@ _CONFIG = ConfigTable(
         "gated": By(_read_gated, _write_feedforward, ("is_gated_act",)),
         "tie_embeddings": By(lambda config, tensors: not _has_own_matrix(config, tensors)),
         "scale_outputs": By(
-            _scales_states, _write_scale, ("tie_word_embeddings", "scale_decoder_outputs")
+            _scales_states,
+            _write_scale,
+            ("tie_word_embeddings", "scale_decoder_outputs", "transformers_version"),
         ),
         "num_buckets": Key("relative_attention_num_buckets", 32),
         "max_distance": Key("relative_attention_max_distance", 128),

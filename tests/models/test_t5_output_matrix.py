@@ -13,11 +13,12 @@ from keras_lm.tasks import Seq2SeqLM
 STATED = [
     ("t5-v1_1", {"tie_word_embeddings": True, "scale_decoder_outputs": False}, 0),  # 5.24
     ("t5-v1_1", {"tie_word_embeddings": True, "scale_decoder_outputs": True}, -0.5),  # 5.0
-    ("t5-v1_1", {"model_type": "mt5", "tie_word_embeddings": True}, 0),
+    ("t5-v1_1", {"model_type": "mt5", "transformers_version": "4.57.6"}, 0),
     ("t5", {"tie_word_embeddings": True, "scale_decoder_outputs": True}, 0),
     ("t5", {"tie_word_embeddings": True, "scale_decoder_outputs": False}, 0.5),
     ("t5", {"tie_word_embeddings": False}, 0.5),
-    ("t5", {"model_type": "mt5"}, 0.5),
+    ("t5", {"model_type": "mt5", "transformers_version": "5.24.0"}, 0.5),
+    ("t5", {"model_type": "mt5", "transformers_version": "4.57.6"}, 0),
 ]
 
 
