@@ -1,6 +1,7 @@
 """What a `.keras` file holds of a task: how it is made and compiled, and its vocabulary."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -25,6 +26,11 @@ class KerasFile:
             "name": self.name,
             **self.get_arguments(),
         }
+
+    @classmethod
+    def completed(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments in a preset or file, with those that older ones lack."""
+        return arguments
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

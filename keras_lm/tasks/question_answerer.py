@@ -80,7 +80,8 @@ class QuestionAnswerer(ScoredAnswers):
     predicts_sequences = True
     label_columns = ("answers", "labels", "label")
     uses_pooler = False
-    row_names = ("start_positions",)
+    # Of windows, from the packer: their example, and what of the context they hold.
+    row_names = ("start_positions", "example", "start", "end", "max_context")
 
     def __init__(
         self,

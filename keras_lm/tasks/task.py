@@ -239,7 +239,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
                 f"inputs has {state!r}, and {type(self).__name__} reads whole texts: call "
                 f"task.backbone(inputs), which reads and returns the {state}."
             )
-        unknown = [] if known is None else sorted(inputs.keys() - known - {state})
+        optional = {state, *self.backbone.fields_of(inputs)}
+        unknown = [] if known is None else sorted(inputs.keys() - known - optional)
         if unknown:
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {sorted(known)}.")
 

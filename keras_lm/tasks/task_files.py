@@ -54,11 +54,6 @@ class TaskFiles:
         return cls(backbone, **arguments)
 
     @classmethod
-    def completed(cls, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments in a preset or file, with those that older ones lack."""
-        return arguments
-
-    @classmethod
     def arguments_from_files(
         cls, folder: PathLike, given: Mapping[str, Any], limit: int | None
     ) -> dict[str, Any]:

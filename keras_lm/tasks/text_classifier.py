@@ -323,6 +323,10 @@ def _without_gaps(labels):
         return labels
     for row, label in enumerate(labels):
         if label != label or not isinstance(label, (str, bytes, int, np.integer, np.floating)):
-            raise ValueError(f"labels[{row}]={label!r} is neither a class name nor an integer.")
+            label = label.item() if isinstance(label, np.generic) else label
+            raise ValueError(
+                f"labels[{row}]={label!r} is neither a class name nor an integer: pass one integer "
+                "or class name for each text."
+            )
     has_names = any(isinstance(label, (str, bytes)) for label in labels)
     return labels if has_names or labels.dtype != object else labels.astype("int64")

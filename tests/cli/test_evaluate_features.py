@@ -217,7 +217,7 @@ def test_an_ensemble_is_measured_and_several_tasks_are_not(run, fail, task, labe
     assert found["accuracy"] == pytest.approx(np.mean(right))
     tasks.MultiTask({"a": task, "b": other}).save_to_preset(tmp_path / "several")
     assert "not compared with labels" in fail("evaluate", tmp_path / "several", data)
-    assert "holds several tasks" in fail("predict", tmp_path / "several", data)
+    assert "holds several tasks" in fail("predict", tmp_path / "several", "a")
 
 
 def test_vectors_are_a_form_of_predict(run, fail, tiny, critic, embed, write, tmp_path):

@@ -503,7 +503,7 @@ def test_a_client_that_goes_ends_its_stream(server):
 
 def test_holds_the_limits_of_streams(folder, task):
     limits = json.loads((folder / "assets.extra" / "generation.json").read_text())
-    assert limits == task.limits._asdict()
+    assert Limits.from_json(limits) == task.limits
 
 
 @pytest.mark.slow
