@@ -18,15 +18,7 @@ from keras_lm.tokenizers import WordPieceTokenizer
 GOLDENS = Path(__file__).parents[1] / "goldens"
 # `settings.json` of these folders: what transformers 5.24.0 writes with each of some settings.
 CAUSAL, PAIRED = (json.loads((GOLDENS / n / "settings.json").read_text()) for n in ("gpt2", "t5"))
-QUICK = (
-    "ends",
-    "max_length",
-    "min_length",
-    "several",
-    "start",
-    "forced end",
-    "suppressed at first",
-)
+QUICK = ("several", "start", "forced end")
 
 
 def names_of(cases):
@@ -96,10 +88,11 @@ def test_a_batch_is_continued_as_each_prompt(tmp_path):
 def words():
     """A vocabulary in which w7 is the token 7, and 0 and 1 are padding and the end."""
     tokens = ["[PAD]", "[SEP]", "[UNK]", "[CLS]", *(f"w{i}" for i in range(4, 180))]
-    return WordPieceTokenizer(tokens, cls_token=None, mask_token=None)
+    return WordPieceTokenizer(tokens, lowercase=False, mask_token=None)
 
 
 @pytest.mark.eager
+@pytest.mark.filterwarnings("ignore:.*has decoder_start_token_id")
 @pytest.mark.parametrize("name", names_of(PAIRED))
 def test_targets_are_written_as_stated(name, tmp_path):
     golden = case(PAIRED, name)
