@@ -8,6 +8,7 @@ from keras_lm.generation import generation_config
 from keras_lm.generation.decoding import Limits
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.rules import Rules
+from keras_lm.user_warning import warn
 
 
 class GenerationSettings:
@@ -38,9 +39,23 @@ class GenerationSettings:
     @generation.setter
     def generation(self, settings):
         settings = generation_config.checked(dict(settings or {}))
-        self._generation = self._without_own(settings) or None
+        self._generation = self._without_own(self._without_unknown_ends(settings)) or None
         if getattr(self, "packer", None) is not None:
             self._make_packer()
+
+    def _without_unknown_ends(self, settings):
+        """Return the settings without ends that the vocabulary does not have."""
+        config, ends = self.backbone.config, settings.get("eos_token_id", ())
+        rows = config.get("decoder_vocabulary_size") or config["vocabulary_size"]
+        known = [end for end in ends if end < rows]
+        if len(known) == len(ends):
+            return settings
+        others = {name: value for name, value in settings.items() if name != "eos_token_id"}
+        warn(
+            f"eos_token_id={list(ends)} is stated, and there are {rows} tokens: texts end with "
+            + (f"{known}." if known else "the tokenizer's own token.")
+        )
+        return others | ({"eos_token_id": known} if known else {})
 
     def _without_own(self, settings):
         """Return the settings without tokens that the tokenizer has in the same place."""

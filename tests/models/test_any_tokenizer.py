@@ -115,7 +115,12 @@ def test_ids_and_special_tokens(folder, network, name, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*(new and random|entries, the embedding)")
 def test_an_encoder_decoder_writes_what_its_tokenizer_ends(folder):
-    task = tasks.Seq2SeqLM.from_preset(folder("t5", "RobertaTokenizer"))
+    made = folder("t5", "RobertaTokenizer")
+    config = json.loads((made / "config.json").read_text())
+    assert tasks.Seq2SeqLM.from_preset(made).limits.end_ids == [config.pop("eos_token_id")]
+    (made / "config.json").write_text(json.dumps(config))  # now the tokenizer alone says it
+    (made / "generation_config.json").unlink(missing_ok=True)
+    task = tasks.Seq2SeqLM.from_preset(made)
     begin, end = (task.tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
     ids = task.preprocess(["the film"])["encoder_token_ids"][0].numpy().tolist()
     assert (ids[0], ids[-1]) == (begin, end)
@@ -128,7 +133,8 @@ def test_an_encoder_decoder_writes_what_its_tokenizer_ends(folder):
 @pytest.mark.eager
 @pytest.mark.filterwarnings("ignore:.*entries, the embedding")
 def test_a_language_model_with_berts_vocabulary(folder):
-    task = tasks.CausalLM.from_preset(folder("gpt2", "BertTokenizer"))
+    with pytest.warns(UserWarning, match=r"eos_token_id=\[50256\] is stated, and there are"):
+        task = tasks.CausalLM.from_preset(folder("gpt2", "BertTokenizer"))
     tokenizer = task.tokenizer
     ids = task.preprocess(["the film"])["token_ids"][0].numpy().tolist()
     assert ids == around("BertTokenizer", tokenizer, tokenizer("the film").numpy().tolist())[0]
