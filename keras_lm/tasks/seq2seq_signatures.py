@@ -103,13 +103,10 @@ class Seq2SeqSignatures(GenerationSignatures):
             num_beams = required(num_beams, (num_beams >= 1) & (num_beams <= most), message)
             message = "length_penalty must be a finite number, but is"
             length_penalty = required(length_penalty, tf.math.is_finite(length_penalty), message)
-            return self.task.write(
-                columns,
-                num_beams=tf.reshape(num_beams, [-1])[0],
-                length_penalty=tf.reshape(length_penalty, [-1])[0],
-                tokenize=tokenize,
-                **options,
-            )
+            options["num_beams"] = tf.reshape(num_beams, [-1])[0]
+            options["length_penalty"] = tf.reshape(length_penalty, [-1])[0]
+            stated = self.task.sampling(num_beams=2).constants()  # the others that the task states
+            return self.task.write(columns, tokenize=tokenize, **stated | options)
 
         return beam_search
 

@@ -504,6 +504,9 @@ def test_a_client_that_goes_ends_its_stream(server):
 def test_holds_the_limits_of_streams(folder, task):
     limits = json.loads((folder / "assets.extra" / "generation.json").read_text())
     assert Limits.from_json(limits) == task.limits
+    before = ("end_ids", "window", "max_new_tokens")  # all that older servers know
+    assert [limits[name] for name in before] == [getattr(task.limits, n) for n in before]
+    assert limits.keys() - {*before} == {"special_tokens"}
 
 
 @pytest.mark.slow
@@ -514,7 +517,7 @@ def test_an_export_from_before_streams_says_so(exported_as, tmp_path):
     (tmp_path / "1" / "assets.extra" / "generation.json").write_text("{}")
     with pytest.raises(ServingError, match=r"Cannot read .*generation\.json"):
         SavedModel(tmp_path / "1")
-    limits = Limits([], None, 50)._asdict()  # as encoder-decoders had them
+    limits = Limits([], None, 50).to_json()  # as encoder-decoders had them
     (tmp_path / "1" / "assets.extra" / "generation.json").write_text(json.dumps(limits))
     with pytest.raises(ServingError, match="cannot stream text"):
         SavedModel(tmp_path / "1").stream({"prompt": "a"})
