@@ -144,8 +144,8 @@ def test_client_drives_decoding(model, task, request):
     assert {len(part) for part in state.values()} == {len(PROMPTS)}
 
 
-def test_a_memory_is_the_clients(tmp_path):
-    """Three segments, one of them of two lengths, with a memory from request to request."""
+@pytest.fixture(scope="module")
+def transformer_xl(tmp_path_factory):
     words = tokenizer()
     sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
     backbone = TransformerXLBackbone(words.vocabulary_size, **sizes, memory_length=5)
@@ -153,11 +153,30 @@ def test_a_memory_is_the_clients(tmp_path):
     random = np.random.default_rng(0)
     for weight in task.trainable_weights:
         weight.assign(random.normal(size=weight.shape))
-    folder = task.export(tmp_path / "writer")
+    return task, task.export(tmp_path_factory.mktemp("models") / "writer")
+
+
+def test_a_long_prompt_beside_others(transformer_xl):
+    task, folder = transformer_xl
+    prompts = [*PROMPTS, *TEXTS, "the cat sat on the mat " * 500]
+    expected = [task.generate(prompt, 4)[0] for prompt in prompts]
+    assert task.generate(prompts, 4) == expected
+    model = SavedModel(folder)
+    served = model.run("generate", rows(*prompts) | {"max_new_tokens": np.int32(4)})
+    assert texts(served) == expected
+    assert max(served["num_prompt_tokens"]) == 3001
+    *pieces, _ = model.stream({"prompt": prompts[-1], "max_new_tokens": 4})
+    assert "".join(piece["text"] for piece in pieces) == expected[-1]
+
+
+def test_a_memory_is_the_clients(transformer_xl):
+    """Three segments, one of them of two lengths, with a memory from request to request."""
+    task, folder = transformer_xl
+    backbone, random = task.backbone, np.random.default_rng(1)
     model, memory, expected = SavedModel(folder), {}, {}
     mask = np.ones((2, 4), "int32")
     for padding_mask in (mask, np.array([[0, 0, 1, 1], [1, 1, 1, 1]], "int32"), mask[:, :3]):
-        ids = random.integers(0, words.vocabulary_size, padding_mask.shape).astype("int32")
+        ids = random.integers(0, backbone.vocabulary_size, padding_mask.shape).astype("int32")
         packed = {"token_ids": ids, "padding_mask": padding_mask}
         memory = model.run("next_token", packed | memory)
         computed = backbone(packed | expected)
