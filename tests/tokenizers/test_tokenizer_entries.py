@@ -1,13 +1,14 @@
 """The entries of the files beside vocabularies: all that transformers writes is in a table."""
 
 import json
+import shutil
 import warnings
 
 import pytest
 
 from keras_lm.converters import CheckpointError
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
-from keras_lm.tokenizers.published_files import CLASSES, stated_limits
+from keras_lm.tokenizers.published_files import CLASSES, TokenizerFolder, stated_limits
 from keras_lm.tokenizers.tokenizer_entries import (
     ADDED_TOKENS,
     COMPONENTS,
@@ -109,3 +110,36 @@ def test_clean_up(tmp_path):
     assert Tokenizer.from_preset(tmp_path).detokenize(ids).numpy() == b"a . b ."
     write(tmp_path, {"clean_up_tokenization_spaces": True}, tokenizer=described)
     assert Tokenizer.from_preset(tmp_path).detokenize(ids).numpy() == b"a. b."
+
+
+BOS, EOS = {"add_bos_token": True}, {"add_eos_token": True}
+OF_ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
+
+
+@pytest.mark.parametrize(
+    ("cls", "stated", "template"),
+    [
+        ("GPT2Tokenizer", {}, ("$A:0", "$A:0 $B:0")),
+        ("GPT2Tokenizer", BOS, ("E:0 $A:0", "E:0 $A:0 E:0 $B:0")),
+        ("GPT2TokenizerFast", EOS, ("$A:0 E:0", "$A:0 E:0 $B:0 E:0")),
+        ("GPT2Tokenizer", BOS | EOS, ("E:0 $A:0 E:0", "E:0 $A:0 E:0 E:0 $B:0 E:0")),
+        ("GPT2Tokenizer", {"add_bos_token": False}, ("$A:0", "$A:0 $B:0")),
+        (None, BOS, ("E:0 $A:0", "E:0 $A:0 E:0 $B:0")),
+        ("RobertaTokenizer", BOS | EOS, OF_ROBERTA),
+        ("BartTokenizer", EOS, OF_ROBERTA),
+    ],
+)
+def test_tokens_that_are_added_to_texts(cls, stated, template, tmp_path, goldens):
+    """As transformers 5.24 without a tokenizer.json; where there is one, it alone counts."""
+    folder, end = tmp_path / "model", "<|endoftext|>"
+    shutil.copytree(goldens("tokenizers") / "bytebpe-gpt2", folder)
+    config = {"tokenizer_class": cls, "bos_token": end, "eos_token": end, "unk_token": end}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | stated))
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    template = tuple(each.replace("E:", f"{end}:") for each in template)
+    assert TokenizerFolder(folder, "test").template() == template
+    if template[0] != OF_ROBERTA[0]:
+        assert tuple(Tokenizer.from_preset(folder).template) == template
+    model = {"type": "BPE", "vocab": {end: 0}, "merges": []}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": model, "post_processor": None}))
+    assert TokenizerFolder(folder, "test").template() == ("$A:0", "$A:0 $B:0")
