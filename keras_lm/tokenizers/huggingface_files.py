@@ -233,7 +233,11 @@ def _pieces(tokenizer):
     proto = parse_model(tokenizer._data)
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
-        raise ValueError("A SentencePiece model that is a BPE has no tokenizer.json here.")
+        raise ValueError(
+            "SentencePieceTokenizer has a model of byte pairs, which is not written as a "
+            "tokenizer.json; one of the kind 'unigram' is. Save a preset, or the backbone without a "
+            "tokenizer."
+        )
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     own = {piece for piece, _ in pieces}
     model = tokenizers.models.Unigram(

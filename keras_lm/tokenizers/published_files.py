@@ -136,6 +136,12 @@ def stated_class(folder):
     return None
 
 
+def is_generic(folder):
+    """Whether a folder names a class that takes everything from the tokenizer.json there."""
+    named = str(read_json(folder, CONFIG).get("tokenizer_class")).removesuffix("Fast")
+    return named in _GENERIC and "model" in read_json(folder, "tokenizer.json")
+
+
 def steps(tokenizer, name, of_sequence):
     """Return a part of a tokenizer.json, such as "normalizer", as a list of steps."""
 

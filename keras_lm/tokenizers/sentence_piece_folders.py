@@ -143,7 +143,10 @@ def read_folder(folder, family, usual_family):
             settings[key] = found[0] if found else None
 
     beyond = vocabulary[len(pieces) :]
-    extra_ids = files.config.get("extra_ids", settings.pop("extra_ids", 0))
+    usual = settings.pop("extra_ids", 0)
+    if published_files.is_generic(folder):  # which adds no tokens to those of its tokenizer.json
+        usual = 0
+    extra_ids = files.config.get("extra_ids", usual)
     if type(extra_ids) is not int or not 0 <= extra_ids <= MAX_EXTRA_IDS:
         raise ValueError(
             f"tokenizer_config.json has `extra_ids` {extra_ids!r}; it must be a number from 0 to "
