@@ -166,14 +166,17 @@ class NameTable:
 
     def _is_copy(self, stored, tensors, resolved):
         """Whether a tensor equals another of its name in `names`, or one that `copies` names."""
-        name = self._own(stored)
-        originals = self.copies.get(name, ())
-        originals = (originals,) if isinstance(originals, str) else originals
-        originals = [resolved[original] for original in (name, *originals) if original in resolved]
+        names = (self._own(stored), *self.originals(stored))
+        originals = [resolved[original] for original in names if original in resolved]
         return any(
             original != stored and np.array_equal(tensors[original], tensors[stored])
             for original in originals
         )
+
+    def originals(self, stored):
+        """Return the names in `names` of what a stored tensor may be a tied copy of, a tuple."""
+        found = self.copies.get(self._own(stored), ())
+        return (found,) if isinstance(found, str) else found
 
     def untied(self, unused):
         """Return those of a checkpoint's `unused` tensors that usually are copies of others."""

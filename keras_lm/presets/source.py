@@ -418,9 +418,10 @@ def _check_output_matrix(checkpoint, names, untied, model):
     untied = sorted(untied, key=lambda name: name.endswith("bias"))
     of_network = [name for name in untied if "embed" in name]
     if of_network or (untied and reads_it):
+        name = (of_network or untied)[0]
+        originals = " and ".join(names.originals(name))
         raise CheckpointError(
-            f"{checkpoint.source} has a matrix of its own, {(of_network or untied)[0]}, where "
-            f"{type(model).__name__} reads the token embedding, and the two differ"
+            f"{checkpoint.source} has {name}, which differs from {originals}, and {type(model).__name__} has one for both"
             + (
                 "."
                 if of_network

@@ -235,8 +235,8 @@ def _pieces(tokenizer):
     if proto.trainer_spec.model_type != UNIGRAM:
         raise ValueError(
             "SentencePieceTokenizer has a model of byte pairs, which is not written as a "
-            "tokenizer.json; one of the kind 'unigram' is. Save a preset, or the backbone without a "
-            "tokenizer."
+            "tokenizer.json; one of the kind 'unigram' is. Save a preset, or the backbone without "
+            "a tokenizer."
         )
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     own = {piece for piece, _ in pieces}

@@ -117,6 +117,7 @@ def test_ids_and_special_tokens(folder, network, name, tmp_path):
 def test_an_encoder_decoder_writes_what_its_tokenizer_ends(folder):
     made = folder("t5", "RobertaTokenizer")
     config = json.loads((made / "config.json").read_text())
+    start = config.pop("decoder_start_token_id")
     assert tasks.Seq2SeqLM.from_preset(made).limits.end_ids == [config.pop("eos_token_id")]
     (made / "config.json").write_text(json.dumps(config))  # now the tokenizer alone says it
     (made / "generation_config.json").unlink(missing_ok=True)
@@ -127,7 +128,7 @@ def test_an_encoder_decoder_writes_what_its_tokenizer_ends(folder):
     assert task.limits.end_ids == [end]
     inputs, labels = task.packer.targets(np.array(["a joy"]))
     assert labels[0, 0] == begin and labels[0, -1] == end
-    assert inputs["decoder_token_ids"][0, 0] == task.tokenizer.special_id("pad")
+    assert inputs["decoder_token_ids"][0, 0] == task.tokenizer.special_id("pad") != start
 
 
 @pytest.mark.eager

@@ -207,7 +207,7 @@ def test_what_is_refused(variant, config, words):
 
 @pytest.mark.eager
 def test_other_spellings(goldens, variant, assert_equal):
-    """The terms as one string, an older prefix, and what the authors' decoder alone needs."""
+    """The terms as one string, an older prefix, and positions of the authors' decoder."""
     inputs, expected = load(goldens("deberta-v3"))
     made = variant(
         "deberta-v3",
@@ -216,14 +216,21 @@ def test_other_spellings(goldens, variant, assert_equal):
         {
             "deberta.embeddings.position_embeddings.weight": np.ones((32, 16), "float32"),
             "deberta.embeddings.position_ids": np.arange(32)[None],
-            "cls.predictions.decoder.bias": np.zeros(60, "float32"),
         },
     )
     config = json.loads((made / "config.json").read_text())
     assert "model_type" not in config
-    with pytest.warns(UserWarning, match=r"left over in the checkpoint are cls\.predictions\."):
-        task = tasks.MaskedLM.from_preset(made, tokenizer=None)
+    task = tasks.MaskedLM.from_preset(made, tokenizer=None)
     assert_equal(task(inputs), expected["logits"])
+
+
+@pytest.mark.eager
+def test_a_second_bias_is_refused(variant):
+    """Transformers takes the one of the decoder, where files have two."""
+    other = {"cls.predictions.decoder.bias": np.zeros(60, "float32")}
+    made = variant("deberta-v3", more=other)
+    with pytest.raises(CheckpointError, match=r"decoder\.bias, which differs from .*\.bias, and"):
+        tasks.MaskedLM.from_preset(made, tokenizer=None)
 
 
 @pytest.mark.eager

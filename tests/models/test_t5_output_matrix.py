@@ -64,7 +64,9 @@ def test_a_table_under_the_name_of_the_output_matrix(variant, reference):
 def test_a_decoder_with_a_table_of_its_own_is_refused(variant, goldens):
     table = load_file(goldens("t5") / "model.safetensors")["shared.weight"]
     folder = variant("t5", more={"decoder.embed_tokens.weight": table + 1})
-    with pytest.raises(ValueError, match=r"matrix of its own, decoder\.embed_tokens\.weight"):
+    with pytest.raises(
+        ValueError, match=r"has decoder\.embed_tokens\.weight, which differs from shared"
+    ):
         T5Backbone.from_preset(folder)
 
 
