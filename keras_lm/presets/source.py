@@ -420,13 +420,12 @@ def _check_output_matrix(checkpoint, names, untied, model):
     if of_network or (untied and reads_it):
         name = (of_network or untied)[0]
         originals = " and ".join(names.originals(name))
+        remedy = (
+            "" if of_network else ": tasks that predict no tokens, such as TextClassifier, load it"
+        )
         raise CheckpointError(
-            f"{checkpoint.source} has {name}, which differs from {originals}, and {type(model).__name__} has one for both"
-            + (
-                "."
-                if of_network
-                else ": tasks that predict no tokens, such as TextClassifier, can load it."
-            )
+            f"{checkpoint.source} has {name}, which differs from {originals}, and "
+            f"{type(model).__name__} has one for both{remedy}."
         )
     is_untied = checkpoint.config.get("tie_word_embeddings") is False
     is_untied = is_untied and "tie_embeddings" not in network.config

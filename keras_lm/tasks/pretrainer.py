@@ -85,8 +85,11 @@ class PretrainingTask(Task):
         return _with_others(variables, others)
 
     def known_inputs(self):
+        # (A user's own objective may read whatever its rows have.)
+        ours = [each.__module__.startswith("keras_lm.") for each in map(type, self.objectives)]
         names = [objective.row_names for objective in self.objectives]
-        return None if None in names else super().known_inputs().union(*names)
+        is_known = all(ours) and None not in names
+        return super().known_inputs().union(*names) if is_known else None
 
     # === Steps ===
 
