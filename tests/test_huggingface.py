@@ -6,7 +6,10 @@ benchmarks/huggingface_out.py asks transformers itself.
 
 import inspect
 import json
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -23,6 +26,7 @@ from keras_lm.tokenizers import (
     Tokenizer,
     TransformerXLTokenizer,
     WordPieceTokenizer,
+    train_vocabulary,
 )
 
 # A golden → the task whose head it has.
@@ -275,6 +279,53 @@ def test_translator_with_two_vocabularies(goldens, tmp_path):
         "bad_words_ids": [[12]],
     }
     assert (again.num_beams, again.target_length, again.limits.max_new_tokens) == (3, 9, 9)
+
+
+@pytest.mark.eager
+def test_a_translator_without_a_tokenizer_keeps_its_tokens(goldens, tmp_path):
+    source, stated = tmp_path / "source", {"pad_token_id": 1, "eos_token_id": 2}
+    stated["decoder_start_token_id"] = 0
+    shutil.copytree(goldens("t5"), source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | stated))
+    (source / "generation_config.json").unlink()
+
+    def written(model):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "new"
+        model.save_to_huggingface(folder)
+        config = json.loads((folder / "config.json").read_text())
+        return {name: config[name] for name in stated}
+
+    backbone = models.Backbone.from_preset(source)
+    assert written(backbone) == written(tasks.Seq2SeqLM(backbone, tokenizer=None)) == stated
+    assert written(tasks.Seq2SeqLM.from_preset(source, tokenizer=None)) == stated
+    backbone.save_to_preset(tmp_path / "preset")  # which has no place for them
+    with pytest.warns(UserWarning, match="no tokenizer, .*pad_token_id=0, eos_token_id=1"):
+        written(models.Backbone.from_preset(tmp_path / "preset"))
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", ["unigram", "byte_pair", "wordpiece"])
+def test_a_vocabulary_of_ones_own(kind, tmp_path):
+    texts = ["the cat sat on the mat", "a dog saw the cat", "the dog ran and it sat"] * 30
+    tokenizer = train_vocabulary(kind, {"unigram": 22, "byte_pair": 270}.get(kind, 60), texts=texts)
+    backbone = models.T5Backbone(tokenizer.vocabulary_size, 1, **tiny.SIZE)
+    task = tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, target_length=8)
+    task.save_to_huggingface(tmp_path / "new")
+    again = tasks.Seq2SeqLM.from_preset(tmp_path / "new")
+    assert again.tokenizer.vocabulary == tokenizer.vocabulary
+    assert again.tokenizer.special_tokens == tokenizer.special_tokens
+    assert (again.limits, again.packer.start_id) == (task.limits, task.packer.start_id)
+    assert again.tokenizer(texts[:3]).to_list() == tokenizer(texts[:3]).to_list()
+
+
+@pytest.mark.eager
+def test_byte_pairs_of_sentencepiece_are_not_written(tmp_path):
+    tokenizer = train_vocabulary("sentencepiece_bpe", 30, texts=["the cat sat on the mat"] * 30)
+    backbone = models.T5Backbone(30, 1, **tiny.SIZE)
+    with pytest.raises(ValueError, match=r"byte pairs, which is not written .* Save a preset"):
+        tasks.Seq2SeqLM(backbone, tokenizer=tokenizer).save_to_huggingface(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.eager

@@ -169,6 +169,7 @@ class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimate
     adapter_dim = None
     # The source of loaded weights and the text of its card: see `keras_lm.presets.cards`.
     origin = None
+    stated_token_ids = None  # of the special tokens, as the folder of its weights has them
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_contexts")
 

@@ -24,6 +24,8 @@ from keras_lm.presets.counterparts import (
     written_config,
 )
 from keras_lm.presets.saving import MAX_SHARD_BYTES
+from keras_lm.presets.source import innermost_backbone
+from keras_lm.user_warning import warn
 
 FORMAT = "huggingface"
 WRITING = ("causal_lm", "seq2seq_lm")  # heads of models that write texts
@@ -96,10 +98,23 @@ def _config(backbone, task, tokenizer, converter, kinds, labels):
     if tokenizer is not None:
         config |= _token_ids(config, tokenizer, kinds, task)
     else:
-        config |= backbone.usual_token_ids()
+        stated = task.published_tokens() if kinds in WRITING else {}
+        config |= _usual_ids(innermost_backbone(backbone), stated)
     if kinds in WRITING:
         config |= task.published_tokens()
     return config | {"dtype": backbone.dtype_policy.variable_dtype}
+
+
+def _usual_ids(backbone, stated):
+    """Return the ids of special tokens where no tokenizer says them, and warn of those assumed."""
+    ids = backbone.stated_token_ids or backbone.usual_token_ids()
+    if backbone.stated_token_ids is None and (assumed := ids.keys() - stated.keys()):
+        said = ", ".join(f"{name}={ids[name]}" for name in ids if name in assumed)
+        warn(
+            f"There is no tokenizer, so config.json states {said}, as published ones of "
+            f"{type(backbone).__name__}: correct it if yours differ, or pass tokenizer=…."
+        )
+    return ids
 
 
 def _token_ids(config, tokenizer, kinds, task):

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
+from keras_lm.converters.checked_files import read_config
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.entries import warn
 from keras_lm.converters.names import NameTable
@@ -236,6 +237,7 @@ class Source:
         _check_output_matrix(self.checkpoint, names, names.untied(unused), model)
         network = innermost_backbone(model)
         network.origin = (self.checkpoint.source, self.checkpoint.card)
+        network.stated_token_ids = self._token_ids(network)
         needed = {v.path for v in network.weights}
         broken = [path for path in missing if path in needed]
         if broken:
@@ -252,6 +254,20 @@ class Source:
             said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
             said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
             warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
+
+    def _token_ids(self, network):
+        """Return the ids of `network.usual_token_ids()` in a published folder, or None."""
+        if self.checkpoint.format != "huggingface":
+            return None
+        files = (
+            self.checkpoint.config,
+            read_config(self.checkpoint.folder, "generation_config.json"),
+        )
+        ids = network.usual_token_ids()
+        for name in ids:
+            for value in [file[name] for file in files if file.get(name) is not None]:
+                ids[name] = value[0] if isinstance(value, list) else value
+        return ids
 
     def refuse_other_head(self, cls: type, backbone: keras.Model, unused: Collection[str]) -> None:
         """Raise a CheckpointError if unused tensors are of the head that a task should have.
