@@ -320,6 +320,17 @@ def test_a_vocabulary_of_ones_own(kind, tmp_path):
 
 
 @pytest.mark.eager
+def test_words_without_all_of_berts_tokens(tmp_path):
+    entries = ["[UNK]", "[PAD]", "[SEP]", "a", "b", "##b"]
+    tokenizer = WordPieceTokenizer(entries, False, cls_token=None, mask_token=None)
+    task = tasks.Seq2SeqLM(models.T5Backbone(6, 1, **tiny.SIZE), tokenizer=tokenizer)
+    task.save_to_huggingface(tmp_path / "new")
+    again = tasks.Seq2SeqLM.from_preset(tmp_path / "new").tokenizer
+    assert again.vocabulary == entries
+    assert again.special_tokens == tokenizer.special_tokens
+
+
+@pytest.mark.eager
 def test_byte_pairs_of_sentencepiece_are_not_written(tmp_path):
     tokenizer = train_vocabulary("sentencepiece_bpe", 30, texts=["the cat sat on the mat"] * 30)
     backbone = models.T5Backbone(30, 1, **tiny.SIZE)

@@ -86,6 +86,8 @@ def _class(name, kind, tokenizer):
     is_own = CLASSES.get(name, (None,))[0] == kind and kind != "SentencePieceTokenizer"
     config = tokenizer.get_config()
     is_own = is_own and all(config.get(key, value) == value for key, value in DEFAULTS.items())
+    if kind == "WordPieceTokenizer":
+        is_own = is_own and tokenizer.special_tokens.keys() >= {*tokenizer.ROLES}
     return name if is_own else GENERIC
 
 
@@ -180,11 +182,13 @@ def _wordpiece(tokenizer):
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     backend.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=tokenizer.clean_up)
+    # Readers would take BERT's for roles that are not named.
+    lacking = [role for role in tokenizer.ROLES if role not in tokenizer.special_tokens]
     return backend, {
         "do_lower_case": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,
         "tokenize_chinese_chars": True,
-    }
+    } | {f"{role}_token": None for role in lacking}
 
 
 def _bytes(tokenizer):
