@@ -265,7 +265,7 @@ class Source:
         )
         ids = network.usual_token_ids()
         for name in ids:
-            for value in [file[name] for file in files if file.get(name) is not None]:
+            for value in [file[name] for file in files if file.get(name) not in (None, [])]:
                 ids[name] = value[0] if isinstance(value, list) else value
         return ids
 
