@@ -1,6 +1,7 @@
-"""Whether a configuration asks for what it may, before anything of it is built.
+"""Whether a checkpoint's configuration and its tensors agree.
 
-Its sizes have to be those of its tensors, and its classes backbones.
+Sizes and classes are checked before anything is built, and tables that are read in two places when
+the weights have been loaded.
 """
 
 import math
@@ -10,6 +11,7 @@ import keras
 
 from keras_lm.converters import CheckpointError
 from keras_lm.registry import BACKBONES
+from keras_lm.user_warning import warn
 
 # Each of these has at least one tensor of its own, and each of those is the axis of one.
 COUNT = re.compile(r"num_(\w+_)?(layers|groups|repetitions|highways|mixes)")
@@ -89,6 +91,39 @@ def check_classes(checkpoint, config):
                 "and only backbones and dtype policies may be named there: do not use it unless "
                 "you know who made it."
             )
+
+
+def check_output_matrix(checkpoint, names, untied, model, network):
+    """Raise a CheckpointError if a table of tokens would be another than the checkpoint's.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        names: `NameTable` of its model.
+        untied: list of the tensors, left over, that usually are copies of the token embedding.
+        model, network: a task or a backbone, and the network that has the weights.
+    """
+    kinds = getattr(model, "head_kinds", ())
+    reads_it = any(network.HEADS[kind].reads_embedding for kind in kinds)
+    untied = sorted(untied, key=lambda name: name.endswith("bias"))
+    of_network = [name for name in untied if "embed" in name]
+    if of_network or (untied and reads_it):
+        name = (of_network or untied)[0]
+        originals = " and ".join(names.originals(name))
+        remedy = (
+            "" if of_network else ": tasks that predict no tokens, such as TextClassifier, load it"
+        )
+        raise CheckpointError(
+            f"{checkpoint.source} has {name}, which differs from {originals}, and "
+            f"{type(model).__name__} has one for both{remedy}."
+        )
+    is_untied = checkpoint.config.get("tie_word_embeddings") is False
+    is_untied = is_untied and "tie_embeddings" not in network.config
+    has_matrix = names.copies.keys() & names.resolve(checkpoint.weights).keys()
+    if reads_it and is_untied and not has_matrix:
+        warn(
+            f"{checkpoint.source} states tie_word_embeddings=False and has no output matrix: "
+            f"{type(model).__name__} takes the token embedding."
+        )
 
 
 def least_parameters(arguments, layers):

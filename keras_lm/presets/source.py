@@ -14,10 +14,9 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checked_files import read_config
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
-from keras_lm.converters.entries import warn
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.published_labels import architecture_of
-from keras_lm.presets.claims import check_claims, check_classes
+from keras_lm.presets.claims import check_claims, check_classes, check_output_matrix
 from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
 
@@ -234,8 +233,8 @@ class Source:
         OF_PRESETS.names.load({path: variables.pop(path) for path in beside}, beside)
         with reading(self.checkpoint, "its weights"):
             missing, unused = names.load(variables, self.checkpoint.weights)
-        _check_output_matrix(self.checkpoint, names, names.untied(unused), model)
         network = innermost_backbone(model)
+        check_output_matrix(self.checkpoint, names, names.untied(unused), model, network)
         network.origin = (self.checkpoint.source, self.checkpoint.card)
         network.stated_token_ids = self._token_ids(network)
         needed = {v.path for v in network.weights}
@@ -419,38 +418,6 @@ def _innermost(config):
     while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]
     return config
-
-
-def _check_output_matrix(checkpoint, names, untied, model):
-    """Raise a CheckpointError if a table of tokens would be another than the checkpoint's.
-
-    Args:
-        checkpoint, names, model: see `Source.load_weights`.
-        untied: list of the tensors, left over, that usually are copies of the token embedding.
-    """
-    network = innermost_backbone(model)
-    kinds = getattr(model, "head_kinds", ())
-    reads_it = any(network.HEADS[kind].reads_embedding for kind in kinds)
-    untied = sorted(untied, key=lambda name: name.endswith("bias"))
-    of_network = [name for name in untied if "embed" in name]
-    if of_network or (untied and reads_it):
-        name = (of_network or untied)[0]
-        originals = " and ".join(names.originals(name))
-        remedy = (
-            "" if of_network else ": tasks that predict no tokens, such as TextClassifier, load it"
-        )
-        raise CheckpointError(
-            f"{checkpoint.source} has {name}, which differs from {originals}, and "
-            f"{type(model).__name__} has one for both{remedy}."
-        )
-    is_untied = checkpoint.config.get("tie_word_embeddings") is False
-    is_untied = is_untied and "tie_embeddings" not in network.config
-    has_matrix = names.copies.keys() & names.resolve(checkpoint.weights).keys()
-    if reads_it and is_untied and not has_matrix:
-        warn(
-            f"{checkpoint.source} states tie_word_embeddings=False and has no output matrix: "
-            f"{type(model).__name__} takes the token embedding."
-        )
 
 
 def stored_weights(model):
