@@ -17,6 +17,8 @@ FILE = "generation_config.json"
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 OF_OPTIONS = (*(name for name in OPTIONS if name != "seed"), *OF_SEARCH)
 SETTINGS = (*TOKENS, *OF_OPTIONS, *RULES)
+# Of folders of transformers, which tokenizes prompts as all texts; no entry of its own there.
+ENDS_PROMPTS = "ends_prompts"
 
 GENERATION = Entries(
     read={*SETTINGS, "do_sample", "target_length"},
@@ -105,6 +107,8 @@ def _settings(stated, config, has_source, path):
         settings.pop("max_length", None)
     elif has_source and "max_length" in settings:  # counts the token that the decoder starts with
         settings["max_new_tokens"] = settings.pop("max_length") - 1
+    if not has_source:  # where the tokenizer's files put eos after texts, it is after prompts, too
+        settings[ENDS_PROMPTS] = True
     if has_source and "target_length" in stated:
         settings["target_length"] = stated["target_length"]
     return settings
@@ -124,7 +128,7 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     for name in settings:
-        if name not in (*SETTINGS, "target_length"):
+        if name not in (*SETTINGS, "target_length", ENDS_PROMPTS):
             raise ValueError(
                 f"generation has {name}, which is no setting.{advice(name, SETTINGS)} There are "
                 f"{', '.join(SETTINGS)}."
@@ -148,7 +152,7 @@ def options_of(settings):
 
 def written(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of `generation_config.json` that say what settings do."""
-    stated = dict(settings)
+    stated = {name: value for name, value in settings.items() if name != ENDS_PROMPTS}
     if stated.get("temperature"):
         stated = {"do_sample": True, "top_k": 0} | stated
     for name in ("eos_token_id", "forced_eos_token_id"):

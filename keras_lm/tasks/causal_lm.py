@@ -376,13 +376,6 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
         single, pair = (p if p.split()[0] == bos else f"{bos} {p}" for p in pieces)
         return dataclasses.replace(template, single=single, pair=pair)
 
-    @property
-    def ends_prompts(self):
-        """Whether prompts end with the eos token, as the tokenizer's files may say."""
-        stated = self.tokenizer.template
-        ends = [f"{token}:0" for token in [self.tokenizer.special_tokens.get("eos")] if token]
-        return stated is not None and stated[0].split()[-1:] == ends
-
     def _ids_of(self, role):
         return tf.constant(self.end_ids(role), tf.int32)
 

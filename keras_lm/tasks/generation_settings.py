@@ -60,10 +60,23 @@ class GenerationSettings:
     def _without_own(self, settings):
         """Return the settings without tokens that the tokenizer has in the same place."""
         if self.tokenizer is None:
-            return settings
+            return {n: v for n, v in settings.items() if n != generation_config.ENDS_PROMPTS}
         own = ["pad_token_id", "bos_token_id"]
+        own += [] if self.template_ends_texts else [generation_config.ENDS_PROMPTS]
         own += ["eos_token_id"] if settings.get("eos_token_id") == self.own_end_ids() else []
         return {name: value for name, value in settings.items() if name not in own}
+
+    @property
+    def template_ends_texts(self) -> bool:
+        """Whether the tokenizer's files put its eos token after each text."""
+        stated = self.tokenizer.template
+        ends = [f"{token}:0" for token in [self.tokenizer.special_tokens.get("eos")] if token]
+        return stated is not None and stated[0].split()[-1:] == ends
+
+    @property
+    def ends_prompts(self) -> bool:
+        """Whether prompts end with the eos token, as in transformers for such a folder."""
+        return bool(self.setting(generation_config.ENDS_PROMPTS)) and self.template_ends_texts
 
     def own_end_ids(self) -> list[int]:
         """Return the tokens that end texts where no setting names others."""

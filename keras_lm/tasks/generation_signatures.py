@@ -249,7 +249,8 @@ class GenerationSignatures(TextSignatures):
         ids = self.task.tokenizer.tokenize_lite(prompt)
         if self.task.ends_prompts:
             (eos,) = self.task.end_ids("eos")
-            ids = tf.concat([ids, tf.RaggedTensor.from_tensor(tf.fill([ids.nrows(), 1], eos))], 1)
+            rows = tf.RaggedTensor.from_tensor(tf.fill([ids.nrows(), 1], eos))
+            ids = tf.concat([ids, rows.with_row_splits_dtype(ids.row_splits.dtype)], 1)
         tokens = _padded(ids)
         if not self.task.begins_prompts:
             return tokens

@@ -21,7 +21,7 @@ from keras_lm.objectives import (
     PerplexityOfLosses,
 )
 from keras_lm.tasks import CausalLM
-from keras_lm.tokenizers import BytePairTokenizer, WordTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, WordTokenizer, train_vocabulary
 
 WINDOW = 40
 PROMPTS = ["Hello world", "", "a prompt of many more words than the others have", "x"]
@@ -552,3 +552,21 @@ def test_losses_in_parts_are_those_of_all_logits(name, monkeypatch):
         history = task.fit(packed, epochs=2, batch_size=2, verbose=0, shuffle=False).history
         found.append([*history["loss"], *next(history[n] for n in history if "perp" in n)])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
+def test_prompts_of_published_folders_end_as_their_files_say(tmp_path):
+    """Transformers puts eos after a prompt, too; a task made here ends the texts of `fit` alone."""
+    letters = train_vocabulary("byte_pair", 280, texts=["a bc", "b c"])
+    backbone = GPT2Backbone(letters.vocabulary_size, 1, 2, 8, 16, max_sequence_length=16)
+    CausalLM(backbone, tokenizer=letters).save_to_huggingface(tmp_path / "theirs")
+    (tmp_path / "theirs" / "tokenizer.json").unlink()  # which would say what is around texts
+    path = tmp_path / "theirs" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_eos_token": True}))
+    task = CausalLM.from_preset(tmp_path / "theirs")
+    task.save_to_preset(tmp_path / "preset")
+    (end,) = task.limits.end_ids
+    for each in (task, CausalLM.from_preset(tmp_path / "preset")):
+        assert each.prompt_ids(["a"]).to_list()[0][-1] == end
+    by_hand = CausalLM(task.backbone, tokenizer=task.tokenizer)
+    assert by_hand.prompt_ids(["a"]).to_list()[0][-1] != end
+    assert by_hand.generation is None
