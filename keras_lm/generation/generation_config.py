@@ -107,8 +107,6 @@ def _settings(stated, config, has_source, path):
         settings.pop("max_length", None)
     elif has_source and "max_length" in settings:  # counts the token that the decoder starts with
         settings["max_new_tokens"] = settings.pop("max_length") - 1
-    if not has_source:  # where the tokenizer's files put eos after texts, it is after prompts, too
-        settings[ENDS_PROMPTS] = True
     if has_source and "target_length" in stated:
         settings["target_length"] = stated["target_length"]
     return settings

@@ -24,6 +24,8 @@ class GenerationSettings:
         if "generation" in given:
             return arguments
         settings = generation_config.read_settings(folder, cls.__name__, cls.has_decoder)
+        if not cls.has_decoder:
+            settings[generation_config.ENDS_PROMPTS] = True
         return arguments | cls.arguments_of_settings(settings, given)
 
     @classmethod

@@ -181,8 +181,7 @@ def test_settings_are_written_as_they_are_read(tmp_path):
         {"eos_token_id": [3], "forced_eos_token_id": [7], "max_length": 30},
     ):
         (tmp_path / FILE).write_text(json.dumps(written(settings)))
-        # (What the tokenizer's files put after prompts is decided where the tokenizer is known.)
-        assert read_settings(tmp_path, "CausalLM", False) == settings | {"ends_prompts": True}
+        assert read_settings(tmp_path, "CausalLM", False) == settings
 
 
 def test_a_call_counts_more_than_the_task():
