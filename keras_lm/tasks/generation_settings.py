@@ -24,9 +24,6 @@ class GenerationSettings:
         if "generation" in given:
             return arguments
         settings = generation_config.read_settings(folder, cls.__name__, cls.has_decoder)
-        if given.get("tokenizer") is not None:  # then these are ids of another vocabulary
-            ids = ("bos_token_id", "eos_token_id", "pad_token_id")
-            settings = {name: value for name, value in settings.items() if name not in ids}
         if not cls.has_decoder:
             settings[generation_config.ENDS_PROMPTS] = True
         return arguments | cls.arguments_of_settings(settings, given)
