@@ -83,6 +83,12 @@ def read_settings(folder: pathlib.Path, reader: str, has_source: bool) -> dict[s
         raise CheckpointError(message) from error
 
 
+def follows_config(folder: pathlib.Path) -> bool:
+    """Whether what a folder states about generation is a copy of its config.json, or only there."""
+    stated = read_config(folder, FILE)
+    return not stated or stated.get("_from_model_config", False)
+
+
 def _settings(stated, config, has_source, path):
     settings = {name: value for name, value in stated.items() if name in SETTINGS}
     settings |= {n: config[n] for n in TOKENS if n not in stated and config.get(n) is not None}

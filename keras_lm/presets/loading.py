@@ -60,8 +60,6 @@ def load_task(
     backbone_class = _as_read_by(cls, backbone_class)
     mine, overrides = _divide(arguments, cls, backbone_class)
     backbone, converter = source.make_backbone(backbone_class, overrides)
-    if "tokenizer" not in mine:
-        mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
     stated = source.task_arguments(cls, mine)
     if stated is None:
         _check_head(source, cls, backbone, converter.names)
@@ -71,6 +69,8 @@ def load_task(
     if checkpoint.format == "huggingface":
         limit = innermost_backbone(backbone).max_sequence_length
         mine = cls.arguments_from_files(checkpoint.folder, mine, limit) | mine
+    if "tokenizer" not in mine:
+        mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
         task = cls.from_parts(backbone, **mine)
     grows = stated is None

@@ -24,6 +24,8 @@ class GenerationSettings:
         if "generation" in given:
             return arguments
         settings = generation_config.read_settings(folder, cls.__name__, cls.has_decoder)
+        if given.get("tokenizer") is not None and generation_config.follows_config(folder):
+            settings = _with_end_of(given["tokenizer"].target, settings)
         if not cls.has_decoder:
             settings[generation_config.ENDS_PROMPTS] = True
         return arguments | cls.arguments_of_settings(settings, given)
@@ -132,6 +134,21 @@ class GenerationSettings:
             self.stated_options(),
             {token: tokenizer.token_to_id(token) for token in tokens},
         )
+
+
+def _with_end_of(tokenizer, settings):
+    """Return the settings in a config.json for another tokenizer, whose end counts more."""
+    tokens, stated = tokenizer.special_tokens, settings.get("eos_token_id")
+    token = tokens.get("eos", tokens.get("sep"))
+    ends = [stated] if isinstance(stated, int) else stated or ()
+    if not ends or token is None or tokenizer.token_to_id(token) in ends:
+        return settings
+    warn(
+        f"config.json has eos_token_id={stated}, and the tokenizer that was passed ends texts "
+        f"with {token!r}, id {tokenizer.token_to_id(token)}: that is what texts end with. Pass "
+        f"generation={{'eos_token_id': {stated}}} for the other."
+    )
+    return {name: value for name, value in settings.items() if name != "eos_token_id"}
 
 
 def with_targets(task, entries):
