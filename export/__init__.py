@@ -12,9 +12,10 @@ from pathlib import Path
 import keras
 
 from keras_lm.argument_types import PathLike, RawTexts
-from keras_lm.export.check import ExportCheckError, check
+from keras_lm.export.check import ExportCheckError, ExportRunError, check
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.files import export_format
+from keras_lm.optional import check_installed
 
 __all__ = ["ExportCheckError", "check", "export"]
 
@@ -73,6 +74,7 @@ def export(
             Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
+        ImportError: if `texts` are passed for a `.tflite`, and `ai_edge_litert` is not installed.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` is a folder.
 
@@ -94,6 +96,8 @@ def export(
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if texts is None and tolerance is not None:
         raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
+    if texts is not None and format == "litert":
+        check_installed("ai_edge_litert", "texts= for a .tflite")
 
     if freeze and weights == "float16":
         raise ValueError(
@@ -120,6 +124,8 @@ def export(
         try:
             for signature, part, asked in task.signatures.answering(texts):
                 check(artefact, part, asked, allowed, signature=signature)
+        except ExportRunError:
+            raise
         except ExportCheckError as error:
             raise ExportCheckError(
                 f"{error} Nothing was written with weights={weights!r}: pass more precise weights, "

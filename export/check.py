@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike, RawTexts
+from keras_lm.optional import check_installed
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 
@@ -22,6 +23,10 @@ TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
 
 class ExportCheckError(ValueError):
     """The answers of an exported model differ from those of its task."""
+
+
+class ExportRunError(ExportCheckError):
+    """An exported model does not run in a fresh process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +75,7 @@ def check(
     Raises:
         ExportCheckError: if answers differ or are NaN, or the process fails; it is a ValueError.
         FileNotFoundError: if there is no exported model at `path`.
+        ImportError: if `ai_edge_litert`, which runs a `.tflite`, is not installed.
         ValueError: if `texts` is empty or lacks a column, or a `.tflite` returns tokens, not text.
 
     Example:
@@ -82,6 +88,8 @@ def check(
             f"path={str(path)!r} is not an exported model: pass what task.export returned, a "
             "version's folder or a .tflite file."
         )
+    if format == "litert":
+        check_installed("ai_edge_litert", "Checking a .tflite")
     if format == "litert" and not task.signatures.answers_in_lite:
         raise ValueError(
             f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
@@ -145,7 +153,7 @@ def _ask(path, batches, signature):
             errors="replace",
         )
         if done.returncode:
-            raise ExportCheckError(f"{path} failed in a fresh process:\n{done.stderr[-2000:]}")
+            raise ExportRunError(f"{path} failed in a fresh process:\n{done.stderr[-2000:]}")
         return pickle.loads(file.read_bytes())
 
 

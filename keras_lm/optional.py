@@ -1,6 +1,6 @@
 """Optional packages, which only a part of the library needs: import, or a hint to install them."""
 
-import importlib
+import importlib.util
 
 EXTRAS = {
     "ai_edge_litert": "litert",
@@ -30,6 +30,15 @@ def require(name, purpose):
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"{hint([name.partition('.')[0]], purpose)} ({error})") from error
+
+
+def check_installed(name, purpose):
+    """Raise the error of `require` if a package is not installed, without importing it.
+
+    A command calls it before work that would be lost.
+    """
+    if importlib.util.find_spec(name) is None:
+        raise ImportError(hint([name], purpose))
 
 
 def packages(extra):

@@ -7,8 +7,10 @@ from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source
 from keras_lm.files import export_format
+from keras_lm.optional import check_installed
+from keras_lm.published import PUBLISHED
 from keras_lm.published.columns import batches, choose_columns
-from keras_lm.published.row_files import find_format, open_rows
+from keras_lm.published.row_files import PLAIN, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
@@ -69,6 +71,14 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     "the task does.",
 )
 @opt.option(
+    "--texts-format",
+    "format",
+    type=click.Choice([*PLAIN, *PUBLISHED]),
+    metavar="NAME",
+    help="What the file of --texts is, as --format of predict.  [default: by its suffix]",
+)
+@opt.text
+@opt.option(
     "--tolerance",
     type=FloatRange(0),
     help="The largest difference of an answer to --texts that passes.  [default: by --weights]",
@@ -87,6 +97,7 @@ def export_command(
     texts,
     tolerance,
     overwrite,
+    **reading,
 ):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
@@ -94,7 +105,7 @@ def export_command(
       keras-lm export film-critic exported           # exported/1, the next time exported/2
       keras-lm export film-critic film-critic.tflite
       keras-lm export film-critic phone.tflite --tokenizer metadata --weights int8
-      keras-lm export film-critic small --weights int8 --texts reviews.csv
+      keras-lm export film-critic small --weights int8 --texts reviews.csv --text review
       keras-lm export bert-base encoder --task feature-extractor --check
 
     PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
@@ -115,8 +126,16 @@ def export_command(
         raise click.UsageError(f"--attention does not go with {other}: drop one of them.")
     if tolerance is not None and not texts:
         raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")
-    if texts:
+    for option, value in reading.items():
+        if value is not None and not texts:
+            flag = "--texts-format" if option == "format" else f"--{option.replace('_', '-')}"
+            raise click.UsageError(
+                f"{flag} {value} is about the file of --texts, which is missing."
+            )
+    if texts and not reading["format"]:
         find_format(texts)  # its errors before TensorFlow is there
+    if export_as == "litert" and (texts or do_check):
+        check_installed("ai_edge_litert", f"{'--texts' if texts else '--check'} for a .tflite")
 
     from keras_lm import export, presets  # imports TensorFlow
     from keras_lm.cli.sources import choose_task
@@ -133,7 +152,7 @@ def export_command(
         "attention": attention,
     }
     if texts:
-        options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}
+        options |= {"texts": read_texts(texts, loaded, **reading), "tolerance": tolerance}
     written = loaded.export(path, **options)
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
@@ -156,9 +175,9 @@ def export_command(
         )
 
 
-def read_texts(path, task):
+def read_texts(path, task, format, **columns):
     """Return a dict of columns of a file of texts: those that a task answers."""
-    with open_rows(path) as rows:
-        columns = choose_columns(rows, TaskPredictor(task).inputs, {"text": None})
+    with open_rows(path, format) as rows:
+        columns = choose_columns(rows, TaskPredictor(task).inputs, columns)
         read = [texts for _, texts in batches(rows, columns, 1000)]
     return {name: [text for texts in read for text in texts[name]] for name in columns}

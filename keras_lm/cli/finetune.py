@@ -242,12 +242,15 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     }
     say_data(data, held_out, class_names)
 
+    rates = []
+
     def train_once(seed, output):
         """Return a task trained with a seed, its history, and its `Run` if it has one."""
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             task = load_task(opened, cls, **arguments)
             rate = _compile(task, options)
+        rates.append(rate)
         how = options | {"seed": seed, "learning_rate": rate}
         if not workers.is_chief:
             how["tensorboard"] = None
@@ -277,8 +280,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     if name == "question-answerer" and held_out:
         _tune(task, held_out)
     task.save_to_preset(output)
-    rate = options["learning_rate"] or task.backbone.learning_rate
-    write_config(output, task=name, learning_rate=rate, format=options["format"])
+    if not rates:  # all seeds were done before
+        rates = [load_task(opened, cls, **arguments).backbone.learning_rate]
+    write_config(output, task=name, learning_rate=rates[0], format=options["format"])
     if run:
         run.remove()
     exported = export_too(task, export_path)

@@ -9,7 +9,7 @@ from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange
 from keras_lm.files import export_format
-from keras_lm.optional import require
+from keras_lm.optional import check_installed
 from keras_lm.published.examples import check_file, read_examples
 from keras_lm.published.row_files import check_targets
 from keras_lm.registry import advice
@@ -86,7 +86,6 @@ def fit_options(options, *callbacks):
 
     callbacks = list(callbacks)
     if options["tensorboard"]:
-        require("tensorboard", "--tensorboard")  # Keras would stop at the end of the first epoch
         callbacks.append(keras.callbacks.TensorBoard(str(options["tensorboard"])))
     if options.get("early_stopping"):
         patience = {"patience": options["early_stopping"], "restore_best_weights": True}
@@ -102,6 +101,8 @@ def fit_options(options, *callbacks):
 
 def check_data(train, options):
     """Refuse files and options that do not fit, before TensorFlow is imported."""
+    if options["tensorboard"]:
+        check_installed("tensorboard", "--tensorboard")
     if options["format"] == "lambada":
         raise click.UsageError(
             "lambada's passages lack their last words, which keras-lm evaluate asks for. Train on "

@@ -18,6 +18,7 @@ from keras_lm.cli.pretrain_options import (
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import check_size
 from keras_lm.input_files import find_files
+from keras_lm.optional import check_installed
 
 # Options that do not change what a run ends in.
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")
@@ -164,6 +165,8 @@ def pretrain_command(files, output, overwrite, **options):
 
 def _check(options):
     """Refuse what can be refused before TensorFlow is imported; return the words to add."""
+    if options["tensorboard"]:
+        check_installed("tensorboard", "--tensorboard")
     _choose_length(options)
     if options["optimizer"] == "adafactor":
         for name in NOT_FOR_ADAFACTOR:

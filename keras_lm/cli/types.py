@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from keras_lm.files import export_format
+from keras_lm.optional import check_installed
 from keras_lm.published import PUBLISHED
 from keras_lm.registry import advice
 
@@ -108,11 +109,13 @@ class Source(click.ParamType):
 
 
 def check_artefact(path):
-    """Raise an error if there is neither a source nor a .tflite; TensorFlow is not imported."""
+    """Raise an error if a command cannot ask what lies there; TensorFlow is not imported."""
     if Path(path).suffix != ".tflite":
         Source().convert(path, None, None)
     elif not Path(path).expanduser().exists():
         raise click.UsageError(f"No such file: {path!r}.")
+    else:
+        check_installed("ai_edge_litert", "a .tflite")
 
 
 def _entries(folder):

@@ -29,6 +29,11 @@ LIMITS = """\
 What it was trained on, and how well it does on other texts than those, is not in its files: add
 that here, with the licence of the data and of the model, before others use it."""
 
+# The methods that answer for texts, of which a task has one or none.
+ASKED_BY = (
+    *("classify", "regress", "tag", "choose", "parse", "resolve", "fill_mask", "embed"),
+    *("generate", "answer"),
+)
 # What stands in an example, by the name of a text.
 EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
 
@@ -97,7 +102,7 @@ def card(model, code, facts=(), tag=None, library="keras_lm"):
     front += [f"base_model_license: {origin.license}"] if origin.license else []
     front = "\n".join([*front, "tags:", TAG])
     base = origin.base_model or ("not stated" if origin.license else None)
-    length = getattr(backbone, "max_sequence_length", None)
+    length = getattr(model, "sequence_length", None) or backbone.max_sequence_length
     arrays = [
         weight for weight in model.weights if weight.path.split("/")[-1] != "seed_generator_state"
     ]
@@ -140,7 +145,8 @@ def card_of_preset(model):
     kind, package = type(model).__name__, "tasks" if hasattr(model, "backbone") else "models"
     code = f'import keras_lm\n\nmodel = keras_lm.{package}.{kind}.from_preset("FOLDER")'
     if package == "tasks" and getattr(model, "tokenizer", None) is not None:
-        code += f"\nmodel.predict({_texts(model)})  # the raw outputs; its other methods say more"
+        method = next((name for name in ASKED_BY if hasattr(model, name)), "predict")
+        code += f"\nmodel.{method}({_texts(model)})"
     return card(model, code, _classes(model), _tag(model))
 
 
@@ -202,12 +208,19 @@ def _text(name):
 
 
 def _results(model):
-    """Return the logs of the last epoch of `fit` in this process, as a table."""
-    logs = getattr(getattr(model, "history", None), "history", None) or {}
-    rows = [f"| {name} | {values[-1]:.4g} |" for name, values in logs.items() if values]
+    """Return the logs of the epoch of `fit` that the weights are of, as a table.
+
+    That is the last epoch of `fit` in this process, or the one whose weights were restored.
+    """
+    history = getattr(model, "history", None)
+    logs = getattr(history, "history", None) or {}
+    restored = getattr(history, "restored_epoch", None)
+    place = -1 if restored is None else history.epoch.index(restored)
+    rows = [f"| {name} | {values[place]:.4g} |" for name, values in logs.items() if values]
     if not rows:
         return ""
-    return "\n".join(["After the last epoch of `fit`:", "", "| | |", "|---|---|", *rows])
+    which = "the last epoch" if restored is None else f"epoch {restored + 1}, the best one"
+    return "\n".join([f"After {which} of `fit`:", "", "| | |", "|---|---|", *rows])
 
 
 def _numpy(dtype):

@@ -15,6 +15,7 @@ from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label
 from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import compile_checks, steps
 from keras_lm.tensorflow import tf
+from keras_lm.training.epochs import restored_epoch
 from keras_lm.training.optimizers import AdamW, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
 
@@ -275,7 +276,7 @@ class TextModel(keras.Model):
             plan_schedule(self, 0, None)
         else:
             plan_schedule(self, -initial_epoch * steps, epochs * steps)
-        return super().fit(
+        history = super().fit(
             batches,
             epochs=epochs,
             verbose=verbose,
@@ -286,6 +287,8 @@ class TextModel(keras.Model):
             steps_per_epoch=steps_per_epoch,
             **kwargs,
         )
+        history.restored_epoch = restored_epoch(callbacks)
+        return history
 
     def first_batches(self, x, y, sample_weight, batch_size, shuffle, group):
         """Return the packed batches of `fit`, and learn from its data what the task begins with."""

@@ -1,5 +1,7 @@
 """A training run whose epochs differ, and that may continue in the middle of one."""
 
+from typing import Any
+
 import keras
 
 from keras_lm.training.optimizers import plan_schedule, schedule_and_steps
@@ -77,3 +79,15 @@ class _Plan:
     def __exit__(self, *error):
         if self.schedule is not None:
             self.schedule.is_planned_by_fit = True
+
+
+def restored_epoch(callbacks: Any) -> int | None:
+    """Return the number of the epoch, from 0, whose weights a callback restores after `fit`.
+
+    Args:
+        callbacks: Keras's callbacks, a list or a `CallbackList`, or None.
+    """
+    for each in getattr(callbacks, "callbacks", callbacks) or ():
+        if isinstance(each, keras.callbacks.EarlyStopping) and each.restore_best_weights:
+            return each.best_epoch if each.best_weights is not None else None
+    return None

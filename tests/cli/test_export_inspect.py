@@ -85,6 +85,37 @@ def test_texts_of_ones_own_decide(run, fail, critic, tmp_path, monkeypatch):
     assert "written" in run("export", critic, tmp_path / "small", *asked)
 
 
+@pytest.mark.slow
+def test_columns_of_texts_are_named(run, fail, critic, tmp_path, monkeypatch):
+    monkeypatch.setattr(check_module, "_ask", ask_here)
+    films = tmp_path / "films.txt"
+    films.write_text("id,review\n1,a fine film\n2,a dull film\n")
+    asked = ("export", critic, tmp_path / "models", "--texts", films, "--texts-format", "csv")
+    assert "Name the column: --text NAME" in fail(*asked)
+    assert not (tmp_path / "models").exists()
+    assert "written" in run(*asked, "--text", "review")
+
+
+def test_options_about_texts_need_texts(fail, critic, tmp_path):
+    for option in (("--text", "review"), ("--texts-format", "csv")):
+        message = fail("export", critic, tmp_path / "models", *option)
+        assert f"{' '.join(option)} is about the file of --texts, which is missing" in message
+
+
+@pytest.mark.parametrize("asked", ["--texts", "--check"])
+def test_without_litert_a_tflite_is_not_begun(fail, critic, tmp_path, monkeypatch, asked):
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    (tmp_path / "films.csv").write_text("text\na fine film\n")
+    asked = [asked, *([tmp_path / "films.csv"] if asked == "--texts" else [])]
+    message = fail("export", critic, tmp_path / "critic.tflite", *asked)
+    assert (
+        f"{asked[0]} for a .tflite needs ai_edge_litert: pip install 'keras-lm[litert]'" in message
+    )
+    (tmp_path / "my.tflite").touch()
+    assert "keras-lm[litert]" in fail("predict", tmp_path / "my.tflite", "a film")
+    assert not (tmp_path / "critic.tflite").exists()
+
+
 def test_wrong_texts_leave_nothing(fail, critic, tmp_path):
     alone = fail("export", critic, tmp_path / "models", "--tolerance", "0.1")
     assert "--tolerance 0.1 needs --texts FILE" in alone

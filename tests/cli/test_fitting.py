@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import tomllib
 
 import click
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.cli.fitting import check_class_weight
+from keras_lm.models import BertBackbone
 
 pytestmark = pytest.mark.eager
 
@@ -45,7 +47,23 @@ def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
     loss = float(re.search(r"validation loss +([0-9.]+)", shown)[1])
     found = json.loads(run("evaluate", tmp_path / "new", validation, "--json"))
     assert found["loss"] == pytest.approx(loss, abs=1e-3)
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert f"After epoch {best}, the best one of `fit`" in card
+    stated = float(re.search(r"\| val_loss \| ([0-9.]+) \|", card)[1])
+    assert stated == pytest.approx(found["loss"], abs=1e-3)
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"train", "validation"}
+
+
+def test_run_toml_has_the_rate_of_random_weights(run, write, tmp_path, tokenizer):
+    random = tmp_path / "random"
+    backbone = BertBackbone(tokenizer.vocabulary_size, 1, 2, 8, 8, max_sequence_length=8)
+    tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer).save_to_preset(random)
+    with_rate = tasks.TextClassifier.from_preset(random).backbone.learning_rate
+    arguments = ["finetune", random, write("train.csv", CSV), "--output", tmp_path / "new"]
+    run(*arguments, "--epochs", 1)
+    after = tasks.TextClassifier.from_preset(tmp_path / "new").backbone.learning_rate
+    stated = tomllib.loads((tmp_path / "new" / "run.toml").read_text())["learning-rate"]
+    assert stated == with_rate != after
 
 
 def test_without_tensorboard_nothing_begins(fail, write, tiny, tmp_path, monkeypatch):
