@@ -7,7 +7,13 @@ import keras
 import numpy as np
 
 from keras_lm.objectives import IGNORED
-from keras_lm.published.tag_schemes import OUTSIDE, is_plain, marks_entities, scheme_of
+from keras_lm.published.tag_schemes import (
+    OUTSIDE,
+    is_plain,
+    marks_entities,
+    parts_of,
+    scheme_of,
+)
 from keras_lm.tensorflow import tf
 
 
@@ -53,8 +59,8 @@ class EntityF1(keras.metrics.Metric):
         plain = is_plain(class_names)
         strict = strict and not plain
         tags = [f"I-{name}" if plain and name != OUTSIDE else name for name in class_names]
-        parts = [tag.partition("-") for tag in tags]
-        types = [name if prefix in tuple("BIELSU") else "" for prefix, _, name in parts]
+        parts = [parts_of(tag) for tag in tags]
+        types = [name for _, name in parts]
         if not marks_entities(class_names):
             raise ValueError(
                 f"class_names={class_names} mark no entity: use O, B-X and I-X, or O and X."

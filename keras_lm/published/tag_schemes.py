@@ -1,16 +1,28 @@
-"""Schemes of word tags that mark spans: BIO, IOB1, BIOES, BILOU, and plain classes."""
+"""Schemes of word tags that mark spans: BIO, IOB1, BIOES, BILOU, BMES, and plain classes."""
 
 import re
 from collections.abc import Sequence
 
 OUTSIDE = "O"
+# Each letter of a scheme → that of BIOES or BILOU which means the same.
+LETTERS = {letter: letter for letter in "BIELSU"} | {"M": "I", "W": "S"}
+TAG = rf"([{''.join(LETTERS)}])[-_](.+)"
 
 
 def is_plain(class_names):
     """Return whether classes are names of entities themselves, such as `PER` and `O`."""
     inner = [name for name in class_names or [] if name != OUTSIDE]
+    tagged = [name for name in inner if re.match(TAG, name, re.DOTALL)]
     is_scheme = any(re.match("[BI]-.", name) for name in inner)
-    return bool(inner) and not is_scheme and not all(re.match("[SU]-.", name) for name in inner)
+    # (`B_cell` beside `T_cell` is the name of an entity.)
+    is_scheme |= tagged == inner and any(re.match("[BISU][-_].", name) for name in inner)
+    return bool(inner) and not is_scheme
+
+
+def parts_of(label):
+    """Return the letter of a label, as in BIOES or BILOU, and its class; "" and "" outside."""
+    found = re.fullmatch(TAG, label, re.DOTALL)
+    return (LETTERS[found[1]], found[2]) if found else ("", "")
 
 
 def marks_entities(class_names):
@@ -24,9 +36,10 @@ def entity_spans(labels, scheme=None, plain=False):
     """Return the entities that the labels of words mark, as (class, start, exclusive end).
 
     `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
-    the CoNLL evaluation. In the richer schemes, `E-X` and `L-X` end an entity, and `S-X` and `U-X`
-    mark an entity of one word. All other labels are outside of entities. With `plain`, see
-    `is_plain`, all labels but `O` and the empty one are classes, and equal ones are one entity.
+    the CoNLL evaluation. In the richer schemes, `M-X` continues an entity as well, `E-X` and `L-X`
+    end it, and `S-X`, `U-X` and `W-X` mark an entity of one word. `_` may stand for `-`. All other
+    labels are outside of entities. With `plain`, see `is_plain`, all labels but `O` and the empty
+    one are classes, and equal ones are one entity.
 
     With `scheme`, `"BIO"` or `"BIOES"`, only entities that are complete in it count, as in
     seqeval's strict mode: they begin with `B-X` and, in `"BIOES"`, end with `E-X` or are a single
@@ -43,8 +56,8 @@ def entity_spans(labels, scheme=None, plain=False):
         )
     spans, is_open, prefixes = [], False, []
     for position, label in enumerate(labels):
-        prefix, _, name = label.partition("-")
-        if not name or prefix not in tuple("BIELSU"):
+        prefix, name = parts_of(label)
+        if not name:
             is_open = False
             continue
         if is_open and prefix in tuple("IEL") and name == spans[-1][0]:
@@ -86,7 +99,8 @@ def convert_tags(labels: Sequence[str], scheme: str = "BIO") -> list[str]:
     """Convert the labels of words to another scheme.
 
     Args:
-        labels: list of str, in any scheme: BIO, BIOES, BILOU, or IOB1, that of CoNLL-2003's files.
+        labels: list of str, in any scheme: BIO, BIOES, BILOU, BMES, or IOB1, that of CoNLL-2003's
+            files.
         scheme: `"BIO"` or `"BIOES"`.
 
     Example:
@@ -99,4 +113,4 @@ def convert_tags(labels: Sequence[str], scheme: str = "BIO") -> list[str]:
 
 def scheme_of(class_names):
     """Return `"BIOES"` if a class marks the end of entities, else `"BIO"`."""
-    return "BIOES" if any(name[:2] in ("E-", "S-", "L-", "U-") for name in class_names) else "BIO"
+    return "BIOES" if any(parts_of(name)[0] in tuple("ESLU") for name in class_names) else "BIO"

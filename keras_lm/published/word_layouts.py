@@ -12,7 +12,6 @@ import re
 from keras_lm.user_warning import warn
 
 TAG = re.compile(r"[BIELSUMW][-_].+")  # of a word in an entity, in any scheme
-OTHER_TAG = re.compile(r"[MW][-_].+|[BIELSU]_.+")  # of a scheme that is not read
 OUTSIDE = ("O", "_", "-")
 WITHOUT_CLASS = set("BIELSUMO")  # tags of files with a single class
 # The classes of chunks, which stand beside entities: https://aclanthology.org/W00-0726.
@@ -272,13 +271,10 @@ def _say(name, layout, rest, given):
 
 def _say_scheme(name, labels):
     """Warn of tags whose entities are not found as they are meant."""
-    odd = sorted(filter(OTHER_TAG.fullmatch, labels)) if _are_tags(labels) else []
-    if odd or {"B", "O"} <= labels <= WITHOUT_CLASS:
-        odd = ", ".join(odd or sorted(labels))
+    if {"B", "O"} <= labels <= WITHOUT_CLASS:
         warn(
-            f"{name}: labels such as {odd[:60]} mark no entities here, which are B-PER, I-PER and "
-            "O, or BIOES, BILOU and plain classes: write M- as I-, W- as S-, _ as -, and B as "
-            "B-NAME."
+            f"{name}: labels such as {', '.join(sorted(labels))} mark no entities here, which are "
+            "B-PER, I-PER and O, or BIOES, BILOU, BMES and plain classes: write B as B-NAME."
         )
 
 

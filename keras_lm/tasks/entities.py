@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_lm.published.tag_schemes import OUTSIDE, entity_spans
+from keras_lm.published.tag_schemes import LETTERS, OUTSIDE, TAG, entity_spans
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, strings
 
@@ -36,10 +36,12 @@ def classes_in_parts(class_names):
     continue it.
     """
     numbers = {name: number for number, name in enumerate(class_names)}
-    parts = {"B": "BBII", "E": "EIIE", "L": "LIIL", "S": "SBIE", "U": "UBIL"}
+    parts = {"B": "BBII", "E": "EIIE", "L": "LIIL", "S": "SBIE", "U": "UBIL", "W": "WBIE"}
     found = []
     for name, number in numbers.items():
-        prefixes = parts.get(name[0], "") if name[1:2] == "-" else ""
+        prefixes = parts.get(name[0], "") if name[1:2] in ("-", "_") else ""
+        if "M" + name[1:] in numbers:
+            prefixes = prefixes.replace("I", "M")
         found.append([numbers.get(p + name[1:], number) for p in prefixes] or [number] * 4)
     return np.array(found, "int32")
 
@@ -87,10 +89,10 @@ def entities_in_graph(text, answer, plain=False):
     labels, scores = answer["labels"], answer["scores"]
     if plain:
         labels = tf.where((labels == "") | (labels == OUTSIDE), OUTSIDE, "I-" + labels)
-    is_in = tf.strings.regex_full_match(labels, "[BIELSU]-(?s:.+)")  # (B, W)
-    names = tf.strings.regex_replace(labels, "^[BIELSU]-", "")
-    opens = tf.strings.regex_full_match(labels, "[BI]-(?s:.+)")
-    goes_on = tf.strings.regex_full_match(labels, "[IEL]-(?s:.+)")
+    is_in = tf.strings.regex_full_match(labels, f"(?s:{TAG})")  # (B, W)
+    names = tf.strings.regex_replace(labels, f"^[{''.join(LETTERS)}][-_]", "")
+    opens = tf.strings.regex_full_match(labels, "[BIM][-_](?s:.+)")
+    goes_on = tf.strings.regex_full_match(labels, "[IMEL][-_](?s:.+)")
     same = opens[:, :-1] & goes_on[:, 1:] & (names[:, :-1] == names[:, 1:])
     first = is_in & ~tf.pad(same, [[0, 0], [1, 0]])[:, : tf.shape(labels)[1]]
     last = is_in & ~tf.pad(same, [[0, 0], [0, 1]])[:, : tf.shape(labels)[1]]

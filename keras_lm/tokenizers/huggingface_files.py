@@ -57,7 +57,7 @@ def write(
         )
     backend, settings = _WRITERS[kind](tokenizer)
     config = {"tokenizer_class": _class(name, kind, tokenizer), **settings, **_named(tokenizer)}
-    config["clean_up_tokenization_spaces"] = tokenizer.get_config().get("clean_up", False)
+    config["clean_up_tokenization_spaces"] = tokenizer.get_config().get("clean_up") is True
     config["padding_side"] = template.padding_side
     config["truncation_side"] = truncation_side
     if max_sequence_length is not None:
@@ -117,8 +117,8 @@ def _described(token, tokenizer):
         "single_word": False,
         "lstrip": token in config.get("lstrip_tokens", ()),
         "rstrip": token in config.get("rstrip_tokens", ()),
-        # Tokens that are not special are found in text that is cleaned.
-        "normalized": token not in tokenizer.all_special_tokens,
+        # Tokens that are not special are found in text that is cleaned, but for SentencePiece's.
+        "normalized": token not in tokenizer.all_special_tokens and "prefix_once" not in config,
         "special": token in tokenizer.all_special_tokens,
     }
 
@@ -181,7 +181,7 @@ def _wordpiece(tokenizer):
         lowercase=tokenizer.lowercase, strip_accents=tokenizer.strip_accents
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    backend.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=tokenizer.clean_up)
+    backend.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=bool(tokenizer.clean_up))
     # Readers would take BERT's for roles that are not named.
     lacking = [role for role in tokenizer.ROLES if role not in tokenizer.special_tokens]
     return backend, {

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.registry import TOKENIZERS
 from keras_lm.tokenizers.tokenizer_entries import (
     ADDED_TOKENS,
@@ -297,6 +298,20 @@ class TokenizerFolder:
         more = [token for token in dict.fromkeys(more) if token not in taken]
         added = [token for token in self.added if token not in taken and token not in more]
         return {"additional_special_tokens": more, "added_tokens": added}
+
+    def refuse_tokens(self, is_normalized, differs):
+        """Raise an error for a token that is found in normalised text, or in text as it is.
+
+        Special tokens do not matter, nor do those of which `differs(content)` is false.
+        """
+        for token in self.described:
+            stated = token.get("normalized", not is_normalized), token.get("special", False)
+            if stated == (is_normalized, False) and differs(token["content"]):
+                raise CheckpointError(
+                    f"{self.folder}'s added token {token['content']!r} has normalized="
+                    f"{is_normalized}, by which it is found in other texts than {self.who} finds "
+                    f"it in. Add it with normalized={not is_normalized}, if it may be."
+                )
 
     def stripping(self, side):
         """Return the described tokens with white space on a `side`, `"lstrip"` or `"rstrip"`."""

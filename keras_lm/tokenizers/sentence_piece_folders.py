@@ -1,6 +1,7 @@
 """Published folders of SentencePiece models, and what each family does around its model."""
 
 import os
+import unicodedata
 
 from keras_lm.tokenizers import published_files, tokenizer_json
 from keras_lm.tokenizers.published_files import TokenizerFolder
@@ -127,6 +128,7 @@ def read_folder(folder, family, usual_family):
 
     vocabulary = [piece.piece for piece in pieces]
     files.add_tokens(vocabulary, path)
+    _check_tokens(files, settings)
     appended = settings.pop("appended_tokens", [])
     vocabulary += [token for token in appended if token not in vocabulary]
     entries = {*vocabulary}
@@ -176,6 +178,22 @@ def read_folder(folder, family, usual_family):
             tokens = [token for token in beyond if token in settings["additional_special_tokens"]]
         settings[f"{side}_tokens"] = tokens
     return data, settings
+
+
+def _check_tokens(files, settings):
+    """Refuse tokens that a normalizer changes, or the text around them, before they are found."""
+    steps = published_files.steps(files.tokenizer, "normalizer", "normalizers")
+    prepends = any(step["type"] == "Prepend" for step in steps)
+    folds = settings.get("lowercase") or settings.get("strip_accents")
+    strips = {*files.stripping("lstrip"), *files.stripping("rstrip")}
+    has_marks = any(step.get("content") == SPACE for step in steps)  # and no white space
+
+    def differs(token):
+        is_changed = prepends or unicodedata.normalize("NFKC", token) != token
+        is_folded = folds and token.lower() != token.upper()
+        return is_changed or is_folded or (has_marks and token in strips)
+
+    files.refuse_tokens(True, differs)
 
 
 def _read_model(folder, family, usual_family, files):

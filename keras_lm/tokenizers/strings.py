@@ -160,13 +160,24 @@ def offsets_in_form(text, form, find):
     return ids, *map(in_text, offsets)
 
 
-def cleaned_up(text):
-    """Return strings without the space before punctuation and English clitics.
+PUNCTUATION_ALONE = "punctuation"
+_CLEANING = ((r" ([.?!,])", r"\1"), (" ' ", "'"), (r" (n't|'m|'s|'ve|'re)", r"\1"))
+
+
+def checked_clean_up(clean_up):
+    """Return a setting of `cleaned_up`; ValueError for something else."""
+    if clean_up not in (True, False, PUNCTUATION_ALONE):
+        known = f"True, False, or {PUNCTUATION_ALONE!r}"
+        raise ValueError(f"`clean_up` is {clean_up!r}; it must be {known}.")
+    return clean_up if clean_up == PUNCTUATION_ALONE else bool(clean_up)
+
+
+def cleaned_up(text, clean_up=True):
+    """Return strings without the space before punctuation and, if `clean_up` is True, clitics.
 
     These are the rules of transformers' `clean_up_tokenization`, in this order.
     """
-    rules = ((r" ([.?!,])", r"\1"), (" ' ", "'"), (r" (n't|'m|'s|'ve|'re)", r"\1"))
-    for before, after in rules:
+    for before, after in _CLEANING[: 1 if clean_up == PUNCTUATION_ALONE else None]:
         text = tf.strings.regex_replace(text, before, after)
     return text
 

@@ -62,8 +62,8 @@ class WordPieceTokenizer(Tokenizer):
         additional_special_tokens: list of str, entries that plain text is never tokenized to.
         added_tokens: list of str, entries that are found anywhere in text before it is split.
         max_word_length: int, 1 to 1000, in characters.
-        clean_up: bool. Leave out the space before punctuation and English clitics in what
-            `detokenize` returns.
+        clean_up: bool, or `"punctuation"`. Leave out the space before punctuation and English
+            clitics in what `detokenize` returns, or before punctuation alone.
         keras_hub: bool. Whether words are split and folded as in KerasHub, whose presets are read
             so; see `keras_lm.tokenizers.wordpiece_keras_hub`.
         template: see `Tokenizer`.
@@ -103,7 +103,7 @@ class WordPieceTokenizer(Tokenizer):
         additional_special_tokens: Sequence[str] = (),
         added_tokens: Sequence[str] = (),
         max_word_length: int = 100,
-        clean_up: bool = True,
+        clean_up: bool | str = True,
         keras_hub: bool = False,
         template: Sequence[str] | None = None,
         name: str | None = None,
@@ -128,7 +128,7 @@ class WordPieceTokenizer(Tokenizer):
         self.lowercase = bool(lowercase)
         self.strip_accents = self.lowercase if strip_accents is None else bool(strip_accents)
         self.max_word_length = int(max_word_length)
-        self.clean_up = bool(clean_up)
+        self.clean_up = strings.checked_clean_up(clean_up)
         self.keras_hub = bool(keras_hub)
         # ASCII without control characters and without over-long words: nothing to clean.
         self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
@@ -303,7 +303,7 @@ class WordPieceTokenizer(Tokenizer):
     def _join(self, entries):
         text = strings.join(entries, " ")
         text = tf.strings.strip(tf.strings.regex_replace(text, " ##", ""))
-        return strings.cleaned_up(text) if self.clean_up else text
+        return strings.cleaned_up(text, self.clean_up) if self.clean_up else text
 
     def _begins_word(self, token):
         return not token.startswith("##")

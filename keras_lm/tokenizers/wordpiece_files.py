@@ -3,6 +3,7 @@
 import os
 import re
 
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.published_files import TokenizerFolder, steps
 from keras_lm.tokenizers.vocabulary import in_order, read_lines_of_entries
 
@@ -54,6 +55,7 @@ def read_folder(folder):
         **_hugging_face_json(files),
         **_keras_hub_json(files),
         **_hugging_face_config(files),
+        "clean_up": _cleans_up(files),
     }
     settings |= files.special_tokens(ROLES)
     special = {settings[f"{role}_token"] for role in ROLES}
@@ -61,6 +63,8 @@ def read_folder(folder):
     settings |= files.more_tokens(special)
     special.update(settings["additional_special_tokens"])
     settings.setdefault("lowercase", not _looks_cased(vocabulary, special))
+    if settings["lowercase"]:  # tokens are found in lower-case text
+        files.refuse_tokens(False, lambda token: token.lower() != token.upper())
     settings["template"] = files.template()
     return vocabulary, settings
 
@@ -103,23 +107,30 @@ def _hugging_face_json(files):
     normalizers = steps(files.tokenizer, "normalizer", "normalizers")
     found = {"model": model["type"]}
     found |= {"pre_tokenizer": [step["type"] for step in splitters]}
+    # (sentence-transformers adds a step for lower case, after which accents are left.)
+    lowers = len(normalizers) == 2 and {"type": "Lowercase"} in normalizers
+    normalizers = [step for step in normalizers if not lowers or step["type"] != "Lowercase"]
     found |= {"normalizer": [step["type"] for step in normalizers]}
     supported = {"model": ("WordPiece",), "pre_tokenizer": (["BertPreTokenizer"],)}
     files.refuse("tokenizer.json", found, supported | {"normalizer": (["BertNormalizer"],)})
     (normalizer,) = normalizers
+    lowercase = normalizer.get("lowercase", True)
+    strips = normalizer.get("strip_accents")
     return {
-        "lowercase": normalizer.get("lowercase", True),
-        "strip_accents": normalizer.get("strip_accents"),
+        "lowercase": lowercase or lowers,
+        "strip_accents": lowercase if strips is None and lowers else strips,
         "unknown_token": model.get("unk_token", "[UNK]"),
         "max_word_length": model.get("max_input_chars_per_word", 100),
-        "clean_up": _cleans_up(files),
     }
 
 
 def _cleans_up(files):
-    """Whether ids become text without the space before punctuation, as usual."""
+    """Return the setting `clean_up`: a decoder drops the spaces before punctuation alone."""
     decoder = files.tokenizer.get("decoder") or {}
-    return decoder.get("cleanup", True) or bool(files.config.get("clean_up_tokenization_spaces"))
+    cleans_text = files.config.get("clean_up_tokenization_spaces")
+    if cleans_text or not decoder.get("cleanup", True):
+        return bool(cleans_text)
+    return True if cleans_text is None else strings.PUNCTUATION_ALONE
 
 
 def _keras_hub_json(files):

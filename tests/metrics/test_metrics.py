@@ -58,6 +58,18 @@ def test_strict_entity_f1_equals_seqevals_strict_mode(names, scheme):
     assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_entity_f1_of_other_letters_and_dashes(strict):
+    labels, logits = draw(BIOES, 5)
+    found = []
+    for names in (BIOES, [n.replace("I-", "M-").replace("S-", "W-") for n in BIOES]):
+        for dash in "-_":
+            metric = EntityF1([name.replace("-", dash) for name in names], strict=strict)
+            metric.update_state(labels, logits)
+            found.append(metric.scores())
+    assert found[0]["f1"] > 0.1 and found == found[:1] * 4
+
+
 def test_entity_f1_reads_richer_schemes_as_our_entities_do():
     from keras_lm.published.tag_schemes import entity_spans
 

@@ -25,6 +25,26 @@ def test_one_scheme_to_another(labels):
     assert convert_tags(labels, "BIOES") == BIOES
 
 
+BMES = ["B-PER", "E-PER", "S-PER", "O", "W-LOC", "B-ORG", "M-ORG", "E-ORG"]
+
+
+@pytest.mark.parametrize("labels", [BMES, [label.replace("-", "_") for label in (*BIOES, *BMES)]])
+def test_other_letters_and_dashes(labels):
+    number = len(labels) // len(BMES)
+    assert entity_spans(labels)[:4] == entity_spans(BIOES)
+    assert entity_spans(labels, "BIOES") == entity_spans(BIOES * number, "BIOES")
+    assert convert_tags(labels) == BIO * number
+    assert scheme_of(labels) == "BIOES"
+    assert marks_entities(labels)
+    assert not is_plain(labels)
+
+
+def test_names_with_underscores_are_plain():
+    assert is_plain(["O", "B_cell", "T_cell"])
+    assert not is_plain(["O", "B_cell"])
+    assert entity_spans(["B-B_cell", "I-B_cell"]) == [("B_cell", 0, 2)]
+
+
 def test_spans_as_seqeval_has_them():
     expected = [(name, first, last + 1) for name, first, last in get_entities(BIO)]
     assert entity_spans(BIOES) == entity_spans(IOB1) == expected

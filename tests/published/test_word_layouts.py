@@ -98,12 +98,12 @@ READ = {
     "BMES": (
         "中\tB-LOC\n国\tM-LOC\n人\tE-LOC\n",
         ["中/B-LOC 国/M-LOC 人/E-LOC"],
-        "M-LOC mark no ent",
+        None,
     ),
     "other dashes": (
         "Ada\tB_PER\nran\tO\n",
         ["Ada/B_PER ran/O"],
-        "write M- as I-, W- as S-, _ as -",
+        None,
     ),
     "BIOES": ("Ada\tS-PER\nNew\tB-LOC\nYork\tE-LOC\n", ["Ada/S-PER New/B-LOC York/E-LOC"], None),
     "addresses of sources": (

@@ -342,7 +342,8 @@ def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
 def test_entities_of_labels_in_the_graph():
     """All ways to begin, go on and end, beside the same in Python."""
     random = np.random.default_rng(0)
-    choices = ["", "O", "B-", *(f"{p}-{name}" for p in "BIELSU" for name in ("X", "Y-Z"))]
+    choices = ["", "O", "B-", *(f"{p}-{name}" for p in "BIELSUMW" for name in ("X", "Y-Z"))]
+    choices += ["B_X", "I_X", "M_X", "E_X", "T_X"]
     labels = random.choice(choices, size=(50, 9))
     starts = np.tile(np.arange(0, 27, 3), (50, 1)).astype("int32")
     scores = random.random(labels.shape).astype("float32")
@@ -445,6 +446,10 @@ def test_words_of_one_piece_continue_its_entity(byte_pair_task):
     table = [[names[i] for i in row] for row in classes_in_parts(names)]
     assert table[3] == ["E-X", "I-X", "I-X", "E-X"] and table[5] == ["PER"] * 4
     assert table[4] == ["S-X", "B-X", "I-X", "E-X"]
+    names = ["O", "B_X", "M_X", "E_X", "W_X"]
+    table = [[names[i] for i in row] for row in classes_in_parts(names)]
+    assert table[1] == ["B_X", "B_X", "M_X", "M_X"] and table[2] == ["M_X"] * 4
+    assert table[3] == ["E_X", "M_X", "M_X", "E_X"] and table[4] == ["W_X", "B_X", "M_X", "E_X"]
     task = TokenClassifier(
         byte_pair_task.backbone, class_names=["B-X", "I-X"], tokenizer=byte_pair_task.tokenizer
     )

@@ -1,6 +1,7 @@
 """The entries of the files beside vocabularies: all that transformers writes is in a table."""
 
 import json
+import pickle
 import shutil
 import warnings
 
@@ -110,6 +111,94 @@ def test_clean_up(tmp_path):
     assert Tokenizer.from_preset(tmp_path).detokenize(ids).numpy() == b"a . b ."
     write(tmp_path, {"clean_up_tokenization_spaces": True}, tokenizer=described)
     assert Tokenizer.from_preset(tmp_path).detokenize(ids).numpy() == b"a. b."
+
+
+def test_clean_up_of_punctuation_alone(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "WORDS", [*WORDS, "'", "s"])
+    ids = [5, 9, 10, 8]
+    stated = {"tokenizer_class": "BertTokenizer"}
+    for cleans, text in ((None, b"a's."), (True, b"a's."), (False, b"a ' s.")):
+        write(tmp_path, stated | {"clean_up_tokenization_spaces": cleans})
+        tokenizer = Tokenizer.from_preset(tmp_path)
+        assert tokenizer.detokenize(ids).numpy() == text
+        assert pickle.loads(pickle.dumps(tokenizer)).detokenize(ids).numpy() == text
+    with pytest.raises(ValueError, match="'words'"):
+        WordPieceTokenizer(WORDS, True, clean_up="words")
+
+
+WORDPIECE = {
+    "model": {"type": "WordPiece", "vocab": {w: i for i, w in enumerate(["[PAD]", *WORDS[1:]])}}
+    | {"unk_token": "[UNK]"},
+    "normalizer": {"type": "BertNormalizer", "lowercase": False},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("strips", [None, True, False])
+def test_a_step_for_lower_case(is_first, lowercase, strips, tmp_path):
+    own = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": strips}
+    steps = [own, {"type": "Lowercase"}][:: -1 if is_first else 1]
+    described = WORDPIECE | {"normalizer": {"type": "Sequence", "normalizers": steps}}
+    tokenizer = Tokenizer.from_preset(write(tmp_path, {}, tokenizer=described))
+    assert tokenizer.lowercase
+    assert tokenizer.strip_accents == (lowercase if strips is None else strips)
+    steps.append({"type": "Lowercase"})
+    write(tmp_path, {}, tokenizer=described)
+    with pytest.raises(ValueError, match="normalizer"):
+        Tokenizer.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "lowercase", "is_read"),
+    [("Foo", True, False), ("Foo", False, True), ("<1>", True, True)],
+)
+def test_a_token_found_in_text_as_it_is(content, lowercase, is_read, tmp_path):
+    token = {"id": len(WORDS), "content": content, "special": False, "normalized": False}
+    described = WORDPIECE | {"added_tokens": [token]}
+    described["normalizer"] = {"type": "BertNormalizer", "lowercase": lowercase}
+    write(tmp_path, {}, tokenizer=described)
+    if is_read:
+        assert Tokenizer.from_preset(tmp_path)(f"a {content}").numpy().tolist() == [5, len(WORDS)]
+    else:
+        with pytest.raises(ValueError, match=f"'{content}' has normalized=False"):
+            Tokenizer.from_preset(tmp_path)
+    token["normalized"] = True
+    write(tmp_path, {}, tokenizer=described)
+    found = Tokenizer.from_preset(tmp_path)(f"a {content.upper()}").numpy().tolist()
+    assert (found == [5, len(WORDS)]) == (lowercase or content == "<1>")
+
+
+@pytest.mark.parametrize(
+    ("content", "steps", "more", "is_read"),
+    [
+        ("<1>", [], {}, True),
+        ("Foo", [], {}, True),
+        ("Foo", [{"type": "Lowercase"}], {}, False),
+        ("<1>", [{"type": "Lowercase"}], {}, True),
+        ("²", [], {}, False),
+        ("<1>", [{"type": "Prepend", "prepend": "▁"}], {}, False),
+        ("<1>", [], {"lstrip": True}, False),
+    ],
+)
+def test_a_token_found_in_normalized_text(content, steps, more, is_read, tmp_path):
+    token = {"id": 3, "content": content, "special": False, "normalized": True} | more
+    marks = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    described = {
+        "normalizer": {"type": "Sequence", "normalizers": [*steps, marks]},
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["▁", -1], ["a", -2]]},
+        "added_tokens": [token],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    if is_read:
+        assert Tokenizer.from_preset(tmp_path)(f"a{content}").numpy().tolist() == [2, 3]
+    else:
+        with pytest.raises(ValueError, match=f"'{content}' has normalized=True"):
+            Tokenizer.from_preset(tmp_path)
+    token["normalized"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    assert Tokenizer.from_preset(tmp_path)(f"a{content}").numpy()[-1] == 3
 
 
 BOS, EOS = {"add_bos_token": True}, {"add_eos_token": True}
