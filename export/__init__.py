@@ -15,7 +15,9 @@ from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.export.check import ExportCheckError, ExportRunError, check
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.files import export_format
+from keras_lm.models.backbone import are_random
 from keras_lm.optional import check_installed
+from keras_lm.user_warning import warn
 
 __all__ = ["ExportCheckError", "check", "export"]
 
@@ -116,6 +118,13 @@ def export(
             f"{'freeze' if freeze else 'format'}."
         )
 
+    for part in getattr(task, "tasks", {"": task}).values():
+        if _has_untrained_head(part):
+            warn(
+                f"{type(part).__name__} has a head that was never trained, so its answers are "
+                "random: call fit before exporting it."
+            )
+
     def verify(artefact):
         """Raise an `ExportCheckError` if an artefact's answers differ from the task's."""
         if texts is None:
@@ -143,3 +152,10 @@ def export(
     from keras_lm.export.tflite import export_tflite
 
     return export_tflite(*given)
+
+
+def _has_untrained_head(task):
+    """Whether the weights that no checkpoint of the backbone has are still as they were made."""
+    new = set(task.new_weights())
+    head = [weight for weight in task.weights if weight.path in new]
+    return any(len(weight.shape) == 1 for weight in head) and are_random(head)

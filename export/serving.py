@@ -58,6 +58,12 @@ def model_name(folder):
             "cannot be such a name. Pass a folder whose name is UTF-8 without colons and control "
             "characters, such as film-critic."
         )
+    if name.isdigit():
+        raise ValueError(
+            f"path={os.fspath(folder)!r} has the name of a version, and path is the folder of all "
+            f"versions: pass {os.path.dirname(os.fspath(folder)) or 'another folder'!r}, in which "
+            "the next one is made."
+        )
     return name
 
 

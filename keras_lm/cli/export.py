@@ -4,7 +4,7 @@ import click
 
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source
 from keras_lm.files import export_format
 from keras_lm.optional import check_installed
@@ -153,7 +153,8 @@ def export_command(
     }
     if texts:
         options |= {"texts": read_texts(texts, loaded, **reading), "tolerance": tolerance}
-    written = loaded.export(path, **options)
+    with notes():
+        written = loaded.export(path, **options)
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
         samples = CHECK_TEXTS

@@ -222,13 +222,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     class_names = None
     if name in ONLY_FOR["class_names"]:
         class_names = options["class_names"] or notes()(data.class_names)(stated)
-        if len(class_names) < (1 if multi_label else 2):
-            raise click.ClickException(
-                f"{train} has only the label {class_names[0]!r}: a classifier needs two classes. "
-                "Name those that it lacks with --class-names."
-                if class_names
-                else f"{train} has no label at all: name the classes with --class-names."
-            )
+        _check_classes(class_names, train, multi_label)
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
@@ -287,6 +281,17 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         run.remove()
     exported = export_too(task, export_path)
     say_results(history, options["early_stopping"], output, exported)
+
+
+def _check_classes(names, train, multi_label):
+    """Raise an error if there are fewer classes than a classifier needs."""
+    if len(names) < (1 if multi_label else 2):
+        raise click.ClickException(
+            f"{train} has only the label {names[0]!r}: a classifier needs two classes. Name those "
+            "that it lacks with --class-names."
+            if names
+            else f"{train} has no label at all: name the classes with --class-names."
+        )
 
 
 def _choose_task(options):

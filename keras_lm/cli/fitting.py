@@ -177,7 +177,8 @@ def export_too(task, path):
     """Export a task to a path, if there is one, and return where the export lies."""
     if path is None:
         return None
-    return task.export(path, format=export_format(path))
+    with notes():
+        return task.export(path, format=export_format(path))
 
 
 def say_data(data, held_out, class_names):

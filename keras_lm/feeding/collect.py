@@ -24,6 +24,7 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
         windows = ((c, lengths.batches_by_length(task, c, size)) for c, size in windows)
     else:
         columns = task.columns(x)
+        task.warn_of_pairs(columns)
         rows = lengths.batches_by_length(task, columns, batch_size)
         windows, number = [(columns, rows)], len(rows)
 

@@ -1,10 +1,11 @@
 """F1 of entities. Shapes: B batch, S sequence, C classes."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.objectives import IGNORED
 from keras_lm.published.tag_schemes import (
@@ -14,7 +15,14 @@ from keras_lm.published.tag_schemes import (
     parts_of,
     scheme_of,
 )
-from keras_lm.tensorflow import tf
+
+
+class Entities(NamedTuple):
+    """The entities of rows, (B, S) each; `start` and `types` hold where `is_end` is True."""
+
+    is_end: Any
+    start: Any
+    types: Any
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -86,36 +94,39 @@ class EntityF1(keras.metrics.Metric):
     def update_state(self, labels, logits, sample_weight=None):
         if sample_weight is not None:
             raise ValueError("EntityF1 takes no weights: name it in metrics, not weighted_metrics.")
-        labels = tf.cast(labels, tf.int32)
+        labels, logits = ops.cast(labels, "int32"), ops.convert_to_tensor(logits)
         # Words first: later pieces of a word and special tokens are not part of the sequence.
         is_word = labels != IGNORED
-        order = tf.argsort(tf.cast(~is_word, tf.int32), axis=1, stable=True)
-        is_word = tf.gather(is_word, order, batch_dims=1)
+        order = _first(is_word)
+        is_word = ops.take_along_axis(is_word, order, axis=1)
         marked, found = (
-            self._entities(tf.gather(classes, order, batch_dims=1), is_word)
-            for classes in (labels, tf.argmax(logits, axis=-1, output_type=tf.int32))
+            self._entities(ops.take_along_axis(classes, order, axis=1), is_word)
+            for classes in (labels, ops.argmax(logits, axis=-1))
         )
-        both = tf.sets.intersection(marked[tf.newaxis], found[tf.newaxis]).values
-        for count, entities in ((self.right, both), (self.found, found), (self.marked, marked)):
-            types = tf.cast(entities % len(self._types), tf.int32)
-            number = len(self.types)
-            count.assign_add(tf.math.bincount(types, None, number, number, tf.float32))
+        # An entity is known by its last word: where it starts, and its type.
+        is_right = marked.is_end & found.is_end & (marked.start == found.start)
+        is_right &= marked.types == found.types
+        for count, is_counted, types in (
+            (self.right, is_right, marked.types),
+            (self.found, found.is_end, found.types),
+            (self.marked, marked.is_end, marked.types),
+        ):
+            each = ops.one_hot(types, len(self.types)) * ops.cast(is_counted, "float32")[..., None]
+            count.assign(count + ops.sum(each, axis=(0, 1)))
 
     def _entities(self, classes, is_word):
-        """Return entities (N,), each encoded as one number: row, ends and type; sorted."""
-        classes = tf.where(is_word, classes, 0)
-        types = tf.where(is_word, tf.gather(self._types, classes), 0)
-        opens, continues = tf.gather(self._opens, classes), tf.gather(self._continues, classes)
+        classes = ops.where(is_word, ops.cast(classes, "int32"), 0)
+        types = ops.where(is_word, ops.take(self._types, classes), 0)
+        opens, continues = ops.take(self._opens, classes), ops.take(self._continues, classes)
         same = opens[:, :-1] & continues[:, 1:] & (types[:, :-1] == types[:, 1:])
         same &= types[:, 1:] > 0
-        first = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [1, 0]]))  # (N, 2)
-        last = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [0, 1]]))
-        is_whole = tf.gather(self._begins, tf.gather_nd(classes, first))
-        is_whole &= tf.gather(self._ends, tf.gather_nd(classes, last))
-        first, last = tf.boolean_mask(first, is_whole), tf.boolean_mask(last, is_whole)
-        length = tf.shape(classes, tf.int64)[1]
-        number = (first[:, 0] * length + first[:, 1]) * length + last[:, 1]
-        return number * len(self._types) + tf.cast(tf.gather_nd(types, first), tf.int64)
+        is_first = (types > 0) & ~ops.pad(same, [[0, 0], [1, 0]])
+        is_end = (types > 0) & ~ops.pad(same, [[0, 0], [0, 1]])
+        number = ops.maximum(ops.cumsum(ops.cast(is_first, "int32"), axis=1) - 1, 0)
+        start = ops.take_along_axis(_first(is_first), number, axis=1)
+        first_class = ops.take_along_axis(classes, start, axis=1)
+        is_end &= ops.take(self._begins, first_class) & ops.take(self._ends, classes)
+        return Entities(is_end, start, types)
 
     def result(self):
         right, found, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
@@ -137,6 +148,13 @@ class EntityF1(keras.metrics.Metric):
 
     def get_config(self):
         return super().get_config() | {"class_names": self.class_names, "strict": self.strict}
+
+
+def _first(is_first):
+    """Return the places (B, S) of rows in another order: first those that are marked."""
+    length = ops.shape(is_first)[1]
+    places = ops.arange(length, dtype="int32")
+    return ops.argsort(ops.where(is_first, places, length + places), axis=1)
 
 
 def _ratios(right, found, marked):

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.argument_types import Tensor
 from keras_lm.objectives import IGNORED
@@ -219,26 +220,25 @@ class LooseF1(keras.metrics.Metric):
         self.sums = self.add_weight((2, 2), "zeros", name="sums")
 
     def update_state(self, labels, logits, sample_weight=None):
-        labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
-        if labels.shape.rank != 2 or logits.shape.rank != 2:
+        labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
+        if len(labels.shape) != 2 or len(logits.shape) != 2:
             raise ValueError(
                 f"LooseF1: labels have shape {labels.shape} and outputs {logits.shape}: pass (B, "
                 "classes) each, of a task with multi_label=True."
             )
-        marked, found = (tf.cast(x > 0, tf.float32) for x in (labels, logits))
-        right = tf.reduce_sum(marked * found, axis=1)  # (B,)
-        numbers = tf.stack([tf.reduce_sum(x, axis=1) for x in (found, marked)])  # (2, B)
+        marked, found = (ops.cast(x > 0, "float32") for x in (labels, logits))
+        right = ops.sum(marked * found, axis=1)  # (B,)
+        numbers = ops.stack([ops.sum(x, axis=1) for x in (found, marked)])  # (2, B)
         if self.average == "macro":
-            right, numbers = tf.math.divide_no_nan(right, numbers), tf.ones_like(numbers)
-        sums = tf.stack([tf.zeros_like(numbers) + right, numbers], axis=1)  # (2, 2, B)
+            right, numbers = ops.divide_no_nan(right, numbers), ops.ones_like(numbers)
+        sums = ops.stack([ops.zeros_like(numbers) + right, numbers], axis=1)  # (2, 2, B)
         if sample_weight is not None:
-            sums *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
-        self.sums.assign_add(tf.reduce_sum(sums, axis=-1))
+            sums *= ops.reshape(ops.cast(sample_weight, "float32"), [-1])
+        self.sums.assign(self.sums + ops.sum(sums, axis=-1))
 
     def result(self):
-        sums = tf.convert_to_tensor(self.sums)
-        precision, recall = tf.unstack(tf.math.divide_no_nan(sums[:, 0], sums[:, 1]))
-        return tf.math.divide_no_nan(2 * precision * recall, precision + recall)
+        precision, recall = ops.unstack(ops.divide_no_nan(self.sums[:, 0], self.sums[:, 1]))
+        return ops.divide_no_nan(2 * precision * recall, precision + recall)
 
     def get_config(self):
         return super().get_config() | {"average": self.average}

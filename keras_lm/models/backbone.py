@@ -454,7 +454,7 @@ class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimate
         1e-3. See `docs/training.md` for what was measured.
         """
         width = 768 / self.config.get("hidden_dim", 768)
-        if has_random_weights(self):
+        if are_random(self.weights):
             rate, power = self.SCRATCH_RATE
             return min(rate * width**power, MOST_OF_RANDOM)
         return min(FINE_TUNING_RATE * width**2, MOST)
@@ -476,10 +476,10 @@ class _View:
     outputs: dict
 
 
-def has_random_weights(model):
-    """Whether weights are still those that a model was made with.
+def are_random(weights):
+    """Whether weights of a model are still those that it was made with.
 
     Norms and biases begin as ones and zeros, and neither a checkpoint nor training leaves them so.
     """
-    vectors = (weight for weight in model.weights if len(weight.shape) == 1)
+    vectors = (weight for weight in weights if len(weight.shape) == 1)
     return all(np.isin(vector.numpy().astype(float), (0, 1)).all() for vector in vectors)

@@ -11,6 +11,7 @@ from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
+from keras_lm.metrics.label_metrics import LooseF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import classes, label_forms
 from keras_lm.tasks.backend_steps import at_numbers
@@ -155,7 +156,8 @@ class TextClassifier(Prompted, Task):
 
     def default_metrics(self):
         if self.multi_label:
-            return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]
+            accuracy = keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)
+            return [accuracy, LooseF1(name="micro_f1")]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def prepare_labels(self, labels):

@@ -18,6 +18,7 @@ from keras_lm.tensorflow import tf
 from keras_lm.training.epochs import restored_epoch
 from keras_lm.training.optimizers import AdamW, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
+from keras_lm.user_warning import warn
 
 
 class Batch(NamedTuple):
@@ -58,6 +59,7 @@ class TextModel(keras.Model):
     # Whether texts come in pairs; None until the first data shows it.
     text_pair = None
     is_pair_stated = False
+    trained_on_pairs = None  # what `fit` was last called with
     # Whether data to learn from and to evaluate on must come with labels.
     needs_labels = True
     labels_remedy = "pass y, the labels of x"
@@ -293,7 +295,9 @@ class TextModel(keras.Model):
     def first_batches(self, x, y, sample_weight, batch_size, shuffle, group):
         """Return the packed batches of `fit`, and learn from its data what the task begins with."""
         guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
+        self.trained_on_pairs = None
         batches = self.training_batches(x, y, sample_weight, batch_size, shuffle, group)
+        self.trained_on_pairs = self.text_pair
         self.text_pair = guessed if self.text_pair is None else self.text_pair
         self.start_from(y)
         return batches
@@ -346,6 +350,16 @@ class TextModel(keras.Model):
         """Set `text_pair` by the first data, unless it was given."""
         if self.text_pair is None:
             self.text_pair = "text_pair" in columns
+        self.warn_of_pairs(columns)
+
+    def warn_of_pairs(self, columns):
+        """Warn of pairs of texts for a task of single ones."""
+        reads_pairs = self.text_pair if self.is_pair_stated else self.trained_on_pairs
+        if reads_pairs is False and "text_pair" in columns:
+            warn(
+                "x has text_pair, and the task was made for single texts, or trained on them: its "
+                "answers to pairs mean little."
+            )
 
     # === A step ===
 

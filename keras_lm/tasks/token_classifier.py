@@ -11,6 +11,7 @@ from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
+from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.losses import MeanLoss
@@ -160,7 +161,8 @@ class TokenClassifier(WordReader, Task):
         return None if self.crf else MaskedCrossentropy()  # see losses_of
 
     def default_metrics(self):
-        return [MaskedAccuracy()]
+        of_entities = [EntityF1(self.class_names)] if marks_entities(self.class_names) else []
+        return [MaskedAccuracy(), *of_entities]
 
     def prepare_metric(self, metric):
         if metric in ("accuracy", "acc"):

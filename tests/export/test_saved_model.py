@@ -1,6 +1,7 @@
 """A SavedModel answers as its task does, holds each weight once, and appears in one step."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +9,36 @@ import tensorflow as tf
 
 from keras_lm import export, files, tasks
 from keras_lm.export.saved_model import write_version
+from keras_lm.models import BertBackbone
+
+
+@pytest.mark.slow
+def test_a_head_that_was_never_trained_is_warned_of(make_classifier, tmp_path):
+    task = make_classifier()
+    with pytest.warns(UserWarning, match="a head that was never trained, so its answers are rand"):
+        task.export(tmp_path / "models")
+    task.fit(["a film", "a song"], [0, 1], verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert task.export(tmp_path / "models").name == "2"
+
+
+@pytest.mark.parametrize("name", ["7", "models/1"])
+def test_the_name_of_a_version_is_no_path(make_classifier, tmp_path, name):
+    with pytest.raises(ValueError, match=r"has the name of a version.*: pass '.*', in which"):
+        make_classifier().export(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def make_classifier(tokenizer_of):
+    """`make_classifier()` is a new task whose head is random."""
+
+    def make():
+        backbone = BertBackbone(tokenizer_of("wordpiece").vocabulary_size, 1, 2, 8, 8)
+        return tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer_of("wordpiece"))
+
+    return make
 
 
 def columns_of(task, texts):

@@ -14,7 +14,7 @@ from keras_lm import tasks
 from keras_lm.export import tflite
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.models import Backbone
-from keras_lm.models.backbone import has_random_weights
+from keras_lm.models.backbone import are_random
 from keras_lm.models.sizes import estimate
 from keras_lm.registry import BACKBONES
 
@@ -98,8 +98,8 @@ def test_every_model_is_listed():
 def test_random_weights_are_told_from_others(name, tokenizer, backbone):
     new = tiny.make_backbone(name, tokenizer.vocabulary_size, spread=False)
     has_own_rate = type(new).learning_rate is not Backbone.learning_rate
-    assert has_random_weights(new) or has_own_rate
-    assert not has_random_weights(backbone) or has_own_rate
+    assert are_random(new.weights) or has_own_rate
+    assert not are_random(backbone.weights) or has_own_rate
     assert (new.learning_rate > backbone.learning_rate) == (not has_own_rate)
 
 

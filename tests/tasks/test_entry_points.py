@@ -1,11 +1,13 @@
 """Every entry point of a task × every form of text: all give the same as packed dicts."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.models.backbone import has_random_weights
+from keras_lm.models.backbone import are_random
 from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
 from keras_lm.training import AdamW, WarmupLinearDecay
 
@@ -304,6 +306,22 @@ def test_fit_tells_whether_texts_are_pairs(classifier):
 
 
 @pytest.mark.eager
+def test_pairs_for_a_task_of_single_texts_are_warned_of(classifier):
+    pairs = {"text": ["a film"], "text_pair": ["a song"]}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*text_pair")
+        classifier.classify(pairs)  # what it was trained on is not known
+        classifier.fit(["a film", "a song"], [0, 1], verbose=0)
+        classifier.classify(["a film"])
+    for ask in (classifier.classify, lambda x: classifier.predict(x, verbose=0)):
+        with pytest.warns(UserWarning, match="was made for single texts, or trained on them"):
+            ask(pairs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*text_pair")
+        classifier.fit(pairs, [1], verbose=0)
+        classifier.classify(pairs)
+
+
 def test_a_stated_pair_stays_as_stated(make):
     task = make(TextClassifier, num_classes=2, text_pair=True)
     task.fit(TEXTS, LABELS, verbose=0)
@@ -526,12 +544,12 @@ def test_default_rate_follows_the_width(make, make_backbone, width, of_random, r
 def test_default_rate_is_that_of_the_weights(make, texts, labels, tmp_path):
     """Chosen after they are loaded; training makes them others, and nothing else does."""
     task = make(TextClassifier, num_classes=2)
-    assert has_random_weights(task.backbone)
+    assert are_random(task.backbone.weights)
     task.save_to_preset(tmp_path / "random")
     again = TextClassifier.from_preset(tmp_path / "random")
     assert again.optimizer._learning_rate.peak == task.optimizer._learning_rate.peak == 1e-3
     task.fit(texts, labels, epochs=1, verbose=0)
-    assert not has_random_weights(task.backbone)
+    assert not are_random(task.backbone.weights)
     task.save_to_preset(tmp_path / "trained")
     again = TextClassifier.from_preset(tmp_path / "trained")
     assert again.optimizer._learning_rate.peak == 3e-4
