@@ -10,7 +10,7 @@ import os
 from keras_lm.optional import require
 from keras_lm.tokenizers.published_files import CLASSES
 from keras_lm.tokenizers.sentence_piece_model import SPACE, UNIGRAM, UNKNOWN, parse_model
-from keras_lm.tokenizers.sentence_piece_normalizer import marks
+from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks
 
 # Hugging Face's class that takes all steps from the tokenizer.json. In transformers 5, the others
 # make them anew: those for SentencePiece leave out some of the model's, and the rest know no other
@@ -258,7 +258,11 @@ def _pieces(tokenizer):
         steps += [kinds.Replace("``", '"'), kinds.Replace("''", '"')]
     if config["strip_accents"]:
         # (StripAccents would drop what Unicode calls a mark, such as vowels of Thai and Hindi.)
-        steps += [kinds.NFKD(), kinds.Replace(tokenizers.Regex(marks()), "")]
+        drop = kinds.Replace(tokenizers.Regex(marks()), "")
+        steps += [
+            kinds.NFKD(),
+            kinds.StripAccents() if config["strip_accents"] == ALL_MARKS else drop,
+        ]
     if config["lowercase"]:
         steps.append(kinds.Lowercase())
     if spec.precompiled_charsmap:

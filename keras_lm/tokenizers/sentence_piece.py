@@ -15,7 +15,7 @@ from keras_lm.tokenizers import sentence_piece_running as running
 from keras_lm.tokenizers import sentence_piece_steps as steps
 from keras_lm.tokenizers.sentence_piece_lite import LitePlaces
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE
-from keras_lm.tokenizers.sentence_piece_normalizer import Preparation
+from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, Preparation
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import checked_form, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
@@ -50,7 +50,8 @@ class SentencePieceTokenizer(Tokenizer):
         model: path of a model file such as `spiece.model`, or its bytes; it names the unknown
             token.
         lowercase: bool. Lower-case text first.
-        strip_accents: bool. Decompose characters (NFKD) and drop combining marks first.
+        strip_accents: bool, or `"all_marks"`. Decompose characters (NFKD) and drop combining marks
+            first, or all marks, such as the vowel signs of Thai and Hindi.
         straighten_quotes: bool. Replace `` and '' by a straight double quote first.
         collapse_whitespace: bool. Replace white space of any kind and length by one space first.
         split_digit_commas: bool. Split the comma from pieces that end with a digit and a comma, and
@@ -93,7 +94,7 @@ class SentencePieceTokenizer(Tokenizer):
         self,
         model: PathLike | bytes,
         lowercase: bool = False,
-        strip_accents: bool = False,
+        strip_accents: bool | str = False,
         straighten_quotes: bool = False,
         collapse_whitespace: bool = False,
         split_digit_commas: bool = False,
@@ -129,7 +130,10 @@ class SentencePieceTokenizer(Tokenizer):
         )
         self.normalization = checked_form(normalization)
         preparation = Preparation(
-            bool(lowercase), bool(strip_accents), bool(straighten_quotes), bool(collapse_whitespace)
+            bool(lowercase),
+            strip_accents if strip_accents == ALL_MARKS else bool(strip_accents),
+            bool(straighten_quotes),
+            bool(collapse_whitespace),
         )
         # (A namespace, because a module would track bare lists and dicts.)
         self._rules = types.SimpleNamespace(

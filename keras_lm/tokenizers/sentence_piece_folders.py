@@ -204,6 +204,7 @@ def _read_model(folder, family, usual_family, files):
     is_known = published_files.stated_class(folder) in (None, *CLASSES)
     if family is None and is_described and (path is None or not is_known):
         model, settings = tokenizer_json.read(files.tokenizer)
+        settings["clean_up"] = bool(files.config.get("clean_up_tokenization_spaces"))
         return os.path.join(folder, "tokenizer.json"), model.SerializeToString(), settings
     if path is None:
         raise FileNotFoundError(
@@ -299,6 +300,6 @@ def _normalizers(tokenizer):
     kinds = {step["type"] for step in steps}
     return {
         "lowercase": "Lowercase" in kinds,
-        "strip_accents": tokenizer_json.drops_marks(steps),
+        "strip_accents": tokenizer_json.dropped_marks(steps),
         "straighten_quotes": any(step.get("content") == '"' for step in steps),
     }

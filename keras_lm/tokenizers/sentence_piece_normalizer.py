@@ -18,7 +18,14 @@ from keras_lm.tokenizers.sentence_piece_table import DAMAGED, SYLLABLES, Table
 from keras_lm.tokenizers.unicode_ranges import character_class
 
 # Beyond these, no character has a case, a decomposition or is a mark.
-CHANGEABLE = (range(0xD800), range(0xE000, 0x20000), range(0x2F800, 0x2FA20))
+CHANGEABLE = (
+    range(0xD800),
+    range(0xE000, 0x20000),
+    range(0x2F800, 0x2FA20),
+    range(0xE0100, 0xE01F0),
+)
+# The value of `strip_accents` by which vowel signs and the like are dropped, too.
+ALL_MARKS = "all_marks"
 
 
 # The first bytes of characters beyond ASCII, by how many bytes follow.
@@ -38,7 +45,7 @@ class Preparation:
     """Text preparation in the order of the reference, with settings of `SentencePieceTokenizer`."""
 
     lowercase: bool = False
-    strip_accents: bool = False
+    strip_accents: bool | str = False
     straighten_quotes: bool = False
     collapse_whitespace: bool = False
 
@@ -61,8 +68,13 @@ class Preparation:
         text = _lower(character) if self.lowercase else character
         if self.strip_accents:
             text = unicodedata.normalize("NFKD", text)
-            text = "".join(character for character in text if not unicodedata.combining(character))
+            text = "".join(character for character in text if not self._drops(character))
         return _lower(text) if self.lowercase else text
+
+    def _drops(self, character):
+        if self.strip_accents == ALL_MARKS:
+            return unicodedata.category(character)[0] == "M"
+        return bool(unicodedata.combining(character))
 
     def changing(self, left_out):
         """Yield all characters that change, except for some, and runs that change as a whole."""
@@ -72,7 +84,7 @@ class Preparation:
                     character.lower() != character
                     or character.isspace()
                     or unicodedata.decomposition(character)
-                    or unicodedata.combining(character)
+                    or (self.strip_accents and self._drops(character))
                     or number in SYLLABLES
                 )
                 if may_change and character not in left_out and self(character) != character:
@@ -83,7 +95,7 @@ class Preparation:
 
 @functools.cache
 def marks():
-    """Return a regular expression for the characters that `strip_accents` drops."""
+    """Return a regular expression for the characters that `strip_accents=True` drops."""
     numbers = [n for part in CHANGEABLE for n in part if unicodedata.combining(chr(n))]
     runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     ends = [[n for _, n in run] for _, run in runs]

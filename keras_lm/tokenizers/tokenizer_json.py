@@ -22,7 +22,7 @@ from keras_lm.tokenizers.sentence_piece_model import (
     UNKNOWN,
     Model,
 )
-from keras_lm.tokenizers.sentence_piece_normalizer import marks
+from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks
 from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order
 
@@ -69,7 +69,7 @@ def _normalize(tokenizer, spec):
     spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
     steps = published_files.steps(tokenizer, "normalizer", "normalizers")
     kinds = [step["type"] for step in steps]
-    strips = "NFKD" in kinds and drops_marks(steps)
+    strips = "NFKD" in kinds and dropped_marks(steps)
     if kinds[:1] and kinds[0] in FORMS and not (strips and kinds[0] == "NFKD"):
         settings["normalization"], steps = kinds[0], steps[1:]
     for step in steps:
@@ -84,8 +84,8 @@ def _normalize(tokenizer, spec):
             settings["straighten_quotes"] = True
         elif kind == "Prepend" and step["prepend"] == SPACE:
             spec.add_dummy_prefix = True
-        elif strips and (kind == "NFKD" or drops_marks([step])):
-            settings["strip_accents"] = True
+        elif strips and (kind == "NFKD" or dropped_marks([step])):
+            settings["strip_accents"] = strips
         elif kind == "Lowercase":
             settings["lowercase"] = True
         elif kind != "Strip" and not (kind == "Replace" and pattern.get("String") == " "):
@@ -102,10 +102,11 @@ def _normalize(tokenizer, spec):
     return settings
 
 
-def drops_marks(steps):
-    """Whether one of a normalizer's steps drops the marks that NFKD parts from letters."""
-    ours = {"type": "Replace", "pattern": {"Regex": marks()}, "content": ""}
-    return any(step["type"] == "StripAccents" or step == ours for step in steps)
+def dropped_marks(steps):
+    """Return the setting `strip_accents` for a normalizer's steps, of which NFKD is another."""
+    if any(step["type"] == "StripAccents" for step in steps):
+        return ALL_MARKS
+    return {"type": "Replace", "pattern": {"Regex": marks()}, "content": ""} in steps
 
 
 def _split(tokenizer, spec):

@@ -309,3 +309,44 @@ def test_every_composition():
         assert not wrong
     assert table.apply(" " * 3) == table.apply("\u00a0\n") == table.apply("\t") == " "
     assert table.apply("\u00a0") == "\u00a0"
+
+
+@pytest.mark.parametrize(
+    ("text", "all_marks", "combining"),
+    [
+        ("สวัสดี", "สวสด", "สวัสดี"),
+        ("ខ្មែរ", "ខមរ", "ខមែរ"),
+        ("हिन्दी", "हनद", "हिनदी"),
+        ("❤\ufe0f", "❤", "❤\ufe0f"),
+        ("ẹ́a\u0301ﬁ½", "eafi1⁄2", "eafi1⁄2"),
+    ],
+)
+def test_marks_that_are_dropped(text, all_marks, combining, tmp_path):
+    """StripAccents drops all marks; published code only those that Unicode calls combining."""
+    backend = pytest.importorskip("tokenizers")
+    letters = sorted({*text, *all_marks, *combining, "▁"})
+    model = backend.models.Unigram([("<unk>", 0.0), *((x, -1.0) for x in letters)], 0)
+    tokenizer = backend.Tokenizer(model)
+    kinds = backend.normalizers
+    tokenizer.normalizer = kinds.Sequence([kinds.NFKD(), kinds.StripAccents()])
+    tokenizer.pre_tokenizer = backend.pre_tokenizers.Metaspace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ours = Tokenizer.from_preset(tmp_path)
+    assert ours(text).numpy().tolist() == tokenizer.encode(text).ids
+    assert b"".join(ours.tokens(ours(text)).numpy()).decode() == f"▁{all_marks}"
+    other = Tokenizer.from_preset(tmp_path, strip_accents=True)
+    assert b"".join(other.tokens(other(text)).numpy()).decode() == f"▁{combining}"
+
+
+@pytest.mark.parametrize("cleans", [True, False])
+def test_cleaned_text(cleans, tmp_path):
+    pieces = [["<unk>", 0.0], *([piece, -1.0] for piece in ("▁", "▁a", "a", "."))]
+    described = {
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": pieces},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    stated = {"clean_up_tokenization_spaces": cleans}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    tokenizer = Tokenizer.from_preset(tmp_path)
+    assert tokenizer.detokenize(tokenizer("a .")).numpy() == (b"a." if cleans else b"a .")
