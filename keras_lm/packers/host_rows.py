@@ -142,6 +142,8 @@ def _lengths(lengths, room, truncation):
     if truncation == "only_second":
         cut = min(over, second)
         return [first - (over - cut), second - cut]
+    if truncation == "halves" and first <= second:
+        return [*reversed(_lengths([second, first], room, "longest_first"))]
     # From the end of the longer text until both are alike, then in turns, the second one first.
     for _ in range(over):
         if first > second:

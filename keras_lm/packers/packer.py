@@ -13,7 +13,7 @@ from keras_lm.packers.template import Template
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
-TRUNCATIONS = ("longest_first", "only_first", "only_second")
+TRUNCATIONS = ("longest_first", "halves", "only_first", "only_second")
 PADDINGS = ("longest", "fixed")
 TRUNCATION_SIDES = ("right", "left")
 TEXTS = {"$A": "text", "$B": "text_pair"}  # a text in a template → its column
@@ -83,7 +83,9 @@ class Packer:
         padding: `"longest"` pads to the longest row of the batch; `"fixed"` always to
             `sequence_length`, for XLA, TPUs and TFLite.
         truncation: which text of a pair is truncated. `"longest_first"` removes tokens from
-            the longer one, or from the second one at a tie, until both fit, as in BERT;
+            the longer one, or from the second one at a tie, until both fit, as in BERT; `"halves"`
+            does so, but the longer of two that exceed half of the room, or the second one at a tie,
+            keeps one more if the room is odd, as in fast tokenizers of `transformers`;
             `"only_first"` and `"only_second"` truncate that one, down to nothing, then the other.
         truncation_side: `"right"` cuts the end of texts that are too long off, `"left"` their
             beginning.
@@ -348,9 +350,12 @@ class Packer:
             first = tf.minimum(first, room)
             second = tf.minimum(second, room - first)
         else:  # the longer one is truncated to half of the room, or less if the other is short
+            half = room - room // 2
+            if self.truncation == "halves":
+                half = tf.where(first > second, half, room // 2)
             first, second = (
-                tf.minimum(first, tf.maximum(room - room // 2, room - second)),
-                tf.minimum(second, tf.maximum(room // 2, room - first)),
+                tf.minimum(first, tf.maximum(half, room - second)),
+                tf.minimum(second, tf.maximum(room - half, room - first)),
             )
         return {"text": first, "text_pair": second}
 

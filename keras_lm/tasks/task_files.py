@@ -8,7 +8,7 @@ from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
-from keras_lm.tokenizers.published_files import declares_tokens, stated_limits
+from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokenizer, stated_limits
 
 
 class NoVocabularyWarning(UserWarning):
@@ -66,6 +66,8 @@ class TaskFiles:
         length, side = stated_limits(folder)
         if length is not None and length < cls.usual_length(limit):
             found["sequence_length"] = length
+        if has_fast_tokenizer(folder):
+            found["truncation"] = "halves"
         return found if side == "right" else found | {"truncation_side": side}
 
     @classmethod

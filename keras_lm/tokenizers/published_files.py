@@ -100,6 +100,12 @@ def stated_limits(folder):
     return None if length is None else int(min(length, 2**31 - 1)), side
 
 
+def has_fast_tokenizer(folder):
+    """Whether a folder's texts are tokenized by the package `tokenizers` in transformers."""
+    with reading(folder):
+        return "model" in read_json(folder, "tokenizer.json")
+
+
 # Additional special tokens that are usual in a family: T5's and XLNet's.
 _OF_FAMILIES = re.compile(r"<extra_id_\d+>|<eop>|<eod>|[<\[]unused_?\d+[>\]]")
 

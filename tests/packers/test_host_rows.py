@@ -72,7 +72,7 @@ def test_windows_are_those_of_the_graph(model, padding, monkeypatch):
         check_equal(host_rows.packed_windows(packer, texts, None), expected)
 
 
-@pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
+@pytest.mark.parametrize("truncation", ["longest_first", "halves", "only_first", "only_second"])
 @pytest.mark.parametrize("padding", ["longest", "fixed"])
 @pytest.mark.parametrize("names", [["text"], ["text", "text_pair"]])
 @pytest.mark.parametrize("model", [BertBackbone, XLNetBackbone, GPT2Backbone])

@@ -232,3 +232,15 @@ def test_tokens_that_are_added_to_texts(cls, stated, template, tmp_path, goldens
     model = {"type": "BPE", "vocab": {end: 0}, "merges": []}
     (folder / "tokenizer.json").write_text(json.dumps({"model": model, "post_processor": None}))
     assert TokenizerFolder(folder, "test").template() == ("$A:0", "$A:0 $B:0")
+
+
+def test_pairs_are_cut_as_the_folders_tokenizer_does(tmp_path):
+    from keras_lm.tasks import TextClassifier
+
+    def stated(**given):
+        return TextClassifier.arguments_from_files(tmp_path, given, None)
+
+    write(tmp_path, {"tokenizer_class": "BertTokenizer"})
+    assert "truncation" not in stated()
+    write(tmp_path, {"tokenizer_class": "BertTokenizer"}, tokenizer=WORDPIECE)
+    assert stated()["truncation"] == "halves"
