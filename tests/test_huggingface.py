@@ -389,7 +389,8 @@ def test_features_go_to_sentence_transformers(tokenizer_of, backbone_of, tmp_pat
     names = ["", "1_Pooling", "2_Dense", "3_Dense", "4_Normalize"]
     assert [module["path"] for module in modules] == names
     again = tasks.FeatureExtractor.from_preset(tmp_path / "new")
-    assert again.get_arguments() == task.get_arguments()
+    # (The folder's tokenizer cuts pairs so, in both libraries.)
+    assert again.get_arguments() == task.get_arguments() | {"truncation": "halves"}
     np.testing.assert_array_equal(again.predict(tiny.GOOD), task.predict(tiny.GOOD))
 
 

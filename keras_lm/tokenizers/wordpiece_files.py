@@ -130,7 +130,9 @@ def _cleans_up(files):
     cleans_text = files.config.get("clean_up_tokenization_spaces")
     if cleans_text or not decoder.get("cleanup", True):
         return bool(cleans_text)
-    return True if cleans_text is None else strings.PUNCTUATION_ALONE
+    # (transformers 5, whose files name a backend, joins clitics only if it is told to.)
+    is_usual = cleans_text is None and "backend" not in files.config
+    return True if is_usual else strings.PUNCTUATION_ALONE
 
 
 def _keras_hub_json(files):
