@@ -27,6 +27,7 @@ from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import texts
 from keras_lm.generation.options import batch_options, no_room
 from keras_lm.generation.rules import Rules
+from keras_lm.generation.work import within
 from keras_lm.layers.backend import at_columns
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
@@ -234,6 +235,9 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, proposals
     rows, begin = tf.unstack(tf.shape(token_ids))
     spare = 0 if proposals is None else proposals
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
+    # Those of a source that a decoder reads are repeated for each beam, too.
+    columns = begin + room + getattr(model, "source_length", 0)
+    room = within(room, rows, sequences, columns)
     logits, model_state = read_prompts(
         model,
         token_ids,

@@ -95,6 +95,10 @@ class Decoder(NamedTuple):
             packed["encoder_token_ids"], packed["encoder_padding_mask"], length
         )
 
+    @property
+    def source_length(self):
+        return tf.shape(self.packed["encoder_token_ids"])[1]
+
     def next_logits(self, token_ids, padding_mask, state):
         return self.task.next_logits(token_ids, padding_mask, state)
 

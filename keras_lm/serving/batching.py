@@ -19,7 +19,8 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from keras_lm.serving.errors import invalid
+from keras_lm.serving import callers
+from keras_lm.serving.errors import ServingError, invalid
 
 FILE = "batching_params.pbtxt"
 DEFAULTS = {"max_batch_size": 1000, "batch_timeout_micros": 0, "num_batch_threads": 4}
@@ -149,6 +150,11 @@ class Batcher:
         is_full = sum(request.rows for request in self._queue) >= self._most_rows
         if not (is_late or is_full or self._running == 0):
             return None
+        for request in [each for each in self._queue if each.caller.has_left]:
+            self._queue.remove(request)
+            request.drop()
+        if not self._queue:
+            return None
         batch, rows = [], 0
         while self._queue and rows + self._queue[0].rows <= self._most_rows:
             batch.append(self._queue.popleft())
@@ -163,7 +169,8 @@ class Batcher:
         if len(batch) == 1 or not self._run_joined(batch):
             for request in batch:
                 try:
-                    request.outputs = self._run(request.inputs)
+                    with request.caller.served():
+                        request.outputs = self._run(request.inputs)
                 except Exception as error:
                     request.error = error
         for request in batch:
@@ -180,7 +187,9 @@ class Batcher:
         names = batch[0].inputs
         ends = np.cumsum([request.rows for request in batch])
         try:
-            outputs = self._run({n: np.concatenate([r.inputs[n] for r in batch]) for n in names})
+            with callers.all_of([request.caller for request in batch]).served():
+                inputs = {n: np.concatenate([r.inputs[n] for r in batch]) for n in names}
+                outputs = self._run(inputs)
         except Exception:
             return False
         if {len(array) for array in outputs.values()} != {ends[-1]}:
@@ -203,3 +212,13 @@ class _Request:
         self.is_answered = False
         self.outputs = None
         self.error = None
+        self.caller = callers.current()
+
+    def drop(self):
+        """End a request that nobody waits for."""
+        try:
+            self.caller.check()
+        except ServingError as error:
+            self.error = error
+        self.is_answered = True
+        self.wake.set()

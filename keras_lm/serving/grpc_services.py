@@ -15,6 +15,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_lm.serving import messages
+from keras_lm.serving.callers import Caller
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.model_names import check_name
 from keras_lm.serving.models import ModelConfig
@@ -112,7 +113,12 @@ def _answering(method):
         try:
             with self._body_memory.share() as take:
                 take(request.ByteSize())
-                result = method(self, request)
+                caller = Caller()
+                # At the call's end, too: if its deadline passes, or its client leaves.
+                if not context.add_callback(caller.leave):
+                    caller.leave()
+                with caller.served():
+                    result = method(self, request)
             logger.debug("%s OK", method.__name__)
             return result
         except ServingError as error:

@@ -15,6 +15,7 @@ import tensorflow_text  # noqa: F401  registers the ops that tokenize in the gra
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_lm.generation.work import MOST_TOKENS, TOO_MANY
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
@@ -69,6 +70,7 @@ class ServedModel:
         for alias in inputs:
             _check_input(alias, inputs[alias], signature.inputs[alias])
             self._check_size(alias, inputs[alias])
+        _check_work(inputs)
         _check_output_names(output_names, signature)
         batcher = self._batchers.get(name)
         if batcher is None:
@@ -136,6 +138,13 @@ class SavedModel(ServedModel):
                 "This model cannot stream text: it is not a language model, or was exported by an "
                 "older version of keras_lm. Export it again.",
             )
+        self.warm_up_streams()
+        return self._writer.events(request)
+
+    def warm_up_streams(self):
+        """Trace the graphs of streams, if it has any, so that the first client need not wait."""
+        if self._limits is None:
+            return
         with self._making_writer:
             if self._writer is None:
                 made = writer.Writer(self._loaded.signatures, self.signature_defs, self._limits)
@@ -143,7 +152,6 @@ class SavedModel(ServedModel):
                 with contextlib.suppress(ServingError):  # of a vocabulary without this letter
                     collections.deque(made.events({"prompt": "a", "max_new_tokens": 2}), maxlen=0)
                 self._writer = made
-        return self._writer.events(request)
 
     def _call(self, name, inputs):
         if name not in self._loaded.signatures:  # for example the one that initialises tables
@@ -210,6 +218,17 @@ def _check_input(alias, array, info):
             f"Expects input {alias} to have shape {shape} but {tf.TensorShape(array.shape)} is "
             "provided"
         )
+
+
+def _check_work(inputs):
+    # What is known before prompts are read; graphs, but for those of older exports, count all.
+    if "max_new_tokens" not in inputs:
+        return
+    rows = max(len(array) for array in inputs.values() if array.ndim) if inputs else 1
+    beams = np.max(inputs.get("num_beams", 1), initial=1)
+    work = float(rows) * float(beams) * float(np.max(inputs["max_new_tokens"], initial=0))
+    if work > MOST_TOKENS:
+        raise invalid(f"{TOO_MANY} {work:.0f}.")
 
 
 def _check_output_names(names, signature):

@@ -267,6 +267,7 @@ class Models:
             return LiteRTModel(number, path, self._max_rows, **self._pool)
         served = SavedModel(path, self._max_rows)
         warm_up(served, path)
+        served.warm_up_streams()
         return served
 
     def _in_memory(self, folder, files):

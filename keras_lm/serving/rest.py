@@ -22,7 +22,6 @@ import functools
 import json
 import logging
 import re
-import threading
 import time
 import urllib.parse
 import zlib
@@ -35,6 +34,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
 from keras_lm.serving import inference, json_answers, json_requests, messages, openai_api
+from keras_lm.serving.callers import Caller
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 from keras_lm.serving.probes import PROBES
@@ -94,7 +94,8 @@ def make_application(
                 response = await answer(request)
             if response.status_code >= 400 and "expect" not in request.headers:
                 await _read_to_the_end(request)
-            if response.status_code < 400 and await request.is_disconnected():
+            is_gone = response.status_code == HTTP_STATUS[StatusCode.CANCELLED]
+            if is_gone or (response.status_code < 400 and await request.is_disconnected()):
                 raise ClientDisconnect
         except ClientDisconnect:  # there is nobody to answer
             monitor.gone(**request.state.asked)
@@ -146,7 +147,7 @@ def make_application(
                     parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
                         return await stream(request, spec, parse, _write_event)
-                    return await run_model(VERBS[verb], spec, parse)
+                    return await run_model(request, VERBS[verb], spec, parse)
         if request.method == "POST" and path in openai_api.ANSWERS:
             async with whole_body(request) as body:
                 document = await _in_a_thread(workers, json_requests.parse, body)
@@ -156,12 +157,12 @@ def make_application(
                     asked = openai_api.stream_request(document)
                     write = openai_api.event_writer(document)
                     return await stream(request, spec, lambda: asked, write)
-                return await run_model(openai_api.ANSWERS[path], spec, lambda: document)
+                return await run_model(request, openai_api.ANSWERS[path], spec, lambda: document)
         raise invalid(f"Malformed request: {request.method} {path}")
 
     async def stream(request, spec, parse, write_event):
         gone = functools.partial(monitor.gone, **request.state.asked)
-        return await _event_stream(writers, models, spec, parse, write_event, gone)
+        return await _event_stream(request, writers, models, spec, parse, write_event, gone)
 
     @contextlib.asynccontextmanager
     async def whole_body(request):
@@ -171,11 +172,16 @@ def make_application(
                 body = await _in_a_thread(workers, _unzip, body, max_request_bytes, take)
             yield body
 
-    async def run_model(run, spec, parse):
+    async def run_model(request, run, spec, parse):
         # Nothing is kept for other names, since clients can invent any number of them.
         is_known = spec["name"] in models.names
-        async with shares[spec["name"]] if is_known else contextlib.nullcontext():
-            return await _in_a_thread(workers, _run, run, models, spec, parse)
+        share = shares[spec["name"]] if is_known else asyncio.Semaphore()
+        async with _watched(request) as (caller, gone):
+            await _unless_gone(share.acquire(), gone)
+            try:
+                return await _in_a_thread(workers, _run, run, models, spec, parse, caller)
+            finally:
+                share.release()
 
     return application
 
@@ -204,17 +210,54 @@ def _in_a_thread(threads, function, *arguments):
     return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
 
 
+@contextlib.asynccontextmanager
+async def _watched(request, caller=None):
+    """Yield a `Caller` and a task that ends, and makes it leave, once the client is gone."""
+    caller = caller or Caller()
+
+    async def watch():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        caller.leave()
+
+    gone = asyncio.ensure_future(watch())
+    try:
+        yield caller, gone
+    except asyncio.CancelledError:  # at the server's end
+        caller.leave()
+        raise
+    finally:
+        gone.cancel()
+
+
+async def _unless_gone(waiting, gone):
+    """Return what an awaitable returns; raise `ClientDisconnect` if the client is gone before."""
+    waiting = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        waiting.cancel()
+        raise
+    if not waiting.done():
+        waiting.cancel()
+        raise ClientDisconnect
+    return waiting.result()
+
+
 async def _read_body(request, most, take):
-    too_large = HTTPException(413, f"The body has more than {most} bytes, the most that is read.")
     if int(request.headers.get("content-length", 0)) > most:
-        raise too_large
+        raise _too_large(most)
     body = bytearray()
     async for chunk in request.stream():
         take(len(chunk))
         body += chunk
         if len(body) > most:
-            raise too_large
+            raise _too_large(most)
     return bytes(body)
+
+
+def _too_large(most):
+    return HTTPException(413, f"The body has more than {most} bytes, the most that is read.")
 
 
 async def _read_to_the_end(request):
@@ -267,11 +310,12 @@ def _message_to_dict(message):
     )
 
 
-def _run(run, models, spec, parse):
+def _run(run, models, spec, parse, caller):
     """Answer a POST in a worker thread; `parse` returns the JSON object in its body."""
     try:
+        caller.check()  # before it starts
         document = parse()
-        with models.lease(**spec) as served:
+        with caller.served(), models.lease(**spec) as served:
             _check_rows(served, document)
             return run(served, document)
     except ServingError:
@@ -292,14 +336,14 @@ def _write_event(event):
     return f"data: {json.dumps(event)}\n\n"
 
 
-async def _event_stream(writers, models, spec, parse, write_event, gone):
+async def _event_stream(request, writers, models, spec, parse, write_event, gone):
     """Return a response with the pieces of a text as server-sent events, once the first exists.
 
     The events are `{"text": piece}`, at the end `{"done": True, …}` with the numbers of tokens, or
     a `ServingError`; `write_event` returns what is sent for one. `gone` is called if the client
     does not wait for the end.
     """
-    loop, queue, is_over = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
+    loop, queue, caller = asyncio.get_running_loop(), asyncio.Queue(), Caller()
 
     def put(event):
         with contextlib.suppress(RuntimeError):  # the server and its event loop have ended
@@ -307,14 +351,11 @@ async def _event_stream(writers, models, spec, parse, write_event, gone):
 
     def write(served, document):
         for event in served.stream(document):
-            if is_over.is_set():
-                return
             put(event)
 
     def work():
         try:
-            if not is_over.is_set():  # the client may have gone before a thread was free
-                _run(write, models, spec, parse)
+            _run(write, models, spec, parse, caller)
         except ServingError as error:
             put(error)
 
@@ -327,15 +368,16 @@ async def _event_stream(writers, models, spec, parse, write_event, gone):
             yield write_event(event)
             is_whole = True
         finally:  # also if the client has gone
-            is_over.set()
+            caller.leave()
             if not is_whole:
                 gone()
 
     loop.run_in_executor(writers, work)
     try:
-        first = await queue.get()
-    except asyncio.CancelledError:
-        is_over.set()
+        async with _watched(request, caller) as (_, gone_now):
+            first = await _unless_gone(queue.get(), gone_now)
+    except (asyncio.CancelledError, ClientDisconnect):
+        caller.leave()
         raise
     if isinstance(first, ServingError):
         raise first
@@ -356,8 +398,10 @@ def _unzip(body, most, take):
                 rest = unzip.unconsumed_tail
     except zlib.error as error:
         raise invalid("Failed to uncompress the gzipped body.") from error
-    if not unzip.eof or len(unzipped) > most:
-        raise invalid("The gzipped body is incomplete or too large.")
+    if len(unzipped) > most:
+        raise _too_large(most)
+    if not unzip.eof:
+        raise invalid("The gzipped body is incomplete.")
     return bytes(unzipped)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
+from keras_lm.generation.work import bounded
 from keras_lm.layers.last_token import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow.tracing import for_lite, required
@@ -44,7 +45,7 @@ class GenerationSignatures(TextSignatures):
         chosen = {name: tf.constant(value) for name, value in self.generate_defaults().items()}
         answer = trace(lambda prompt: generate(prompt=prompt, **chosen), PROMPT)
         if task.sampling().num_beams > 1:  # which `generate` has not
-            answer = trace(lambda prompt: task.answer({"prompt": prompt}, by_parts), PROMPT)
+            answer = trace(self.answer(by_parts), PROMPT)
         return {
             "serving_default": answer,
             "generate": generate,
@@ -125,13 +126,23 @@ class GenerationSignatures(TextSignatures):
 
     # === Text → text ===
 
+    def answer(self, tokenize=None):
+        answer = super().answer(tokenize)
+
+        def within_bounds(**columns):
+            with bounded():
+                return answer(**columns)
+
+        return within_bounds
+
     def generate(self, tokenize):
         """Return the function of `generate`: prompts and options → `task.continue_prompts`."""
 
         def generate(prompt, stop, **options):
             rows = tf.size(prompt)
             options = self.for_rows(rows, options) | self.stops(rows, stop)
-            return self.task.continue_prompts(prompt, tokenize=tokenize, **options)
+            with bounded():
+                return self.task.continue_prompts(prompt, tokenize=tokenize, **options)
 
         return generate
 

@@ -7,6 +7,7 @@ Shapes: B sources, T target tokens, V vocabulary.
 import numpy as np
 
 from keras_lm.generation.options import OPTIONS
+from keras_lm.generation.work import bounded
 from keras_lm.layers.state import named_tensors
 from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_pair
@@ -89,7 +90,8 @@ class Seq2SeqSignatures(GenerationSignatures):
             columns, options = self._divided(inputs)
             rows = tf.size(columns["text"])
             options = self.for_rows(rows, options) | self.stops(rows, stop)
-            return self.task.write(columns, tokenize=tokenize, **options)
+            with bounded():
+                return self.task.write(columns, tokenize=tokenize, **options)
 
         return generate
 
@@ -106,7 +108,8 @@ class Seq2SeqSignatures(GenerationSignatures):
             options["num_beams"] = tf.reshape(num_beams, [-1])[0]
             options["length_penalty"] = tf.reshape(length_penalty, [-1])[0]
             stated = self.task.sampling(num_beams=2).constants()  # the others that the task states
-            return self.task.write(columns, tokenize=tokenize, **stated | options)
+            with bounded():
+                return self.task.write(columns, tokenize=tokenize, **stated | options)
 
         return beam_search
 
