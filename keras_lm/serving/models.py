@@ -236,7 +236,10 @@ class Models:
 
     def _load_if_new(self, model, number, folder):
         known = model.versions.get(number)
+        is_file = folder.suffix == TFLITE and not folder.is_dir()
         if known is not None and known.state != "END":
+            if is_file and known.files != (files := _list_files(folder)):
+                self._replace(model, known, files)
             return
         files = _list_files(folder)
         if known is not None and known.error is not None and known.files == files:
@@ -261,6 +264,20 @@ class Models:
         with self._lock:
             version.served, version.state = served, "AVAILABLE"
         logger.info("Version %d of %s is available.", number, name)
+
+    def _replace(self, model, known, files):
+        """Take up a `.tflite` that was written again within the second that is its version."""
+        name, number = model.config.name, known.number
+        known.files = files  # a file that cannot be read is not tried again
+        try:
+            served = self._read(number, known.folder)
+        except ServingError as error:
+            logger.error("Version %d of %s was replaced by what fails. %s", number, name, error)
+            return
+        served.observe = self.observe and functools.partial(self.observe, name)
+        with self._lock:
+            known.served = served
+            self._has_garbage = True
 
     def _read(self, number, path):
         if path.suffix == TFLITE:

@@ -157,6 +157,20 @@ def test_one_long_text_does_not_widen_many_rows(model, signature):
         model.run(signature, {"text" if signature == "score" else "prompt": texts})
 
 
+def test_work_is_bounded_in_the_graph(folder):
+    generate = tf.saved_model.load(str(folder)).signatures["generate"]
+    defaults = {n: tf.constant([o.default], o.dtype) for n, o in OPTIONS.items()}
+    asked = defaults | {"stop": tf.constant([""]), "max_new_tokens": tf.constant([WINDOW - 1])}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"65536 at most.*67200"):
+        generate(prompt=tf.constant(["a"] * 1400), **asked)
+
+
+def test_work_is_refused_before_an_older_export_runs(model):
+    most = {"max_new_tokens": np.array([66], "int32")}
+    with pytest.raises(ServingError, match=r"65536 at most.* 67584\."):
+        model.run("generate", prompts(*["a"] * 1024) | most)
+
+
 # === score ===
 
 

@@ -119,6 +119,19 @@ def test_a_replaced_file_is_taken_up_and_a_broken_one_is_not(critic, tmp_path):
         replace(critic.tflite.read_bytes(), 200)
         wait_for(200, "AVAILABLE")
         wait_for(100, "END")
+        with server._models.lease("m") as before:
+            pass
+        new = tmp_path / "new"
+        new.write_bytes(critic.tflite.read_bytes())
+        os.utime(new, ns=(200_500_000_000, 200_500_000_000))  # within the same second
+        os.replace(new, path)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            with server._models.lease("m") as now:
+                if now is not before:
+                    break
+            time.sleep(0.02)
+        assert now is not before
         path.unlink()
         time.sleep(0.1)
         assert len(client.predict({"text": ["a film"]})["scores"]) == 1

@@ -120,6 +120,8 @@ def test_body_needs_no_content_type_and_may_be_zipped(rest):
     headers = {"Content-Encoding": "gzip"}
     zipped = requests.post(rest.url + ":predict", gzip.compress(body), headers=headers)
     assert zipped.json() == {"predictions": [2.5]}
+    large = gzip.compress(bytes(2**26 + 1))
+    assert requests.post(rest.url + ":predict", large, headers=headers).status_code == 413
     for broken in (body, gzip.compress(body)[:-3]):
         assert requests.post(rest.url + ":predict", broken, headers=headers).status_code == 400
 
