@@ -11,9 +11,10 @@ import keras
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from keras_lm.argument_types import PathLike
+from keras_lm.converters import checksums
+from keras_lm.converters.safetensors_files import save_checked
 from keras_lm.files import replacing
 from keras_lm.training.distribution import check_agreement, workers_of
 from keras_lm.training.optimizers import schedule_and_steps
@@ -78,6 +79,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         variables = self._variables(model)
         try:
             with safe_open(self.path, framework="numpy") as file:
+                expected = checksums.stated(self.path, file.metadata())
                 about = json.loads(file.metadata()["training"])
                 self._check(about["settings"])
                 if about.get("teachers", []) != self._teachers(model):
@@ -92,8 +94,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                         f"{self.path} is a checkpoint of another model or optimizer: train with "
                         "those, or remove it to begin anew."
                     )
+                arrays = {name: file.get_tensor(name) for name in names}
+                for name, array in arrays.items():  # all, before anything is changed
+                    checksums.check_tensor(self.path, name, array, expected)
                 for name, variable in variables.items():
-                    variable.assign(file.get_tensor(name))
+                    variable.assign(arrays[name])
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.path} is not a complete checkpoint of a training run ({error}): remove "
@@ -127,7 +132,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         about = {"step": self.step, "settings": self.settings, "skipped": skipped}
         about["teachers"] = self._teachers(self.model)
         with replacing(self.path) as new:
-            save_file(arrays, new, metadata={"training": json.dumps(about)})
+            save_checked(arrays, new, {"training": json.dumps(about)})
         self._saved_at = time.monotonic()
 
     def on_train_begin(self, logs=None):

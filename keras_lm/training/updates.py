@@ -6,10 +6,10 @@ import pathlib
 
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
 
 from keras_lm import files
 from keras_lm.converters import CheckpointError
+from keras_lm.converters.safetensors_files import read_checked, save_checked
 from keras_lm.presets.source import stored_weights
 
 
@@ -58,7 +58,7 @@ def save(task, path, format, settings, is_learnt):
     arrays = {name: np.array(variable.numpy()) for name, variable in learnt.items()}
     with files.replacing(path) as new:
         metadata = {"format": format, "settings": json.dumps(settings)}
-        save_file(arrays, new, metadata=metadata)
+        save_checked(arrays, new, metadata)
 
 
 def load(task, path, format, call, is_learnt, shapes):
@@ -115,11 +115,11 @@ def _read(path, format, call):
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: pass a file by {call}.")
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") == format:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return json.loads(metadata["settings"]), arrays
+        metadata, arrays = read_checked(path)
+        if metadata.get("format") == format:
+            return json.loads(metadata["settings"]), arrays
+    except CheckpointError:
+        raise
     except (safetensors.SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or incomplete: {error}. Copy it again."
