@@ -1,5 +1,7 @@
 """What `compile` refuses on TensorFlow, before a step is traced."""
 
+import numbers
+
 import keras
 
 from keras_lm.tensorflow import tf
@@ -12,10 +14,11 @@ UNSUPPORTED = (
 
 def check(model, jit_compile, micro_batch_size, smoothing):
     """Raise a ValueError if what `compile` was given does not go together."""
-    if micro_batch_size is not None and (micro_batch_size < 1 or jit_compile is True):
+    is_size = isinstance(micro_batch_size, numbers.Integral) and micro_batch_size >= 1
+    if micro_batch_size is not None and (not is_size or jit_compile is True):
         raise ValueError(
-            f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass 1 row or "
-            "more; parts of a batch differ in size, which XLA lacks."
+            f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass a whole "
+            "number of rows, 1 or more; parts of a batch differ in size, which XLA lacks."
         )
     if smoothing is not None:
         smoothing.check(model)

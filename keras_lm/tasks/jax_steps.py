@@ -5,6 +5,8 @@ so losses and gradients are those of all of it. `tf.distribute` has no part in t
 process, and one replica. Text stays on the host, in `tf.data`.
 """
 
+import numbers
+
 import jax
 import keras
 from jax import numpy as jnp
@@ -19,8 +21,11 @@ def check(model, jit_compile, micro_batch_size, smoothing):
     """Raise a ValueError if what `compile` was given does not go together, or not on JAX."""
     if smoothing is not None:
         raise ValueError("smoothing needs Keras's TensorFlow backend: leave it out.")
-    if micro_batch_size is not None and micro_batch_size < 1:
-        raise ValueError(f"micro_batch_size={micro_batch_size}: pass 1 row or more.")
+    is_size = isinstance(micro_batch_size, numbers.Integral) and micro_batch_size >= 1
+    if micro_batch_size is not None and not is_size:
+        raise ValueError(
+            f"micro_batch_size={micro_batch_size}: pass a whole number of rows, 1 or more."
+        )
 
 
 def check_compiled(model, metrics):

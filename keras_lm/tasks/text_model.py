@@ -16,7 +16,7 @@ from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import compile_checks, steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.epochs import restored_epoch
-from keras_lm.training.optimizers import AdamW, plan_schedule
+from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.user_warning import warn
 
@@ -188,7 +188,8 @@ class TextModel(keras.Model):
             smoothing: `keras_lm.training.AdversarialSmoothing`, or None.
 
         Raises:
-            ValueError: if `micro_batch_size` is less than 1, or on TensorFlow comes with
+            ValueError: if the learning rate is negative or not finite; if `micro_batch_size` is
+                not an int of 1 or more, or on TensorFlow comes with
                 `jit_compile`; or under a strategy that Keras cannot train with, or cannot with
                 these options.
         """
@@ -215,6 +216,7 @@ class TextModel(keras.Model):
         self._compile_loss = None  # Keras's, which knows the mean over a part alone
         self.micro_batch_size = micro_batch_size
         self.smoothing = smoothing
+        check_rate(self.optimizer)
         compile_checks.check_compiled(self, [metrics, weighted_metrics])
 
     def fit(

@@ -24,7 +24,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         start: int. The step of the optimizer at which the schedule begins.
 
     Raises:
-        ValueError: if `warmup` is not in [0, 1), or `peak` or `total_steps` is not positive.
+        ValueError: if `warmup` is not in [0, 1), `total_steps` is not positive, or `peak` is
+            not a finite number above 0.
 
     Example:
         schedule = WarmupLinearDecay(peak=1e-4, total_steps=100)
@@ -36,8 +37,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, peak: float, total_steps: int | None = None, warmup: float = 0.1, start: int = 0
     ):
-        if not peak > 0:
-            raise ValueError(f"peak={peak} is not positive.")
+        if not 0 < peak < float("inf"):
+            raise ValueError(f"peak={peak}: pass a finite number above 0.")
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"total_steps={total_steps}: pass 1 or more, or None.")
         if not 0 <= warmup < 1:
@@ -286,3 +287,13 @@ class AdamW(keras.optimizers.AdamW):
         weight = ops.cast(variable, "float32") * (1.0 - rate * decay)
         weight -= rate_of_step * momentum / (ops.sqrt(velocity) + self.epsilon)
         self.assign(variable, ops.cast(weight, variable.dtype))
+
+
+def check_rate(optimizer: Any) -> None:
+    """Raise a ValueError if the learning rate of an optimizer is negative, infinite or NaN."""
+    rate = getattr(optimizer, "learning_rate", None)
+    if isinstance(rate, keras.Variable) and not 0 <= float(rate.numpy()) < float("inf"):
+        raise ValueError(
+            f"learning_rate={float(rate.numpy()):g}: pass a finite number, such as 5e-5, or a "
+            "schedule."
+        )

@@ -209,3 +209,22 @@ def test_what_does_not_go():
         classifier().compile(micro_batch_size=0)
     with pytest.raises(ValueError, match="micro_batch_size=2, jit_compile=True"):
         classifier().compile(micro_batch_size=2, jit_compile=True)
+
+
+@pytest.mark.parametrize("size", [1.5, 0, -3, "2"])
+def test_sizes_that_are_no_number_of_rows(size):
+    with pytest.raises(ValueError, match=r"micro_batch_size=.*whole"):
+        classifier().compile(micro_batch_size=size)
+
+
+@pytest.mark.parametrize("rate", [float("inf"), float("nan"), -1e-3])
+@pytest.mark.parametrize("cls", [keras.optimizers.SGD, keras.optimizers.AdamW, AdamW, Lamb])
+def test_learning_rates_that_nothing_works_with(cls, rate):
+    with pytest.raises(ValueError, match=f"={rate}: pass a finite number"):
+        classifier().compile(optimizer=cls(rate))
+
+
+def test_a_rate_of_zero_and_schedules_are_taken():
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    for rate in (0.0, schedule):
+        classifier().compile(optimizer=keras.optimizers.SGD(rate))

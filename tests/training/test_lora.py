@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import safetensors
-from safetensors.numpy import save_file
 
 from keras_lm.converters import CheckpointError
+from keras_lm.converters.safetensors_files import save_checked
 from keras_lm.models import BertBackbone, GPT2Backbone, LSTMBackbone
 from keras_lm.tasks import CausalLM, Task, TextClassifier
 from keras_lm.tokenizers import WordPieceTokenizer
@@ -165,7 +165,7 @@ def changed(path, new, settings=None, number=None):
     if number is not None:
         name = next(name for name in arrays if "lora" in name)
         arrays[name].flat[0] = number
-    save_file(arrays, new, metadata=metadata)
+    save_checked(arrays, new, metadata)
     return new
 
 

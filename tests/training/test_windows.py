@@ -157,7 +157,7 @@ def test_kill_while_saving_leaves_the_last_state(windows, tmp_path, monkeypatch,
         path.write_bytes(b"half of it")
         raise SystemExit
 
-    monkeypatch.setattr("keras_lm.training.checkpointing.save_file", killed)
+    monkeypatch.setattr("keras_lm.training.checkpointing.save_checked", killed)
     with pytest.raises(SystemExit):
         fit(make(seed=1), windows, checkpoint=file, minutes=0)
     assert file.read_bytes() == before
