@@ -1,4 +1,8 @@
-"""Checksums in the header of our `.safetensors` files: of each tensor, and of the rest."""
+"""Checksums in the header of our `.safetensors` files: of each tensor, and of the rest.
+
+A tensor's is the CRC-32 of the sums of its blocks, each 4,096 bytes as 64-bit numbers modulo 2**64:
+any changed byte changes a sum, and sums are taken ten times as fast as a CRC.
+"""
 
 import json
 import pathlib
@@ -8,14 +12,18 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
 
-ENTRY = "crc32"  # of the header
+ENTRY = "checksums"  # of the header
+BLOCK = 4096  # bytes
 HEADER = ""  # stands for its other entries, beside the names of tensors
 
 
 def of_tensor(name: str, array: np.ndarray) -> int:
-    """Return the CRC-32 of a tensor: of its name, type, shape and values."""
+    """Return the checksum of a tensor: of its name, type, shape and values."""
     start = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode())
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), start)
+    values = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = values.size - values.size % BLOCK
+    sums = values[:whole].view(np.uint64).reshape(-1, BLOCK // 8).sum(axis=1)
+    return zlib.crc32(values[whole:], zlib.crc32(sums, start))
 
 
 def of_header(metadata: dict) -> int:
