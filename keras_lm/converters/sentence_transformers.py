@@ -89,6 +89,8 @@ def cross_encoder_activation(checkpoint, num_classes):
         name = named.get("activation_fn")
     elif older in checkpoint.config:
         name = checkpoint.config[older]
+    elif own.get("model_type") == "CrossEncoder":
+        name = None
     else:
         return None
     if name is None:

@@ -532,6 +532,7 @@ def cross_encoder(goldens, tmp_path):
         ("config", {OLDER: None}, "sigmoid"),
         ("config_sentence_transformers", {"activation_fn": SIGMOID}, "sigmoid"),
         ("config_sentence_transformers", {"prompts": {}}, None),
+        ("config_sentence_transformers", {"model_type": "CrossEncoder"}, "sigmoid"),
     ],
 )
 def test_scores_of_a_cross_encoder(cross_encoder, goldens, tmp_path, name, content, activation):
