@@ -6,16 +6,11 @@ import re
 from collections.abc import Callable
 
 from keras_lm.published.tag_schemes import convert_tags
-from keras_lm.published.text_lines import decoded
-from keras_lm.published.word_layouts import (
-    NOT_CLASS,
-    fixed_layout,
-    infer_layout,
-)
+from keras_lm.published.text_lines import chomp, decoded
+from keras_lm.published.word_layouts import NOT_CLASS, SPAN_TAG, fixed_layout, infer_layout
 
 SAMPLE = 1000  # sentences at the beginning of a file that show its columns
-SPAN_TAG = re.compile("[BIELSU]-.+")  # that `convert_tags` knows
-DOCUMENT_BORDER = re.compile(r"#\s*(begin|end) document")
+DOCUMENT_BORDER = re.compile(r"#\s*(begin|end) document|###MEDLINE:")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +39,7 @@ class WordColumns:
 
         `labels` is the user's choice of the column of labels, see `infer_layout`.
         """
-        blocks = sentences(decoded(name, stream))
+        blocks = sentences(name, stream)
         first = [*itertools.islice(blocks, SAMPLE)]
         if self.fields:
             layout = fixed_layout(first, self.fields, self.labels)
@@ -64,7 +59,7 @@ class WordColumns:
             if labels is None:
                 self._refuse_no_class(name, lines, found, layout)
             is_scheme = all(tag == "O" or SPAN_TAG.fullmatch(tag) for tag in found)
-            words = [fields[layout.words].removeprefix(layout.language) for _, fields, _ in lines]
+            words = [layout.word(fields) for _, fields, _ in lines]
             yield (
                 lines[0][0],
                 {
@@ -80,7 +75,7 @@ class WordColumns:
         if not is_whole or not self.clean(fields[layout.words]) or not fields[layout.labels]:
             columns = f" in {width} columns" * (width > 1)
             raise ValueError(
-                f"{name}, line {number}: {line.strip()[:40]!r} is not a word and its label"
+                f"{name}, line {number}: {chomp(line)[:40]!r} is not a word and its label"
                 f"{columns}, with a space or a tab between them."
             )
 
@@ -102,12 +97,17 @@ def _words_of(block, layout):
             yield number, fields, line
 
 
-def sentences(text):
+def sentences(name, stream):
     """Yield the sentences of a file, with comments: lists of (line number, fields, line)."""
     found = []
-    for number, line in text:
+    for number, line in decoded(name, stream):
+        if "\r" in line.rstrip("\r\n"):
+            raise ValueError(
+                f"{name}, line {number}: a carriage return within the line: end lines with \\n."
+            )
         fields = split_fields(line)
-        is_border = "-DOCSTART-" in "".join(fields[:2]) or DOCUMENT_BORDER.match(line)
+        is_document = any(field.startswith("-DOCSTART-") for field in fields[:2])
+        is_border = is_document or DOCUMENT_BORDER.match(line)
         if is_border or not line.strip():
             if found:
                 yield found
@@ -143,7 +143,7 @@ def role_rows(name, stream):
     in BIO. Sentences without predicates have no rows.
     """
     number = 0
-    for lines in sentences(decoded(name, stream)):
+    for lines in sentences(name, stream):
         lines = [each for each in lines if not each[2].startswith("#")]
         if not lines:
             continue

@@ -9,14 +9,21 @@ import collections
 import dataclasses
 import re
 
+from keras_lm.published import tag_schemes
 from keras_lm.user_warning import warn
 
 TAG = re.compile(r"[BIELSUMW][-_].+")  # of a word in an entity, in any scheme
+SPAN_TAG = re.compile(tag_schemes.TAG)  # of a scheme that is read
+OTHER_TAG = re.compile(r"[BIMELSUW][:.].+|[bimelsuw][-_:.].+|.+[-_][BIMELSUW]")  # of others
 OUTSIDE = ("O", "_", "-")
 WITHOUT_CLASS = set("BIELSUMO")  # tags of files with a single class
 # The classes of chunks, which stand beside entities: https://aclanthology.org/W00-0726.
-CHUNKS = {"NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"}
-NOT_CLASS = re.compile(r"(https?|ftp)://|www\.|[\w.]+=.")  # a URL, or key=value
+CHUNKS = {
+    *("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"),
+    *("NC", "VC", "PC"),  # of CoNLL-2003's German files
+}
+# A URL, key=value, or a word with its tag.
+NOT_CLASS = re.compile(r"(https?|ftp)://|www\.|[\w.]+=.|\S+/([Oo]|[BIMELSUW]-\S+)$")
 ADDRESS = re.compile(r"(https?|ftp)://\S+")
 COMMENT = re.compile(r"#+\s*[\w.:-]+\s*=")
 NUMBER = re.compile(r"(\d+)([-.]\d+)?")  # of CoNLL-U: 1, 1-2 for several words, 1.1 for none
@@ -36,6 +43,7 @@ OTHER_NAMES = {
 OF_2012 = {"number": 2, "words": 3, "labels": 10}
 WIDE = 12  # columns, of which CoNLL-2009 and 2012 have one for each predicate
 LANGUAGE = re.compile(r"[a-z-]{2,12}:(?=.)")  # before each word of WikiANN
+NUMBERED = re.compile(r"(.)(\d+)")  # a character, and which one of its word it is, of Weibo NER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Layout:
         brackets: bool. Whether labels are brackets around words, `(PER*`, `*)`.
         header: list of str, the line that names the columns, or None.
         language: str, what each word begins with, in WikiANN.
+        numbered: bool. Whether words are characters with a number each, `科0`, as in Weibo NER.
         seen: set of str, labels from the beginning of the file.
     """
 
@@ -61,6 +70,7 @@ class Layout:
     brackets: bool = False
     header: list | None = None
     language: str = ""
+    numbered: bool = False
     seen: frozenset = frozenset()
 
     def is_word(self, fields, line, place=0):
@@ -76,6 +86,11 @@ class Layout:
             return False
         rest = {*fields} - {fields[self.words]}
         return bool(place or rest & self.seen or any(map(_is_tag, rest)))
+
+    def word(self, fields):
+        """Return the word of a line."""
+        value = fields[self.words].removeprefix(self.language)
+        return value[:1] if self.numbered else value
 
     def label(self, fields):
         """Return the label of a word."""
@@ -102,11 +117,23 @@ def is_header(fields):
     return bool(names & WORD_NAMES) and len(names & known) == len(fields) > 1
 
 
+def find_header(rows):
+    """Return the first of rows if it names the columns, or is the only one that has no tag."""
+    first, *rest = rows or [[]]
+    rest = [fields for fields in rest if len(fields) == len(first)]
+    columns = [*zip(first, *rest, strict=True)]
+    is_title = any(
+        _are_tags(tags) and not _are_tags((title, *tags)) and title not in map(_class, tags)
+        for title, *tags in columns
+    )
+    return first if is_header(first) or is_title else None
+
+
 def fixed_layout(blocks, width, labels):
     """Return the `Layout` of a published set whose columns are known."""
-    first = next((fields for block in blocks for _, fields, _ in block), [])
-    header = first if is_header(first) else None
     rows = [fields for block in blocks for _, fields, line in block if not is_aside(line)]
+    header = find_header(rows)
+    rows = [fields for fields in rows if fields != header]
     seen = frozenset(fields[labels] for fields in rows if len(fields) == width)
     return Layout(0, labels % width, width, header=header, seen=seen)
 
@@ -123,12 +150,11 @@ def infer_layout(name, blocks, given=None):
         ValueError: if no column looks like labels, or there is none that is `given`.
     """
     rows = [[fields for _, fields, line in block if not is_aside(line)] for block in blocks]
-    header = next((block[0] for block in rows if block), None)
-    header = header if header and is_header(header) else None
+    header = find_header([fields for block in rows for fields in block])
     rows = [[fields for fields in block if fields != header] for block in rows]
     rows = [block for block in rows if block]
     if not rows:
-        return Layout(0, -1, None)
+        return Layout(0, -1, None, header=header)
     ((width, _),) = collections.Counter(
         len(fields) for block in rows for fields in block
     ).most_common(1)
@@ -141,7 +167,7 @@ def infer_layout(name, blocks, given=None):
     columns = [*zip(*(fields[:width] for fields in whole), strict=True)]
     names = _names(blocks, header, number, width)
     tags = [i for i, column in enumerate(columns) if _are_tags(column)]
-    words = _word_column(names, number, tags, width)
+    words = _word_column(names, number, tags, columns)
     layout = Layout(
         words, -1, None if width >= WIDE and number is not None else width, number, header=header
     )
@@ -153,7 +179,9 @@ def infer_layout(name, blocks, given=None):
     layout = dataclasses.replace(layout, **chosen)
     has_labels = layout.labels < len(columns) and not layout.brackets
     seen = frozenset(map(layout.label, whole)) if has_labels else frozenset()
-    layout = dataclasses.replace(layout, seen=seen, language=_language(columns[words]))
+    layout = dataclasses.replace(
+        layout, seen=seen, language=_language(columns[words]), numbered=_numbered(columns[words])
+    )
     _say(name, layout, rest, given)
     _say_scheme(name, layout.seen)
     return layout
@@ -170,7 +198,7 @@ def _number_column(rows, width):
             continue
         found = [[int(each[1]) for each in block if not each[2]] for block in counted]
         counts = all(n == block[0] + i for block in found for i, n in enumerate(block))
-        if counts and found[0][:1] in ([0], [1]) and max(map(len, found)) > 1:
+        if counts and found[0][:1] in ([0], [1]) and (column or max(map(len, found)) > 1):
             return column
     return None
 
@@ -185,14 +213,16 @@ def _names(blocks, header, number, width):
     return UNIVERSAL if number == 0 and width >= len(UNIVERSAL) and width < WIDE else []
 
 
-def _word_column(names, number, tags, width):
-    known = [i for i, name in enumerate(names) if name in WORD_NAMES and i < width]
+def _word_column(names, number, tags, columns):
+    known = [i for i, name in enumerate(names) if name in WORD_NAMES and i < len(columns)]
     if known:
         return known[0]
     if number == OF_2012["number"]:
         return OF_2012["words"]
     first = 0 if number is None else 1
-    return next((i for i in range(first, width) if i not in tags), first)
+    others = [i for i in range(first, len(columns)) if i not in tags and {*columns[i]} != {"O"}]
+    letters = [i for i in others if not all(map(str.isdecimal, columns[i]))]  # not offsets
+    return next(iter(letters or others), first)
 
 
 def _given(name, given, names, others, columns):
@@ -233,7 +263,7 @@ def _choose(name, columns, names, others, tags, layout):
     if not others:  # no line has a label, which the reader says
         return {"labels": len(columns)}, []
     is_parsed = layout.number is not None and len(columns) >= len(UNIVERSAL)
-    if is_parsed or {*columns[others[-1]]} == {"_"}:
+    if is_parsed or {*columns[others[-1]]} <= {"_", "-", "*"}:
         known = f", such as {names[3]!r}" if names[3:] else ""
         raise ValueError(
             f"{name}: none of its {len(columns)} columns looks like labels of words, such as B-PER "
@@ -259,6 +289,10 @@ def _key(columns, others):
 
 def _say(name, layout, rest, given):
     """Warn of a choice, unless it is the user's, or words come first and labels last."""
+    if layout.header and not is_header(layout.header):
+        warn(f"{name}: {' '.join(layout.header)[:60]!r} is read as the names of the columns.")
+    if layout.numbered:
+        warn(f"{name}: each word is a character with a number, which is left out.")
     is_usual = layout.words == 0 and layout.width and layout.labels == layout.width - 1
     is_known = given is not None or layout.labels == layout.width
     if is_known or (is_usual and not rest and not layout.key and not layout.language):
@@ -271,10 +305,15 @@ def _say(name, layout, rest, given):
 
 def _say_scheme(name, labels):
     """Warn of tags whose entities are not found as they are meant."""
-    if {"B", "O"} <= labels <= WITHOUT_CLASS:
+    inside = labels - {*OUTSIDE, "o"}
+    odd = {tag for tag in inside if not SPAN_TAG.fullmatch(tag)}
+    is_mixed = odd and odd != inside
+    if is_mixed or (odd and all(map(OTHER_TAG.fullmatch, odd))) or _are_letters(labels):
+        odd = ", ".join(sorted(odd))
         warn(
-            f"{name}: labels such as {', '.join(sorted(labels))} mark no entities here, which are "
-            "B-PER, I-PER and O, or BIOES, BILOU, BMES and plain classes: write B as B-NAME."
+            f"{name}: labels such as {odd[:60]} do not mark entities as B-PER, I-PER and O do, or "
+            "BIOES, BILOU and BMES, or PER and O: write B:PER, b-PER and PER-B as B-PER, "
+            "and B as B-NAME."
         )
 
 
@@ -285,11 +324,21 @@ def _language(words):
     )
 
 
+def _numbered(words):
+    found = [NUMBERED.fullmatch(word) for word in words]
+    if len(words) < 3 or not all(found) or all(each[1].isascii() for each in found):
+        return False
+    counts = [int(each[2]) for each in found]
+    return all(n in (0, before + 1) for before, n in zip([-1, *counts], counts, strict=False))
+
+
 def _are_tags(values):
     values = set(values)
-    if {"B", "O"} <= values <= WITHOUT_CLASS:
-        return True
-    return any(map(TAG.fullmatch, values)) and all(map(_is_tag, values))
+    return _are_letters(values) or (any(map(TAG.fullmatch, values)) and all(map(_is_tag, values)))
+
+
+def _are_letters(values):
+    return {"B", "O"} <= values <= WITHOUT_CLASS
 
 
 def _is_tag(value):

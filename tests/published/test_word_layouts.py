@@ -93,7 +93,7 @@ READ = {
     "one class": (
         "Selegiline\tB\nwas\tO\nlow\tB\nblood\tI\n",
         ["Selegiline/B was/O low/B blood/I"],
-        "labels such as B, I, O mark no entities",
+        "labels such as B, I do not mark entities",
     ),
     "BMES": (
         "中\tB-LOC\n国\tM-LOC\n人\tE-LOC\n",
@@ -105,6 +105,14 @@ READ = {
         ["Ada/B_PER ran/O"],
         None,
     ),
+    "BMEWO": ("中\tB-LOC\n国\tE-LOC\n人\tW-PER\n", ["中/B-LOC 国/E-LOC 人/W-PER"], None),
+    "small letters": ("Ada\tb-per\nran\to\n", ["Ada/b-per ran/o"], "such as b-per"),
+    "letters at the end": (
+        "Ada\tPER-B\nLee\tPER-I\nran\tO\n",
+        ["Ada/PER-B Lee/PER-I ran/O"],
+        "such as PER-B, PER-I",
+    ),
+    "tags beside classes": ("Ada\tB-PER\nOslo\tLOC\n", ["Ada/B-PER Oslo/LOC"], "such as LOC"),
     "BIOES": ("Ada\tS-PER\nNew\tB-LOC\nYork\tE-LOC\n", ["Ada/S-PER New/B-LOC York/E-LOC"], None),
     "addresses of sources": (
         "http://news.example.org/a\nAda\tB-PER\nran\tO\n\nhttp://news.example.org/b\n\nIvo\tB-PER\n",
@@ -112,6 +120,49 @@ READ = {
         None,
     ),
     "labels first": ("B-ACTOR\ttom\nO\tfilms\n", ["tom/B-ACTOR films/O"], "labels from column 1"),
+    "labels first, all outside": (
+        "O\twhat\nO\tfilms\n",
+        ["what/O films/O"],
+        "labels from column 1",
+    ),
+    "CoNLL-2003 in German": (
+        "-DOCSTART- -X- -X- -X- O\n\nIvo Ivo NE I-NC I-PER\nrennt rennen VVFIN I-VC O\n",
+        ["Ivo/I-PER rennt/O"],
+        None,
+    ),
+    "CoNLL-2012, a word in each sentence": (
+        "#begin document (x); part 000\nx 0 0 Yes UH (NP*) - - - A * -\n\n"
+        "x 0 0 Oslo NNP (NP*) - - - A (GPE) -\n\n#end document\n",
+        ["Yes/O", "Oslo/B-GPE"],
+        "words from column 4",
+    ),
+    "JNLPBA": (
+        "###MEDLINE:95369245\tO\n\nIL-2\tB-DNA\ngene\tI-DNA\n",
+        ["IL-2/B-DNA gene/I-DNA"],
+        None,
+    ),
+    "Weibo": (
+        "科0\tO\n技1\tO\n全0\tB-PER.NAM\n方1\tI-PER.NAM\n",
+        ["科/O 技/O 全/B-PER.NAM 方/I-PER.NAM"],
+        "a character with a number",
+    ),
+    "words that end in digits": ("A1\tO\nB2\tB-X\nC3\tO\n", ["A1/O B2/B-X C3/O"], None),
+    "places before words": (
+        "0 3 Ada B-PER\n4 7 ran O\n",
+        ["Ada/B-PER ran/O"],
+        "words from column 3",
+    ),
+    "words that are numbers": ("12 B-YEAR\n13 O\n", ["12/B-YEAR 13/O"], None),
+    "an unknown header": (
+        "Wort\tEtikett\nAda\tB-PER\nran\tO\n",
+        ["Ada/B-PER ran/O"],
+        "'Wort Etikett' is read as the names",
+    ),
+    "a word with -DOCSTART- in it": (
+        "x-DOCSTART-y O\nAda B-PER\n",
+        ["x-DOCSTART-y/O Ada/B-PER"],
+        None,
+    ),
     "numbers through a document": (
         "1\tAda\tB-PER\n2\tran\tO\n\n3\tIvo\tB-PER\n",
         ["Ada/B-PER ran/O", "Ivo/B-PER"],
@@ -194,8 +245,13 @@ def test_a_column_of_labels_is_chosen(tmp_path, content, labels, expected):
             "line 2: 'New York B-LOC' is not a word and its label",
         ),
         ("Ada B-PER\nx\n", "line 2: 'x' is not a word and its label in 2 columns"),
-        ("Ada\tB-PER\n\tO\n", "line 2: 'O' is not a word"),
+        ("Ada\tB-PER\n\tO\n", r"line 2: '\\tO' is not a word"),
+        ("경\tO\n \tO\n", r"line 2: ' \\tO' is not a word and its label"),
         ("Ada\nran\n", "line 1: 'Ada' is not a word and its label"),
+        ("Ada/B-PER ran/O\n", "line 1: 'ran/O' is not the name of a class"),
+        ("Ada B-PER\rran O\r", "line 1: a carriage return within the line"),
+        ("token\tlabel\n", "is empty"),
+        ("x 0 0 Ada - - -\n", "none of its 7 columns looks like labels"),
         ("Ada,B-PER\nran,O\n", "line 1: 'Ada,B-PER' is not a word and its label"),
     ],
 )
@@ -221,7 +277,7 @@ def test_tags_of_known_sets(tmp_path):
         "word pos chunk ner\n# id = 1\nEU NNP I-NP I-ORG\n# # I-NP O\n\nIvo N I-NP I-PER\n"
     )
     assert read_published(path, "conll2003").labels == [["B-ORG", "O"], ["B-PER"]]
-    for tags in (["ORG", "O"], ["B_ORG", "I_ORG"], ["B", "I"], ["B-ORG", "M-ORG"]):
+    for tags in (["ORG", "O"], ["B", "I"], ["B-ORG", "X.ORG"]):
         path.write_text("EU NNP I-NP {}\nruns V I-VP {}\n".format(*tags))
         assert read_published(path, "conll2003").labels == [tags]
     path.write_text("EU NNP I-NP U-ORG\nruns V I-VP O\nNew N I-NP B-LOC\nYork N I-NP L-LOC\n")
