@@ -266,7 +266,7 @@ def _parse(name, stream, format, labels=None):
         return PUBLISHED[format].rows(name, stream, *chosen), None
     if format == "jsonl":
         return json_rows(name, undecoded(name, stream)), None
-    text = decoded(name, stream, "replace" if format == "lines" else "strict")
+    text = decoded(name, stream)
     if format == "lines":
         return ((line, {"text": chomp(value)}) for line, value in text), ["text"]
     separator = DELIMITERS[format]

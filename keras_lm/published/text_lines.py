@@ -34,16 +34,16 @@ def _unpacking(name):
         raise ValueError(f"{name} cannot be unpacked: {error}.") from error
 
 
-def decoded(name, stream, errors="strict"):
+def decoded(name, stream):
     """Yield (number, line with its ending); only a line feed ends a line."""
-    return decode(name, undecoded(name, stream), errors)
+    return decode(name, undecoded(name, stream))
 
 
-def decode(name, lines, errors="strict"):
+def decode(name, lines):
     """Decode the lines of `undecoded`: yield (number, line)."""
     for number, line in lines:
         try:
-            yield number, line.decode("utf-8", errors)
+            yield number, line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise _not_utf8(name, number, error) from error
 
@@ -63,7 +63,8 @@ def whole_text(name, stream, first_line=1):
 
 def _not_utf8(name, number, error):
     return ValueError(
-        f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first."
+        f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first, or "
+        "drop such bytes: iconv -f UTF-8 -t UTF-8 -c."
     )
 
 

@@ -59,6 +59,7 @@ def test_format_wins_over_suffix(write):
         ("a.csv", 'text,label\nx,a\n"y,b\n', "write a quote twice"),
         ("a.csv", "text,text\nx,a\n", "names the column 'text' twice"),
         ("a.csv", b"text\ncaf\xe9\n", "line 2: not UTF-8"),
+        ("a.txt", b"one\ncaf\xe9\n", "line 2: not UTF-8 .* or drop such bytes"),
         ("a.csv.gz", gzip.compress(b"text\n" + b"x\n" * 999, mtime=0)[:-9], "cannot be unpacked"),
         ("a.csv.gz", b"text\nx\n", "cannot be unpacked"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
