@@ -170,7 +170,7 @@ class Rows:
         if isinstance(value, bool):
             return str(value).lower()  # as JSON writes it
         # NaN is what pandas writes for a missing label; it would be a class of its own.
-        if isinstance(value, (int, str)) or (isinstance(value, float) and value == value):
+        if isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value)):
             return str(value).strip()
         raise self.error(line, f"the label {value!r} is neither a string nor a number.")
 

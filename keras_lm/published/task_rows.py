@@ -3,9 +3,14 @@
 Each returns a function from (line, row) to (texts, label), and whether there are labels.
 """
 
+import re
+
 from keras_lm.published.columns import GUESSES
 from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.published.trees import read_tree
+
+# As pandas writes lists of Python and of numpy to CSV: ['a', 'b'], [0 1].
+LIST_AS_TEXT = re.compile(r"\[(['\"].*['\"]|\d+[\s,]+\d[\d\s,]*)\]", re.DOTALL)
 
 
 def _words(rows, columns, needs_labels):
@@ -15,6 +20,13 @@ def _words(rows, columns, needs_labels):
 
     def read(line, row):
         predicate = {"predicate": row["predicate"]} if rows.published and "predicate" in row else {}
+        for column in filter(None, (words_column, tags_column)):
+            if isinstance(row.get(column), str) and LIST_AS_TEXT.fullmatch(row[column]):
+                raise rows.error(
+                    line,
+                    f"{column!r} is a list that was written as text, {row[column][:40]!r}: save "
+                    "the file as JSONL, or the words with spaces between them.",
+                )
         row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
         words = rows.strings(line, row, words_column)
         tags = words  # without labels, the number is right

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from keras_lm.data import read_examples
 from keras_lm.published.columns import batches, choose_columns
 from keras_lm.published.row_files import open_rows, parse_rows
 
@@ -227,3 +228,21 @@ def test_batches_are_read_as_they_are_asked_for(write, row, message):
         assert next(found) == ([{"text": "x"}], {"text": ["x"]})
         with pytest.raises(ValueError, match=message):
             next(found)
+
+
+@pytest.mark.parametrize(
+    "row",
+    ['''"['a','b']","[0,1]"''', '''"['a' 'b']","[0 1]"''', '''a b,"[0, 1]"''', """"[""a""]",O"""],
+)
+def test_lists_that_were_written_as_text(write, row):
+    path = write("a.csv", f"tokens,ner_tags\n{row}\n")
+    with pytest.raises(ValueError, match=r"line 2: .* is a list that was written as text"):
+        read_examples(path, "token-classifier")
+    path = write("b.csv", "tokens,ner_tags\n[ 1 ],O O O\n")
+    assert read_examples(path, "token-classifier").labels == [["O"] * 3]
+
+
+def test_a_label_that_is_no_number(write):
+    path = write("a.jsonl", '{"text": "x", "label": Infinity}\n')
+    with pytest.raises(ValueError, match="the label inf is neither"):
+        read_examples(path)
