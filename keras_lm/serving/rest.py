@@ -47,6 +47,11 @@ POST_PATH = re.compile(
     MODEL + r":(?P<verb>classify|regress|predict|stream)", re.ASCII | re.IGNORECASE
 )
 
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
 PART = 2**16  # bytes to unzip at once
 
 HTTP_STATUS = {
@@ -67,7 +72,16 @@ HTTP_STATUS = {
 
 
 def make_application(
-    models, workers, share, writers, grpc_address, hosts, max_request_bytes, body_memory, monitor
+    models,
+    workers,
+    share,
+    writers,
+    grpc_address,
+    hosts,
+    max_request_bytes,
+    body_memory,
+    monitor,
+    cors=False,
 ):
     """Return the ASGI application.
 
@@ -82,6 +96,7 @@ def make_application(
         max_request_bytes: int, the largest body, both as sent and unzipped.
         body_memory: `BodyMemory` for all bodies.
         monitor: `Monitor`.
+        cors: bool. Whether pages of other origins may ask.
     """
 
     shares = collections.defaultdict(lambda: asyncio.Semaphore(share))
@@ -105,12 +120,16 @@ def make_application(
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         asked, seconds = request.state.asked, time.perf_counter() - begin
         monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
+        if cors:
+            response.headers.update(CORS)
         await response(scope, receive, send)
 
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
         if (refused := _refused(request, path, hosts)) is not None:
             return refused
+        if cors and request.method == "OPTIONS":
+            return Response()
         if path == "/" and request.method in ("GET", "HEAD"):
             from keras_lm.serving import page
 

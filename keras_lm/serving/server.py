@@ -84,6 +84,8 @@ class Server:
             long requests, and all together get fewer answers.
         num_threads: int, the threads of all interpreters of a `.tflite`; None for one on each core
             that the process may use.
+        cors: bool. Whether web pages of other origins may ask over REST, as with
+            TensorFlow Serving's `rest_api_enable_cors_support`.
 
     Raises:
         FileNotFoundError: if a folder does not exist, or has no version. TensorFlow Serving would
@@ -115,6 +117,7 @@ class Server:
         max_rows: int = 1024,
         num_interpreters: int = 1,
         num_threads: int | None = None,
+        cors: bool = False,
     ):
         self._configs = _make_configs(folders)
         if max_connections is None:
@@ -152,6 +155,7 @@ class Server:
         self._arrivals = Arrivals(max_total_bytes // max_request_bytes, request_timeout)
         self._models = Models(max_rows, num_interpreters, num_threads)
         self._monitor = Monitor(self._models)
+        self._cors = cors
         self._is_running = False
         self._stopping = threading.Event()
 
@@ -207,6 +211,7 @@ class Server:
             self._max_request_bytes,
             self._body_memory,
             self._monitor,
+            self._cors,
         )
         self._rest = HttpServer(application, self._max_connections, self._request_timeout, GRACE)
         self._rest_thread = threading.Thread(

@@ -7,6 +7,8 @@ import math
 import pytest
 import requests
 
+from keras_lm.serving import Server
+
 
 def test_status(rest):
     version = {
@@ -239,6 +241,16 @@ def test_no_other_origin_may_read(rest):
     headers = {"Origin": "http://elsewhere.example"}
     response = requests.post(rest.url + ":predict", '{"instances": [1]}', headers=headers)
     assert not [name for name in response.headers if name.lower().startswith("access-control")]
+
+
+def test_other_origins_may_read_with_cors(saved_models, rest_of):
+    with Server(saved_models / "kinds", cors=True) as open_server:
+        kinds = rest_of(open_server)
+        asked = requests.options(kinds.url + ":predict", timeout=60)
+        assert asked.status_code == 200
+        assert asked.headers["Access-Control-Allow-Headers"] == "Content-Type"
+        for answer in (asked, kinds.post(instances=[1]), kinds.post(data="{")):
+            assert answer.headers["Access-Control-Allow-Origin"] == "*"
 
 
 def test_page(server):
