@@ -129,22 +129,12 @@ def read_inputs(checkpoint, limit):
     Raises:
         CheckpointError: if a file is damaged, or states what is not done.
     """
-    paths = [checkpoint.vocabulary_folder / f"sentence_{kind}_config.json" for kind in KINDS]
-    path = next(filter(pathlib.Path.is_file, paths), None)
-    config = {} if path is None else read_json(path)
-    loading = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
-    for name in config.keys() & (loading | {"tokenizer_args", "processor_kwargs"}):
-        if isinstance(config[name], dict):
-            config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
-    _check(NETWORK, path, config)
+    path, config = _network_config(checkpoint)
     length = config.get("max_seq_length")
     if length is None:
         path = checkpoint.vocabulary_folder / "tokenizer_config.json"
         length = read_json(path).get("model_max_length") if path.is_file() else None
-    if length is not None and (type(length) not in (int, float) or length < 1):
-        raise CheckpointError(
-            f"{path} states a length of {length!r} tokens: copy or download it again."
-        )
+    _check_length(path, length)
     length = min(value for value in (length, limit, LONGEST) if value is not None)
     if length == LONGEST:
         raise CheckpointError(
@@ -156,6 +146,51 @@ def read_inputs(checkpoint, limit):
         "prompt": _default_prompt(checkpoint.root),
         "lowercase": bool(config.get("do_lower_case")),
     }
+
+
+def cross_encoder_limits(checkpoint, limit):
+    """Return how a `CrossEncoder` cuts texts, as arguments of a task; `{}` for other folders.
+
+    Args:
+        checkpoint, limit: see `read_inputs`.
+
+    Raises:
+        CheckpointError: if a file is damaged, or states what is not done.
+    """
+    if not checkpoint.has_modules or _settings(checkpoint.root).get("model_type") != "CrossEncoder":
+        return {}
+    path, config = _network_config(checkpoint)
+    of_tokenizer = checkpoint.vocabulary_folder / "tokenizer_config.json"
+    lowercases = of_tokenizer.is_file() and read_json(of_tokenizer).get("do_lower_case")
+    if config.get("do_lower_case") and not lowercases:
+        raise CheckpointError(
+            f"{path} has do_lower_case=True, and its tokenizer keeps the case: a task of pairs "
+            "reads texts as its tokenizer does."
+        )
+    length = config.get("max_seq_length")
+    _check_length(path, length)
+    lengths = [int(value) for value in (length, limit) if value is not None]
+    return {} if length is None else {"sequence_length": min(lengths)}
+
+
+def _network_config(checkpoint):
+    """Return the path and the entries of the file that says how a network reads texts."""
+    paths = [checkpoint.vocabulary_folder / f"sentence_{kind}_config.json" for kind in KINDS]
+    path = next(filter(pathlib.Path.is_file, paths), None)
+    config = {} if path is None else read_json(path)
+    loading = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
+    for name in config.keys() & (loading | {"tokenizer_args", "processor_kwargs"}):
+        if isinstance(config[name], dict):
+            config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
+    _check(NETWORK, path, config)
+    return path, config
+
+
+def _check_length(path, length):
+    if length is not None and (type(length) not in (int, float) or length < 1):
+        raise CheckpointError(
+            f"{path} states a length of {length!r} tokens: copy or download it again."
+        )
 
 
 def _settings(root):

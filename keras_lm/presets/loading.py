@@ -10,7 +10,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
-from keras_lm.converters.sentence_transformers import read_projections
+from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.ensembles import load_ensemble
 from keras_lm.presets.source import (
     Source,
@@ -68,7 +68,8 @@ def load_task(
     mine, is_fresh = _with_stated(mine, stated)
     if checkpoint.format == "huggingface":
         limit = innermost_backbone(backbone).max_sequence_length
-        mine = cls.arguments_from_files(checkpoint.folder, mine, limit) | mine
+        of_files = cls.arguments_from_files(checkpoint.folder, mine, limit)
+        mine = of_files | cross_encoder_limits(checkpoint, limit) | mine
     if "tokenizer" not in mine:
         mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():

@@ -552,6 +552,27 @@ def test_scores_of_a_cross_encoder(cross_encoder, goldens, tmp_path, name, conte
     assert tasks.Task.from_preset(tmp_path / "preset", tokenizer=None).activation == activation
 
 
+def test_how_a_cross_encoder_cuts_texts(network, goldens, tmp_path):
+    folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
+    shutil.copy(network / "vocab.txt", folder)
+    write(folder / f"{MODEL}.json", {"model_type": "CrossEncoder"})
+    entry = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
+    write(folder / "modules.json", [entry])
+    write(folder / "tokenizer_config.json", {"do_lower_case": False})
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 7, "do_lower_case": False})
+    assert tasks.TextRegressor.from_preset(folder).packing["sequence_length"] == 7
+    task = tasks.TextRegressor.from_preset(folder, sequence_length=9)
+    assert task.packing["sequence_length"] == 9
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 7, "do_lower_case": True})
+    with pytest.raises(CheckpointError, match="do_lower_case=True, and its tokenizer keeps"):
+        tasks.TextRegressor.from_preset(folder)
+    write(folder / "tokenizer_config.json", {"do_lower_case": True})
+    assert tasks.TextRegressor.from_preset(folder).packing["sequence_length"] == 7
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 0})
+    with pytest.raises(CheckpointError, match="states a length of 0 tokens"):
+        tasks.TextRegressor.from_preset(folder)
+
+
 @pytest.mark.parametrize("has_modules", [True, False])
 def test_a_prompt_of_a_cross_encoder(network, goldens, tmp_path, has_modules):
     folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
