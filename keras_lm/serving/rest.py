@@ -186,15 +186,11 @@ def make_application(
     @contextlib.asynccontextmanager
     async def whole_body(request):
         with body_memory.share() as take:
-            body = await _read_body(request, max_request_bytes, take)
-            if request.headers.get("content-encoding", "").lower() == "gzip":
-                body = await _in_a_thread(workers, _unzip, body, max_request_bytes, take)
-            yield body
+            yield await _read_body(request, workers, max_request_bytes, take)
 
     async def run_model(request, run, spec, parse):
         # Nothing is kept for other names, since clients can invent any number of them.
-        is_known = spec["name"] in models.names
-        share = shares[spec["name"]] if is_known else asyncio.Semaphore()
+        share = shares[spec["name"]] if spec["name"] in models.names else asyncio.Semaphore()
         async with _watched(request) as (caller, gone):
             await _unless_gone(share.acquire(), gone)
             try:
@@ -263,7 +259,8 @@ async def _unless_gone(waiting, gone):
     return waiting.result()
 
 
-async def _read_body(request, most, take):
+async def _read_body(request, workers, most, take):
+    """Return a body, unzipped, of `most` bytes at most; `take` tells what memory it needs."""
     if int(request.headers.get("content-length", 0)) > most:
         raise _too_large(most)
     body = bytearray()
@@ -272,6 +269,8 @@ async def _read_body(request, most, take):
         body += chunk
         if len(body) > most:
             raise _too_large(most)
+    if request.headers.get("content-encoding", "").lower() == "gzip":
+        return await _in_a_thread(workers, _unzip, bytes(body), most, take)
     return bytes(body)
 
 
