@@ -109,8 +109,7 @@ def make_application(
                 response = await answer(request)
             if response.status_code >= 400 and "expect" not in request.headers:
                 await _read_to_the_end(request)
-            is_gone = response.status_code == HTTP_STATUS[StatusCode.CANCELLED]
-            if is_gone or (response.status_code < 400 and await request.is_disconnected()):
+            if await _has_left(request, response):
                 raise ClientDisconnect
         except ClientDisconnect:  # there is nobody to answer
             monitor.gone(**request.state.asked)
@@ -120,8 +119,7 @@ def make_application(
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         asked, seconds = request.state.asked, time.perf_counter() - begin
         monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
-        if cors:
-            response.headers.update(CORS)
+        response.headers.update(CORS if cors else {})
         await response(scope, receive, send)
 
     async def answer(request):
@@ -131,9 +129,7 @@ def make_application(
         if cors and request.method == "OPTIONS":
             return Response()
         if path == "/" and request.method in ("GET", "HEAD"):
-            from keras_lm.serving import page
-
-            return HTMLResponse(page.render(models.names, grpc_address))
+            return _page(models, grpc_address)
         if path in PROBES and request.method in ("GET", "HEAD"):
             return PROBES[path](models, monitor)
         if not path.lower().startswith("/v1/"):
@@ -148,45 +144,34 @@ def make_application(
         return _error(path, message, status)
 
     async def answer_api(request, path):
-        if request.method == "GET" and path == "/v1/models":
-            return openai_api.write_models(models.names)
-        if request.method == "GET" and (match := GET_PATH.fullmatch(path)):
-            spec = _read_spec(match)
-            if not spec["name"]:
-                raise invalid("Missing model name in request.")
-            if match["verb"] == "metadata":
-                return _write_metadata(models, spec)
-            if match["verb"] is None:
-                return _write_status(models, spec)
+        if request.method == "GET" and (about := _about_models(models, path)) is not None:
+            return about
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
             spec, verb = _read_spec(match), match["verb"]
             if spec["name"] and verb in (*VERBS, "stream"):
                 request.state.asked |= {"method": verb, "model": spec["name"]}
-                async with whole_body(request) as body:
+                with body_memory.share() as take:
+                    body = await _read_body(request, workers, max_request_bytes, take)
                     parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
                         return await stream(request, spec, parse, _write_event)
                     return await run_model(request, VERBS[verb], spec, parse)
         if request.method == "POST" and path in openai_api.ANSWERS:
-            async with whole_body(request) as body:
+            with body_memory.share() as take:
+                body = await _read_body(request, workers, max_request_bytes, take)
                 document = await _in_a_thread(workers, json_requests.parse, body)
                 spec = {"name": openai_api.model_name(document, models.names)}
                 request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
                 if document.get("stream"):
                     asked = openai_api.stream_request(document)
-                    write = openai_api.event_writer(document)
-                    return await stream(request, spec, lambda: asked, write)
+                    events = openai_api.event_writer(document)
+                    return await stream(request, spec, lambda: asked, events)
                 return await run_model(request, openai_api.ANSWERS[path], spec, lambda: document)
         raise invalid(f"Malformed request: {request.method} {path}")
 
     async def stream(request, spec, parse, write_event):
         gone = functools.partial(monitor.gone, **request.state.asked)
         return await _event_stream(request, writers, models, spec, parse, write_event, gone)
-
-    @contextlib.asynccontextmanager
-    async def whole_body(request):
-        with body_memory.share() as take:
-            yield await _read_body(request, workers, max_request_bytes, take)
 
     async def run_model(request, run, spec, parse):
         # Nothing is kept for other names, since clients can invent any number of them.
@@ -199,6 +184,32 @@ def make_application(
                 share.release()
 
     return application
+
+
+async def _has_left(request, response):
+    """Return whether nobody waits for a response; one that refuses the request is sent anyway."""
+    if response.status_code == HTTP_STATUS[StatusCode.CANCELLED]:
+        return True
+    return response.status_code < 400 and await request.is_disconnected()
+
+
+def _about_models(models, path):
+    """Return what a GET request asks about models; None if it asks something else."""
+    if path == "/v1/models":
+        return openai_api.write_models(models.names)
+    match = GET_PATH.fullmatch(path)
+    if match is None or match["verb"] not in (None, "metadata"):
+        return None
+    spec = _read_spec(match)
+    if not spec["name"]:
+        raise invalid("Missing model name in request.")
+    return (_write_status if match["verb"] is None else _write_metadata)(models, spec)
+
+
+def _page(models, grpc_address):
+    from keras_lm.serving import page
+
+    return HTMLResponse(page.render(models.names, grpc_address))
 
 
 def _error(path, message, status, headers=None):
