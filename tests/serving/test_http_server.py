@@ -104,7 +104,7 @@ def test_largest_body(strict, rest_of):
     zipped = gzip.compress(json.dumps({"signature_name": "text", "instances": [text * 2]}).encode())
     headers = {"Content-Encoding": "gzip"}
     response = requests.post(rest.url + ":predict", zipped, headers=headers, timeout=10)
-    assert "incomplete or too large" in response.json()["error"]
+    assert (response.status_code, response.json()["error"]) == (413, error)
 
 
 @pytest.mark.parametrize("path", ["kinds:predict", "kinds:explain"])
