@@ -93,7 +93,7 @@ def test_exports_beside_each_other_in_one_process(albert, version, make_task, tm
     bpe = [make_task(bpe_tokenizer("the", "end")), make_task(bpe_tokenizer("then", "so"))]
     texts = tf.constant(["the end was so 1,990, or", "then it was so"])
     assert bpe[0].tokenizer(texts).to_list() != bpe[1].tokenizer(texts).to_list()
-    versions = [version, *(task.export(tmp_path / str(i)) for i, task in enumerate(bpe))]
+    versions = [version, *(task.export(tmp_path / f"bpe-{i}") for i, task in enumerate(bpe))]
     loaded = [tf.saved_model.load(str(version)).signatures for version in versions]
     for task, signatures in zip([albert, *bpe], loaded):
         answers(signatures["serving_default"](text=texts), task, texts)
