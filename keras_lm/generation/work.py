@@ -10,6 +10,7 @@ from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf
 
 MOST_TOKENS = 2**16
+MOST_BEAMS = 64
 TOO_MANY = (
     f"rows times beams times tokens, those of the prompt or source and max_new_tokens, may be "
     f"{MOST_TOKENS} at most: send fewer rows, beams or tokens. Here they are"

@@ -15,7 +15,7 @@ import tensorflow_text  # noqa: F401  registers the ops that tokenize in the gra
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_lm.generation.work import MOST_TOKENS, TOO_MANY
+from keras_lm.generation.work import MOST_BEAMS, MOST_TOKENS, TOO_MANY
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
@@ -221,13 +221,15 @@ def _check_input(alias, array, info):
 
 
 def _check_work(inputs):
-    # What is known before prompts are read; graphs, but for those of older exports, count all.
+    # What is known before prompts are read; graphs, but for those of older exports, count all. Each
+    # graph names an option that is out of its own range.
     if "max_new_tokens" not in inputs:
         return
     rows = max(len(array) for array in inputs.values() if array.ndim) if inputs else 1
-    beams = np.max(inputs.get("num_beams", 1), initial=1)
-    work = float(rows) * float(beams) * float(np.max(inputs["max_new_tokens"], initial=0))
-    if work > MOST_TOKENS:
+    beams = float(np.max(inputs.get("num_beams", 1), initial=1))
+    tokens = float(np.max(inputs["max_new_tokens"], initial=0))
+    work = rows * beams * tokens
+    if work > MOST_TOKENS and beams <= MOST_BEAMS and tokens <= MOST_TOKENS:
         raise invalid(f"{TOO_MANY} {work:.0f}.")
 
 

@@ -31,6 +31,7 @@ MODEL_THREADS = REST_THREADS // 2  # at most for one model, so that a slow one l
 STREAM_THREADS = 8  # a stream occupies one until its end; further streams wait
 GRPC_THREADS = 64  # these also answer quick requests
 GRACE = 5  # seconds that running requests have to end after `stop`
+STOPPING = 1  # seconds more for work that is stopped, until its next operation
 HANDSHAKE = 5000  # milliseconds for a gRPC client's handshake
 MOST_CONNECTIONS = 1000
 
@@ -229,8 +230,9 @@ class Server:
         """Stop answering. Running requests have a few seconds to finish.
 
         Returns:
-            bool, whether all of them finished. The others are answered with 503 or `CANCELLED`, but
-            TensorFlow computes on, in a thread that cannot be stopped.
+            bool, whether nothing is computed any more. Requests that take longer are answered with
+            503 or `CANCELLED`, and their work is stopped; False if it cannot be, as in a long
+            operation of TensorFlow's.
         """
         if not self._is_running:
             return True
@@ -243,6 +245,8 @@ class Server:
         for threads in (self._workers, self._writers):
             threads.shutdown(wait=False, cancel_futures=True)
         self._poll_thread.join(max(end - time.monotonic(), 0))
+        while self._models.is_busy and time.monotonic() < end + STOPPING:
+            time.sleep(0.01)
         if self._models.is_busy or self._poll_thread.is_alive():
             return False
         self._models.close()

@@ -7,7 +7,7 @@ Shapes: B sources, T target tokens, V vocabulary.
 import numpy as np
 
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.work import bounded
+from keras_lm.generation.work import MOST_BEAMS, bounded
 from keras_lm.layers.state import named_tensors
 from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_pair
@@ -16,7 +16,6 @@ from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 from keras_lm.tensorflow import tf
 
 LABELS = {"labels": tf.TensorSpec([None], tf.string, "labels")}
-MOST_BEAMS = 64
 SEARCH = {"num_beams": "int32", "length_penalty": "float32", "max_new_tokens": "int32"}
 
 

@@ -183,9 +183,9 @@ def test_litert(case, task, tmp_path):
 @pytest.mark.parametrize(
     ("signature", "name", "value", "message"),
     [
-        ("generate", "max_new_tokens", np.int32(10**8), "may be 65536 at most"),
-        ("beam_search", "max_new_tokens", np.int32(2**31 - 1), "may be 65536 at most"),
-        ("beam_search", "num_beams", np.int32(10**7), "may be 65536 at most"),
+        ("generate", "max_new_tokens", np.int32(10**8), "may be 4096 at most"),
+        ("beam_search", "max_new_tokens", np.int32(2**31 - 1), "may be 4096 at most"),
+        ("beam_search", "num_beams", np.int32(10**7), "must be from 1 to 64"),
         ("beam_search", "num_beams", np.int32(0), "must be from 1 to 64"),
         ("beam_search", "num_beams", np.int32(-(2**31)), "must be from 1 to 64"),
         ("beam_search", "length_penalty", np.float32(np.nan), "must be a finite number"),

@@ -111,6 +111,17 @@ def test_entity_f1_of_plain_classes(strict):
     assert {*metric.scores()["classes"]} == {"PER", "LOC"}
 
 
+def test_entity_f1_in_xla():
+    labels = np.array([[1, 2, 0, 1], [3, IGNORED, 4, 0]])
+    logits = np.eye(len(BIO), dtype="float32")[np.array([[1, 2, 0, 0], [3, 1, 4, 1]])]
+    plain, compiled = EntityF1(BIO), EntityF1(BIO)
+    plain.update_state(labels, logits)
+    update = tf.function(lambda *batch: compiled.update_state(*batch), jit_compile=True)
+    update(tf.constant(labels), tf.constant(logits))
+    assert compiled.scores() == plain.scores()
+    assert 0 < plain.scores()["f1"] < 1
+
+
 def test_entity_f1_of_nothing_is_zero_and_needs_entities():
     metric = EntityF1(BIO)
     assert float(metric.result()) == 0.0

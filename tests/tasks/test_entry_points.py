@@ -8,7 +8,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models.backbone import are_random
-from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
+from keras_lm.tasks import (
+    FeatureExtractor,
+    MaskedLM,
+    TextClassifier,
+    TextRegressor,
+    TokenClassifier,
+)
 from keras_lm.training import AdamW, WarmupLinearDecay
 
 TEXTS = ["the film was good", "awful", "i loved it !", "a very dull cast and story ."]
@@ -293,6 +299,22 @@ def test_longer_texts_are_truncated(make):
     task = make(TextClassifier, num_classes=2, sequence_length=5)
     logits = task.predict(["the film was", "the film was good and fine"], verbose=0)
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-6)
+
+
+@pytest.mark.eager
+def test_default_metrics_are_those_that_users_report(make):
+    tagger = make(TokenClassifier, class_names=["O", "B-X", "I-X"])
+    logs = tagger.fit([["a", "film"], ["good"]], [["O", "B-X"], ["O"]], verbose=0).history
+    assert {"accuracy", "entity_f1"} <= set(logs)
+    words = make(TokenClassifier, class_names=["noun", "verb"])  # which mark no entities
+    assert [metric.name for metric in words.default_metrics()] == ["accuracy"]
+    several = make(TextClassifier, class_names=["x", "y", "z"], multi_label=True)
+    texts, labels = ["a film", "good", "the film"], [["x"], ["y", "z"], []]
+    measured = several.evaluate(texts, labels, verbose=0, return_dict=True)
+    right = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]])
+    found = several.predict(texts, verbose=0) > 0
+    expected = 2 * (right * found).sum() / max(right.sum() + found.sum(), 1)
+    assert measured["micro_f1"] == pytest.approx(expected)
 
 
 @pytest.mark.eager
