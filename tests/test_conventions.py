@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-LONGEST_FILE = 900  # lines
+LONGEST_FILE = 300  # lines of code
 LONGEST_FUNCTION = 90
 
 # What other libraries call it → what it is called here
@@ -240,7 +240,14 @@ def lines_of_code(text):
 
 
 def test_files_are_short_enough_to_read():
-    lengths = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
+    # A model's tables of checkpoint names stand at its end and are looked up, not read.
+    texts = {
+        name: path.read_text().split("# === Checkpoints ===")[0] for name, path in FILES.items()
+    }
+    texts = {  # the others need no counting
+        name: text for name, text in texts.items() if len(text.splitlines()) > LONGEST_FILE
+    }
+    lengths = {name: lines_of_code(text) for name, text in texts.items()}
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE}
 
 

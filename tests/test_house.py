@@ -143,17 +143,15 @@ def test_tensorflow_may_be_missing():
 
 
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8 or bfloat16,
-# to decode, or to be served.
+# or to decode.
 TRACED_OTHERWISE = {
-    "generation.work",
     "layers.tensorflow.attention_ops",
     "layers.tensorflow.tracing",
 }
 
 
 def test_what_layers_do_follows_from_their_arguments():
-    found = {name for name, others in IMPORTS.items() if "contextvars" in others}
-    assert {name for name in found if not name.startswith("serving.")} == TRACED_OTHERWISE
+    assert {name for name, others in IMPORTS.items() if "contextvars" in others} == TRACED_OTHERWISE
 
 
 def test_models_are_named_in_their_own_files():

@@ -4,15 +4,16 @@ TensorFlow stops a graph between two operations or turns of a loop, so that text
 token.
 """
 
+import asyncio
 import contextlib
-import contextvars
 import threading
 
+from starlette.requests import ClientDisconnect
 from tensorflow.python.eager import cancellation
 
 from keras_lm.serving.errors import ServingError, StatusCode
 
-_CURRENT = contextvars.ContextVar("caller", default=None)
+_CURRENT = threading.local()  # `caller`, of a thread that works for one
 
 
 class Caller:
@@ -51,17 +52,17 @@ class Caller:
     def served(self):
         """A context for this caller's work: TensorFlow's functions in it stop once it has left."""
         self.check()
-        token = _CURRENT.set(self)
+        before, _CURRENT.caller = getattr(_CURRENT, "caller", None), self
         try:
             with cancellation.CancellationManagerContext(self._manager):
                 yield
         finally:
-            _CURRENT.reset(token)
+            _CURRENT.caller = before
 
 
 def current():
     """Return the `Caller` for whom this thread works; one who stays, if none is known."""
-    return _CURRENT.get() or Caller()
+    return getattr(_CURRENT, "caller", None) or Caller()
 
 
 def all_of(callers):
@@ -70,3 +71,40 @@ def all_of(callers):
     for caller in callers:
         caller.when_left(lambda: all(one.has_left for one in callers) and together.leave())
     return together
+
+
+# === Clients of REST ===
+
+
+@contextlib.asynccontextmanager
+async def watched(request, caller=None):
+    """Yield a `Caller` and a task that ends, and makes it leave, once the client is gone."""
+    caller = caller or Caller()
+
+    async def watch():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        caller.leave()
+
+    gone = asyncio.ensure_future(watch())
+    try:
+        yield caller, gone
+    except asyncio.CancelledError:  # at the server's end
+        caller.leave()
+        raise
+    finally:
+        gone.cancel()
+
+
+async def unless_gone(waiting, gone):
+    """Return what an awaitable returns; raise `ClientDisconnect` if the client is gone before."""
+    waiting = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        waiting.cancel()
+        raise
+    if not waiting.done():
+        waiting.cancel()
+        raise ClientDisconnect
+    return waiting.result()

@@ -24,7 +24,6 @@ import logging
 import re
 import time
 import urllib.parse
-import zlib
 
 from google.protobuf import json_format
 from starlette.exceptions import HTTPException
@@ -34,7 +33,8 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
 from keras_lm.serving import inference, json_answers, json_requests, messages, openai_api
-from keras_lm.serving.callers import Caller
+from keras_lm.serving.bodies import read_body, read_to_the_end
+from keras_lm.serving.callers import Caller, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 from keras_lm.serving.probes import PROBES
@@ -52,8 +52,6 @@ CORS = {
     "Access-Control-Allow-Methods": "GET, POST",
     "Access-Control-Allow-Headers": "Content-Type",
 }
-PART = 2**16  # bytes to unzip at once
-
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
     StatusCode.INVALID_ARGUMENT: 400,
@@ -108,7 +106,7 @@ def make_application(
             with monitor.running.track_inprogress():
                 response = await answer(request)
             if response.status_code >= 400 and "expect" not in request.headers:
-                await _read_to_the_end(request)
+                await read_to_the_end(request)
             if await _has_left(request, response):
                 raise ClientDisconnect
         except ClientDisconnect:  # there is nobody to answer
@@ -151,14 +149,14 @@ def make_application(
             if spec["name"] and verb in (*VERBS, "stream"):
                 request.state.asked |= {"method": verb, "model": spec["name"]}
                 with body_memory.share() as take:
-                    body = await _read_body(request, workers, max_request_bytes, take)
+                    body = await read_body(request, workers, max_request_bytes, take)
                     parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
                         return await stream(request, spec, parse, _write_event)
                     return await run_model(request, VERBS[verb], spec, parse)
         if request.method == "POST" and path in openai_api.ANSWERS:
             with body_memory.share() as take:
-                body = await _read_body(request, workers, max_request_bytes, take)
+                body = await read_body(request, workers, max_request_bytes, take)
                 document = await _in_a_thread(workers, json_requests.parse, body)
                 spec = {"name": openai_api.model_name(document, models.names)}
                 request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
@@ -176,8 +174,8 @@ def make_application(
     async def run_model(request, run, spec, parse):
         # Nothing is kept for other names, since clients can invent any number of them.
         share = shares[spec["name"]] if spec["name"] in models.names else asyncio.Semaphore()
-        async with _watched(request) as (caller, gone):
-            await _unless_gone(share.acquire(), gone)
+        async with watched(request) as (caller, gone):
+            await unless_gone(share.acquire(), gone)
             try:
                 return await _in_a_thread(workers, _run, run, models, spec, parse, caller)
             finally:
@@ -234,66 +232,6 @@ def _refused(request, path, hosts):
 
 def _in_a_thread(threads, function, *arguments):
     return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
-
-
-@contextlib.asynccontextmanager
-async def _watched(request, caller=None):
-    """Yield a `Caller` and a task that ends, and makes it leave, once the client is gone."""
-    caller = caller or Caller()
-
-    async def watch():
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        caller.leave()
-
-    gone = asyncio.ensure_future(watch())
-    try:
-        yield caller, gone
-    except asyncio.CancelledError:  # at the server's end
-        caller.leave()
-        raise
-    finally:
-        gone.cancel()
-
-
-async def _unless_gone(waiting, gone):
-    """Return what an awaitable returns; raise `ClientDisconnect` if the client is gone before."""
-    waiting = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        waiting.cancel()
-        raise
-    if not waiting.done():
-        waiting.cancel()
-        raise ClientDisconnect
-    return waiting.result()
-
-
-async def _read_body(request, workers, most, take):
-    """Return a body, unzipped, of `most` bytes at most; `take` tells what memory it needs."""
-    if int(request.headers.get("content-length", 0)) > most:
-        raise _too_large(most)
-    body = bytearray()
-    async for chunk in request.stream():
-        take(len(chunk))
-        body += chunk
-        if len(body) > most:
-            raise _too_large(most)
-    if request.headers.get("content-encoding", "").lower() == "gzip":
-        return await _in_a_thread(workers, _unzip, bytes(body), most, take)
-    return bytes(body)
-
-
-def _too_large(most):
-    return HTTPException(413, f"The body has more than {most} bytes, the most that is read.")
-
-
-async def _read_to_the_end(request):
-    """Read the rest of a body: if the connection closed now, the client would see no answer."""
-    with contextlib.suppress(RuntimeError):  # the whole body has been read
-        async for _ in request.stream():
-            pass
 
 
 def _json_response(body, status=200, headers=None):
@@ -403,8 +341,8 @@ async def _event_stream(request, writers, models, spec, parse, write_event, gone
 
     loop.run_in_executor(writers, work)
     try:
-        async with _watched(request, caller) as (_, gone_now):
-            first = await _unless_gone(queue.get(), gone_now)
+        async with watched(request, caller) as (_, gone_now):
+            first = await unless_gone(queue.get(), gone_now)
     except (asyncio.CancelledError, ClientDisconnect):
         caller.leave()
         raise
@@ -412,26 +350,6 @@ async def _event_stream(request, writers, models, spec, parse, write_event, gone
         raise first
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not buffer
     return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
-
-
-def _unzip(body, most, take):
-    # In parts, since a few kilobytes of gzip can unzip to more than fits into memory.
-    unzip, unzipped = zlib.decompressobj(wbits=31), bytearray()
-    try:
-        for start in range(0, len(body), PART):
-            rest = body[start : start + PART]
-            while rest and not unzip.eof and len(unzipped) <= most:
-                part = unzip.decompress(rest, PART)
-                take(len(part))
-                unzipped += part
-                rest = unzip.unconsumed_tail
-    except zlib.error as error:
-        raise invalid("Failed to uncompress the gzipped body.") from error
-    if len(unzipped) > most:
-        raise _too_large(most)
-    if not unzip.eof:
-        raise invalid("The gzipped body is incomplete.")
-    return bytes(unzipped)
 
 
 def _check_rows(served, document):

@@ -12,10 +12,9 @@ import numpy as np
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
-from keras_lm.generation.work import bounded
 from keras_lm.layers.last_token import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow.tracing import for_lite, required
+from keras_lm.layers.tensorflow.tracing import bounded, for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace, with_few_pairs
 from keras_lm.tensorflow import tf

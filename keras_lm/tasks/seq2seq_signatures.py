@@ -7,9 +7,9 @@ Shapes: B sources, T target tokens, V vocabulary.
 import numpy as np
 
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.work import MOST_BEAMS, bounded
+from keras_lm.generation.work import MOST_BEAMS
 from keras_lm.layers.state import named_tensors
-from keras_lm.layers.tensorflow.tracing import for_lite, required
+from keras_lm.layers.tensorflow.tracing import bounded, for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_pair
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace

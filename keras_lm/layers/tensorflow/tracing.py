@@ -6,6 +6,7 @@ import contextvars
 from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+_IS_BOUNDED = contextvars.ContextVar("is_bounded", default=False)
 PRODUCTS = contextvars.ContextVar("products", default=None)  # see `products.Products`
 SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
 
@@ -27,6 +28,21 @@ def for_lite():
 def is_for_lite():
     """Whether LiteRT's operations only are being traced."""
     return _IS_FOR_LITE.get()
+
+
+@contextlib.contextmanager
+def bounded():
+    """A context for tracing what is served: graphs that refuse more work than a server can bear."""
+    token = _IS_BOUNDED.set(True)
+    try:
+        yield
+    finally:
+        _IS_BOUNDED.reset(token)
+
+
+def is_bounded():
+    """Whether a graph is being traced that refuses too much work."""
+    return _IS_BOUNDED.get()
 
 
 def products_for(dense):
