@@ -336,6 +336,8 @@ class ConfigTable:
         rates: dict of entries that only training reads, and our model has no argument for → the
             values that go with what it does; a name stands for that entry's value. Others are
             warned of.
+        aliases: dict of other names by which Hugging Face's code takes an entry → the entry. Where
+            a file has both, that code follows the alias.
 
     Example:
 
@@ -351,8 +353,13 @@ class ConfigTable:
     inside: str | None = None
     constants: dict = dataclasses.field(default_factory=dict)
     rates: dict = dataclasses.field(default_factory=dict)
+    aliases: dict = dataclasses.field(default_factory=dict)
 
     def __call__(self, checkpoint):
+        if self.aliases:
+            given = checkpoint.config
+            meant = {self.aliases[name]: given[name] for name in self.aliases if name in given}
+            checkpoint = dataclasses.replace(checkpoint, config=given | meant)
         config = checkpoint.config if self.inside is None else checkpoint.config[self.inside]
         if self.entries is not None:
             where = f"{checkpoint.source}: its configuration"
@@ -365,7 +372,7 @@ class ConfigTable:
     def words(self) -> Entries:
         """What each entry means, those that the rules read among them."""
         ours = Entries(
-            read={key for rule in self.rules.values() for key in rule.keys},
+            read={key for rule in self.rules.values() for key in rule.keys} | {*self.aliases},
             harmless={*self.constants, *self.rates},
         )
         shared = Entries() if self.model_type is None else HUGGINGFACE

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.sentence_transformers import (
     check_cross_encoder,
     cross_encoder_activation,
@@ -47,8 +48,8 @@ class Labels:
         class_names: list of str, or None if the checkpoint only numbers them.
         problem_type: one of `ONE_TEXT`, Hugging Face's words; or `"token_classification"`,
             `"multiple_choice"` or `"question_answering"`, whose heads are of another form.
-        is_stated: bool. False if the configuration names no head, so that the classes may be those
-            of texts, as `problem_type` says, or of words.
+        others: tuple of str, the problem types that it may have instead, since the configuration
+            names no head and theirs has the same tensors.
         activation: what sentence-transformers does to the logits, see `cross_encoder_activation`.
         arguments: dict of a task's arguments that the head calls for, or None.
         read_texts: dict of a task's arguments for how a CrossEncoder reads texts.
@@ -58,9 +59,13 @@ class Labels:
     class_names: list | None = None
     problem_type: str = "single_label_classification"
     activation: str | None = None
-    is_stated: bool = True
+    others: tuple = ()
     arguments: dict | None = None
     read_texts: dict = dataclasses.field(default_factory=dict)
+
+    def may_be(self, problem_type):
+        """Whether the head is one for a problem type, as far as is known."""
+        return problem_type in (self.problem_type, *self.others)
 
     @property
     def is_of_texts(self):
@@ -110,22 +115,36 @@ def huggingface_labels(checkpoint, *weights):
     else:
         class_names = _told_apart(class_names)
     activation = cross_encoder_activation(checkpoint, num_classes)
-    problem_type = found[0] or config.get("problem_type")
+    problem_type = found[0] or _problem_of_texts(checkpoint)
     if problem_type is None and num_classes == 1:
         problem_type = "regression"
     elif problem_type is None:
         kind = "multi" if activation == "sigmoid" else "single"
         problem_type = f"{kind}_label_classification"
-    # RoBERTa's and DistilBERT's heads of texts have a layer more.
-    is_of_texts = (
-        weight.endswith("out_proj.weight") or "pre_classifier.weight" in checkpoint.tensors
-    )
-    is_stated = bool(stated) or is_of_texts
+    others = () if stated else _same_tensors(checkpoint, weight, num_classes)
     prompt = cross_encoder_prompt(checkpoint)
     read_texts = {} if prompt is None else {"prompt": prompt}
-    return Labels(
-        num_classes, class_names, problem_type, activation, is_stated, read_texts=read_texts
-    )
+    return Labels(num_classes, class_names, problem_type, activation, others, read_texts=read_texts)
+
+
+def _problem_of_texts(checkpoint):
+    problem_type = checkpoint.config.get("problem_type")
+    if problem_type not in (None, *ONE_TEXT):
+        known = ", ".join(map(repr, ONE_TEXT))
+        raise CheckpointError(
+            f"{checkpoint.source}: its configuration has problem_type={problem_type!r}, and known "
+            f"are {known}."
+        )
+    return problem_type
+
+
+def _same_tensors(checkpoint, weight, num_classes):
+    """Return the problem types whose heads have the tensors of one for texts."""
+    if weight.endswith("out_proj.weight"):  # RoBERTa's and others', with a layer more
+        return ()
+    # DistilBERT's heads of texts and of choices have a layer more.
+    of_words = () if "pre_classifier.weight" in checkpoint.tensors else ("token_classification",)
+    return of_words + (("multiple_choice",) if num_classes == 1 else ())
 
 
 def architecture_of(config, task):

@@ -345,6 +345,11 @@ HUGGINGFACE_CONFIG = ConfigTable(
     },
     Entries(harmless={"tie_weights_"}),
     rates={"qa_dropout": (0.1, 0.0)},
+    aliases={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    },
 )
 
 

@@ -234,6 +234,12 @@ GPT_ENTRIES = Entries(
     },
     implied={"n_ctx"},  # n_positions
 )
+GPT_ALIASES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
 GPT_RATES = {"embd_pdrop": ("resid_pdrop",), "summary_first_dropout": (0.1, "resid_pdrop")}
 
 
@@ -287,6 +293,7 @@ _CONFIG = ConfigTable(
     GPT_ENTRIES | Entries(harmless={"n_special", "predict_special_tokens"}),
     check_summary,
     rates=GPT_RATES,
+    aliases=GPT_ALIASES,
 )
 
 

@@ -29,6 +29,7 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
+    GPT_ALIASES,
     GPT_ENTRIES,
     GPT_RATES,
     GPT_RULES,
@@ -239,6 +240,7 @@ HUGGINGFACE_CONFIG = ConfigTable(
     ),
     check_summary,
     rates=GPT_RATES,
+    aliases=GPT_ALIASES,
 )
 HUGGINGFACE_CLASSES = {
     "": "GPT2Model",

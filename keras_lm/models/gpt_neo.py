@@ -182,6 +182,7 @@ _CONFIG = ConfigTable(
         },
     ),
     rates={"classifier_dropout": (0.1,), "embed_dropout": ("resid_dropout", 0.0)},
+    aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
 )
 
 

@@ -401,6 +401,7 @@ _CONFIG = ConfigTable(
         "encoder_layerdrop": (0.0,),
         "decoder_layerdrop": (0.0,),
     },
+    aliases={"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads"},
 )
 
 

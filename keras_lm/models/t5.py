@@ -500,6 +500,12 @@ _CONFIG = ConfigTable(
     ),
     _check_feedforward,
     rates={"classifier_dropout": (0.0, "dropout_rate")},
+    aliases={
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    },
 )
 _ENCODER_CONFIG = dataclasses.replace(
     _CONFIG,

@@ -649,6 +649,12 @@ _CONFIG = ConfigTable(
     ),
     _check_huggingface,
     constants={"trainer_compatible": True},  # without it, the language model warns there
+    aliases={
+        "hidden_size": "d_model",
+        "n_token": "vocab_size",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
 )
 
 

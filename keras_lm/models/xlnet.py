@@ -471,6 +471,12 @@ _CONFIG = ConfigTable(
     ),
     _check_huggingface,
     rates={"summary_last_dropout": (0.1, "dropout")},
+    aliases={
+        "hidden_size": "d_model",
+        "n_token": "vocab_size",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
 )
 
 

@@ -62,7 +62,7 @@ def load_task(
     backbone, converter = source.make_backbone(backbone_class, overrides)
     stated = source.task_arguments(cls, mine)
     if stated is None:
-        _check_head(source, cls, backbone, converter.names)
+        _check_head(source, cls, backbone, converter.names, mine)
     # Dense layers that a folder describes have files of their own.
     has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
     mine, is_fresh = _with_stated(mine, stated)
@@ -146,15 +146,16 @@ def _divide(arguments, cls, backbone_class):
     )
 
 
-def _check_head(source, cls, backbone, names):
-    """Raise a CheckpointError if a published folder has the task's head in a form not known."""
+def _check_head(source, cls, backbone, names, mine):
+    """Raise a CheckpointError if a published folder's head for the task is unknown or missing."""
     checkpoint, labels = source.checkpoint, source.labels
     is_labelled = any(cls.__name__ in TASKS_OF[ending] for ending in ARCHITECTURES)
     is_labelled = is_labelled and architecture_of(checkpoint.config, cls.__name__)
     is_read = labels is not None and labels.is_of_texts  # by the other task of texts
     if checkpoint.format == "huggingface" and is_labelled and not is_read:
         _, unused = names.load(stored_weights(backbone), checkpoint.weights)
-        source.refuse_other_head(cls, backbone, unused)
+        asks_for_new = mine.keys() & {"num_classes", "class_names"}
+        source.check_head(cls, backbone, unused, () if asks_for_new else ["its weights"])
 
 
 def _check_order(given, stated):

@@ -1,6 +1,7 @@
 """A source: which model and task it holds, their arguments, and the backbone with its weights."""
 
 import contextlib
+import dataclasses
 import functools
 import re
 import warnings
@@ -144,7 +145,15 @@ class Source:
     @functools.cached_property
     def task(self):
         """The class of the task whose head is stored, or None."""
-        return next((cls for cls in TASKS.values() if self.task_arguments(cls) is not None), None)
+        arguments_of = self.task_arguments
+        if not self._is_preset and self.labels is not None:
+            # A head that may be another's is first what its problem type says.
+            labels = dataclasses.replace(self.labels, others=())
+
+            def arguments_of(cls):
+                return cls.arguments_from_checkpoint(labels)
+
+        return next((cls for cls in TASKS.values() if arguments_of(cls) is not None), None)
 
     @property
     def usual_task(self):
@@ -244,10 +253,10 @@ class Source:
                 f"{self} lacks the weights of {_summary(broken)}: the file is incomplete, or its "
                 "configuration is another model's."
             )
-        missing = sorted([*missing, *fresh])
         unused = [name for name in unused if not re.search(network.LEFT_OUT, name)]
-        if set(missing) - set(fresh):
-            self.refuse_other_head(type(model), network, unused)
+        if missing:
+            self.check_head(type(model), network, unused, missing)
+        missing = sorted([*missing, *fresh])
         if missing or unused:
             said = [f"{type(model).__name__}.from_preset({str(self)!r}):"]
             said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
@@ -268,26 +277,34 @@ class Source:
                 ids[name] = value[0] if isinstance(value, list) else value
         return ids
 
-    def refuse_other_head(self, cls: type, backbone: keras.Model, unused: Collection[str]) -> None:
-        """Raise a CheckpointError if unused tensors are of the head that a task should have.
+    def check_head(
+        self, cls: type, backbone: keras.Model, unused: Collection[str], missing: Collection[str]
+    ) -> None:
+        """Raise a CheckpointError if a folder should have a task's head, and the task lacks it.
 
         Args:
             cls: class of the task. Nothing is wrong if the configuration names no class with its
                 kind of head.
             backbone: its network.
-            unused: names of tensors.
+            unused: names of tensors that may be the head in another form.
+            missing: paths of the head's weights that are not there. A Pretrainer may have new ones.
         """
         named = self.checkpoint.format == "huggingface" and architecture_of(
             self.checkpoint.config, cls.__name__
         )
         unused = [name for name in unused if not re.search(backbone.LEFT_OUT, name)]
-        if named and unused:
-            kind = self.checkpoint.config.get("problem_type")
+        if cls is TASKS["Pretrainer"] and not unused:
+            return
+        if named and (unused or missing):
+            is_of_texts = str(named).endswith("ForSequenceClassification")
+            kind = self.checkpoint.config.get("problem_type") if is_of_texts else None
+            said = [f"missing are {_summary(missing)}"] if missing else []
+            said += [f"left over are {_summary(unused)}"] if unused else []
             raise CheckpointError(
-                f"{self} is a {named}{f' for {kind}' if kind else ''}, with a head that "
-                f"{cls.__name__} over a {type(backbone).__name__} does not have: "
-                f"{_summary(unused)}. For a new head, pass models.Backbone.from_preset(SOURCE) to "
-                "the task."
+                f"{self} is a {named}{f' for {kind}' if kind else ''}, and {cls.__name__} over a "
+                f"{type(backbone).__name__} does not find its head there: {'; '.join(said)}. If "
+                "the file is damaged, copy or download it again; for a new head, pass "
+                "models.Backbone.from_preset(SOURCE) to the task."
             )
 
 

@@ -68,7 +68,7 @@ class MultipleChoice(Task):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        return {} if labels.problem_type == "multiple_choice" else None
+        return {} if labels.may_be("multiple_choice") else None
 
     def published_labels(self):
         return Labels(1, problem_type="multiple_choice")

@@ -140,7 +140,7 @@ class TokenClassifier(WordReader, Task):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        if labels.is_stated and labels.problem_type != "token_classification":
+        if not labels.may_be("token_classification"):
             return None
         return {"num_classes": labels.num_classes, "class_names": labels.class_names}
 

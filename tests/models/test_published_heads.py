@@ -32,11 +32,13 @@ HEADS = {
 def changed(goldens, tmp_path):
     """`changed("t5", rename, more, **config)` copies a golden with other tensors and entries."""
 
-    def changed(name, rename=lambda name: name, more=None, **config):
+    def changed(name, rename=lambda name: name, more=None, drop=(), **config):
         folder = tmp_path / name
         shutil.copytree(goldens(name), folder)
         path = folder / "model.safetensors"
         tensors = safetensors.numpy.load_file(path)
+        assert {*drop} <= tensors.keys()
+        tensors = {key: value for key, value in tensors.items() if key not in drop}
         tensors = {rename(key): value for key, value in tensors.items()} | (more or {})
         safetensors.numpy.save_file(tensors, path)
         path = folder / "config.json"
@@ -58,6 +60,63 @@ def test_a_named_head_under_other_names_is_refused(name, changed):
     with pytest.warns(UserWarning, match=r"left over.*other_head\."):
         backbone = Backbone.from_preset(folder)
     cls(backbone, **arguments)
+
+
+# A golden → a tensor of its head, and what our head calls it.
+PARTS = {
+    "bert-seqcls": ("classifier.bias", "classifier/logits/bias"),
+    "bert-tokencls": ("classifier.bias", "classifier/logits/bias"),
+    "bert-multiple-choice": ("classifier.bias", "classifier/logits/bias"),
+    "bert-qa": ("qa_outputs.bias", "span_head/logits/bias"),
+    "roberta-seqcls": ("classifier.dense.weight", "classifier/pooler/kernel"),
+    "mpnet-seqcls": ("classifier.dense.bias", "classifier/pooler/bias"),
+    "xlnet-choice": ("sequence_summary.summary.bias", "classifier/pooler/bias"),
+    "modernbert-seqcls": ("head.norm.weight", "classifier/transformation/norm/gamma"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_head_in_part_is_refused(name, changed):
+    tensor, path = PARTS[name]
+    cls = HEADS[name][0] if name in HEADS else tasks.TextClassifier
+    folder = changed(name, drop=[tensor])
+    with pytest.raises(CheckpointError, match=rf"is a \w+.*missing are [^;]*{path}.*copy or down"):
+        cls.from_preset(folder, tokenizer=None)
+
+
+def test_a_named_head_that_is_not_there(changed):
+    folder = changed("bert-qa", drop=["qa_outputs.weight", "qa_outputs.bias"])
+    said = "is a BertForQuestionAnswering, and QuestionAnswerer .*missing are its weights"
+    with pytest.raises(CheckpointError, match=said):
+        tasks.QuestionAnswerer.from_preset(folder, tokenizer=None)
+    with pytest.warns(UserWarning, match="new and random are classifier"):
+        tasks.TextClassifier.from_preset(folder, tokenizer=None, num_classes=2)
+    tasks.QuestionAnswerer(Backbone.from_preset(folder))
+    head = ["classifier.weight", "classifier.bias"]
+    folder = changed("bert-seqcls", drop=head)
+    with pytest.raises(CheckpointError, match=r"is a BertForSequenceClassification.*missing are"):
+        tasks.TextRegressor.from_preset(folder, tokenizer=None)
+    with pytest.warns(UserWarning, match="new and random are classifier"):
+        tasks.TextClassifier.from_preset(folder, tokenizer=None, class_names=["a", "b"])
+
+
+@pytest.mark.parametrize("architectures", [None, ["SomeModel"]])
+@pytest.mark.parametrize("name", ["bert-multiple-choice", "mpnet-multiple-choice", "xlnet-choice"])
+def test_choices_of_a_folder_that_names_no_head(name, architectures, changed, goldens):
+    """Their head has the tensors of a regressor's in most families: the user's task decides."""
+    folder = changed(name, architectures=architectures)
+    task = tasks.MultipleChoice.from_preset(folder, tokenizer=None)  # without a warning
+    stated = tasks.MultipleChoice.from_preset(goldens(name), tokenizer=None)
+    for variable, other in zip(task.weights, stated.weights, strict=True):
+        np.testing.assert_array_equal(variable, other)
+    # What the folder is by itself stays: one output is a regressor's.
+    assert type(tasks.Task.from_preset(folder, tokenizer=None)) is tasks.TextRegressor
+
+
+def test_an_unknown_problem_type_is_refused(changed):
+    folder = changed("bert-seqcls", problem_type="ranking")
+    with pytest.raises(CheckpointError, match="problem_type='ranking', and known are 'single_"):
+        tasks.TextClassifier.from_preset(folder, tokenizer=None)
 
 
 def test_regression_with_several_outputs_is_refused(changed):
