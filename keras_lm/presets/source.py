@@ -106,7 +106,13 @@ class Source:
     def _what_it_is(self):
         """Return what a checkpoint is that a class cannot load, after a colon; "" if unknown."""
         ours = _names([_stored(self.checkpoint)] if self._is_preset else self._best(object, None))
-        return f": it is one of {' or '.join(ours)}" if ours else what_it_is(self.checkpoint)
+        if ours:
+            return f": it is one of {' or '.join(ours)}"
+        is_unnamed = self.checkpoint.format == "huggingface" and not self.checkpoint.config.get(
+            "model_type"
+        )
+        advice = ": add the model_type of the model to its config.json" if is_unnamed else ""
+        return what_it_is(self.checkpoint) or advice
 
     def _best(self, cls, kind):
         """Return the models, subclasses of `cls`, that match best; see `recognise`."""

@@ -1,4 +1,4 @@
-"""A limit on the memory that the bodies of all requests take together."""
+"""Limits on what all requests take together, such as the memory of their bodies."""
 
 import contextlib
 import threading
@@ -9,16 +9,26 @@ from keras_lm.serving.errors import ServingError, StatusCode
 SMALL = 2**16
 
 
-class BodyMemory:
-    """A number of bytes that all requests share; thread-safe."""
+class Budget:
+    """A number that all requests share; thread-safe. Subclasses say of what."""
 
     def __init__(self, size):
         self._size = self._left = size
         self._lock = threading.Lock()
 
+    @property
+    def free(self):
+        """How much of each request is not counted."""
+        raise NotImplementedError
+
+    @property
+    def message(self):
+        """What a client is told if too little is left."""
+        raise NotImplementedError
+
     @contextlib.contextmanager
     def share(self):
-        """Yield a function that reserves a number of bytes until the end of the block.
+        """Yield a function that reserves a number until the end of the block.
 
         It raises a `ServingError` if fewer are left.
         """
@@ -27,14 +37,10 @@ class BodyMemory:
         def take(number):
             nonlocal asked, held
             asked += number
-            more = max(asked - SMALL, 0) - held
+            more = max(asked - self.free, 0) - held
             with self._lock:
                 if more > self._left:
-                    raise ServingError(
-                        StatusCode.RESOURCE_EXHAUSTED,
-                        f"The bodies of all requests together may have {self._size} bytes, and "
-                        "other requests use them now: try again later.",
-                    )
+                    raise ServingError(StatusCode.RESOURCE_EXHAUSTED, self.message)
                 self._left -= more
             held += more
 
@@ -43,3 +49,34 @@ class BodyMemory:
         finally:
             with self._lock:
                 self._left += held
+
+
+class BodyMemory(Budget):
+    """The bytes of all bodies."""
+
+    @property
+    def free(self):
+        return SMALL
+
+    @property
+    def message(self):
+        return (
+            f"The bodies of all requests together may have {self._size} bytes, and other requests "
+            "use them now: try again later."
+        )
+
+
+class Work(Budget):
+    """The rows × beams × new tokens of all requests that generate, which take memory until the end.
+
+    One that is alone may have all; `free` is about what a single short text needs.
+    """
+
+    free = 2**10
+
+    @property
+    def message(self):
+        return (
+            f"All requests that generate may have {self._size} rows times beams times new tokens "
+            "together, and others use them now: try again later."
+        )

@@ -7,30 +7,39 @@ token.
 import asyncio
 import contextlib
 import threading
+import weakref
 
 from starlette.requests import ClientDisconnect
 from tensorflow.python.eager import cancellation
 
 from keras_lm.serving.errors import ServingError, StatusCode
 
+GONE = ServingError(StatusCode.CANCELLED, "Nobody waits for the answer any more.")
+SHUTTING_DOWN = ServingError(StatusCode.UNAVAILABLE, "The server is shutting down.")
+
 _CURRENT = threading.local()  # `caller`, of a thread that works for one
 
 
 class Caller:
-    """One who waits for an answer, or several who wait for the same batch."""
+    """One who waits for an answer, or several who wait for the same batch.
+
+    Attributes:
+        has_left: whether nobody waits any more.
+        why: `ServingError`, what is said then.
+    """
 
     def __init__(self):
         self._manager = cancellation.CancellationManager()
         self._lock = threading.Lock()
         self._whoever = []
-        self.has_left = False
+        self.has_left, self.why = False, GONE
 
-    def leave(self):
+    def leave(self, why=GONE):
         """Tell that nobody waits any more; from any thread, any number of times."""
         with self._lock:
             if self.has_left:
                 return
-            self.has_left, whoever = True, self._whoever
+            self.has_left, self.why, whoever = True, why, self._whoever
         self._manager.start_cancel()
         for call in whoever:
             call()
@@ -46,7 +55,7 @@ class Caller:
     def check(self):
         """Raise a `ServingError` if this caller has left."""
         if self.has_left:
-            raise ServingError(StatusCode.CANCELLED, "Nobody waits for the answer any more.")
+            raise ServingError(self.why.code, self.why.message)
 
     @contextlib.contextmanager
     def served(self):
@@ -56,8 +65,37 @@ class Caller:
         try:
             with cancellation.CancellationManagerContext(self._manager):
                 yield
+        except ServingError as error:
+            if error.code is StatusCode.CANCELLED:  # as TensorFlow says it
+                self.check()
+            raise
         finally:
             _CURRENT.caller = before
+
+
+class Callers:
+    """All who wait; thread-safe."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._waiting = weakref.WeakSet()
+        self._why = None
+
+    def add(self, caller):
+        """Return a caller, who leaves once all have to."""
+        with self._lock:
+            self._waiting.add(caller)
+            why = self._why
+        if why is not None:
+            caller.leave(why)
+        return caller
+
+    def leave(self, why):
+        """Make all leave, and those that come later."""
+        with self._lock:
+            self._why, waiting = why, list(self._waiting)
+        for caller in waiting:
+            caller.leave(why)
 
 
 def current():

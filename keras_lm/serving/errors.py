@@ -1,12 +1,14 @@
 """The server's error: a status code and a message, which each protocol translates."""
 
 import contextlib
+import re
 
 import grpc
 import tensorflow as tf
 
 StatusCode = grpc.StatusCode
 
+ASSERTED = re.compile(r"assertion failed: (?P<data>\[.*\])", re.DOTALL)
 BY_NUMBER = {code.value[0]: code for code in StatusCode}
 
 
@@ -31,15 +33,22 @@ def invalid(message):
     return ServingError(StatusCode.INVALID_ARGUMENT, message)
 
 
+def plain(message):
+    """Return a message of TensorFlow's as it was written, without places in graphs and in code."""
+    # TensorFlow adds the place in Python code, which a loaded graph does not have.
+    message = message.rpartition("<stack traces unavailable>\n")[2].partition(" [Op:")[0]
+    message = message.partition("\n\t [[{{node")[0]
+    if asserted := ASSERTED.fullmatch(message):
+        message = " ".join(asserted["data"][1:-1].split("] ["))
+    return message
+
+
 @contextlib.contextmanager
 def tensorflow_errors():
     """Turn the errors of TensorFlow and out of memory inside the block into `ServingError`."""
     try:
         yield
     except tf.errors.OpError as error:
-        # TensorFlow adds the place in Python code, which a loaded graph does not have.
-        message = error.message.rpartition("<stack traces unavailable>\n")[2]
-        message = message.partition(" [Op:")[0]
-        raise ServingError(BY_NUMBER[error.error_code], message) from error
+        raise ServingError(BY_NUMBER[error.error_code], plain(error.message)) from error
     except MemoryError as error:
         raise ServingError(StatusCode.RESOURCE_EXHAUSTED, "Out of memory.") from error

@@ -79,3 +79,12 @@ def test_an_alias_counts_more(change):
     folder = change("distilbert", lambda config: config | {"hidden_size": 7})
     with pytest.raises(CheckpointError, match="width 7"):
         Backbone.from_preset(folder)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "openai-gpt", "marian", "transfo-xl"])
+def test_a_model_that_its_tensors_do_not_tell_needs_its_type(name, change):
+    def drop(config):
+        return {key: value for key, value in config.items() if key != "model_type"}
+
+    with pytest.raises(CheckpointError, match="add the model_type of the model to its config.json"):
+        Backbone.from_preset(change(name, drop))
