@@ -86,5 +86,5 @@ def test_a_model_that_its_tensors_do_not_tell_needs_its_type(name, change):
     def drop(config):
         return {key: value for key, value in config.items() if key != "model_type"}
 
-    with pytest.raises(CheckpointError, match="add the model_type of the model to its config.json"):
+    with pytest.raises(CheckpointError, match="add the model_type of the model to its config"):
         Backbone.from_preset(change(name, drop))
