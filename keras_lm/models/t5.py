@@ -414,7 +414,13 @@ def _write_feedforward(arguments):
     return {"feed_forward_proj": "gated-" + ("gelu" if name == "gelu_new" else name)}
 
 
-def _check_feedforward(checkpoint):
+def _check(checkpoint):
+    table = "block.1.layer.0.SelfAttention.relative_attention_bias.weight"
+    if any(name.endswith(table) for name in checkpoint.tensors):
+        raise CheckpointError(
+            f"{checkpoint.source} is umT5, with a table of relative positions in each block, and "
+            "T5Backbone has one for all."
+        )
     stated = checkpoint.config.get("feed_forward_proj", "relu")
     gate = stated.rpartition("-")[0] if isinstance(stated, str) else "?"
     if gate not in ("", "gated"):
@@ -498,7 +504,7 @@ _CONFIG = ConfigTable(
         harmless={"initializer_factor"},
         refused={"is_encoder_decoder": (True,)},
     ),
-    _check_feedforward,
+    _check,
     rates={"classifier_dropout": (0.0, "dropout_rate")},
     aliases={
         "head_dim": "d_kv",

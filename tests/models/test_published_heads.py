@@ -159,6 +159,15 @@ def test_t5s_head_of_questions_is_refused(changed):
         tasks.QuestionAnswerer.from_preset(folder, tokenizer=None)
 
 
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_umt5_is_refused_by_its_tensors(stack, changed):
+    table = f"{stack}.block.1.layer.0.SelfAttention.relative_attention_bias.weight"
+    folder = changed("t5", more={table: np.ones((32, 4), "float32")}, model_type=None)
+    for cls in (T5Backbone, T5EncoderBackbone):
+        with pytest.raises(CheckpointError, match="is umT5, with a table of relative positions"):
+            cls.from_preset(folder)
+
+
 def test_t5s_head_of_tokens_is_read(goldens):
     folder = goldens("t5-tokencls")
     expected = np.load(folder / "expected.npz")
