@@ -1,5 +1,6 @@
 """Files that users give: which there are, and their lines or content, within limits."""
 
+import contextlib
 import functools
 import glob
 import gzip
@@ -12,6 +13,7 @@ from keras_lm.argument_types import PathLike
 
 LONGEST_LINE = 2**26  # bytes
 LARGEST_CONTENT = 2**28  # bytes of a file that is read at once
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # What the files of other programs begin with, and how to save what is in them.
 AS_JSONL = "save it as JSONL, by pandas.read_{} and to_json(orient='records', lines=True)."
@@ -113,6 +115,23 @@ def whole(stream, name, most=None):
     return content
 
 
+@contextlib.contextmanager
+def unpacking(name):
+    """Name the file in errors of a damaged `.gz`."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name} cannot be unpacked: {error}.") from error
+
+
+def not_utf8(name, number, error):
+    """Return the ValueError for a line that is not UTF-8."""
+    return ValueError(
+        f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first, or "
+        "drop such bytes: iconv -f UTF-8 -t UTF-8 -c."
+    )
+
+
 def require_text(path):
     """Raise a NotText if a file is not text but, say, a spreadsheet, by its start."""
     with open(path, "rb") as file:
@@ -125,11 +144,13 @@ def require_text(path):
 
 
 def check_start(name, start):
-    """Raise a NotText if the first bytes of a file show that it is not text."""
+    """Raise a NotText if the first bytes of a file show that it is not text in lines."""
     start = start[:START]
     for mark, remedy in NOT_TEXT.items():
         if re.match(mark, start):
             raise NotText(f"{name} is {remedy}")
+    if start.count(b"\r") > 1 and b"\n" not in start:
+        raise NotText(f"{name}, line 1: a carriage return within the line: end lines with \\n.")
     rare = len(start) - len(start.translate(None, CONTROLS))
     if rare > 2 and rare > len(start) / 16:
         raise NotText(

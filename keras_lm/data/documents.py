@@ -2,13 +2,22 @@
 
 import gzip
 import itertools
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from keras_lm.argument_types import PathLike
-from keras_lm.input_files import TooLong, find_files, lines, whole
+from keras_lm.input_files import (
+    BYTE_ORDER_MARK,
+    TooLong,
+    find_files,
+    lines,
+    not_utf8,
+    unpacking,
+    whole,
+)
 from keras_lm.tensorflow import tf
 from keras_lm.user_columns import iterable
 
@@ -24,7 +33,8 @@ def read_documents(files: PathLike | Iterable[PathLike], document: str = "line")
     """Return a `tf.data.Dataset` of the documents in text files, in order.
 
     Args:
-        files: see `find_files`. Files that end in `.gz` are decompressed.
+        files: see `find_files`. Text is UTF-8; a byte order mark at the start of a file is left
+            out. Files that end in `.gz` are decompressed.
         document: what a document is: `"line"` (blank lines are skipped), `"block"` (the lines
             between blank lines, as in BERT's format with one sentence per line) or `"file"`. Each
             must fit into memory. Blocks and decompressed files may have up to 256 MiB, and their
@@ -32,8 +42,9 @@ def read_documents(files: PathLike | Iterable[PathLike], document: str = "line")
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if `document` is none of these. Documents and lines that are too long raise an
-            error of TensorFlow during iteration, which names the file and the line.
+        ValueError: if `document` is none of these. Text that is not UTF-8, and documents and lines
+            that are too long, raise an error of TensorFlow during iteration, which names the file
+            and the line.
 
     Example:
 
@@ -42,14 +53,11 @@ def read_documents(files: PathLike | Iterable[PathLike], document: str = "line")
     if document not in UNITS:
         raise ValueError(f"document={document!r}: use one of {UNITS}.")
     paths = find_files(files)
-    # TensorFlow's own readers have no limit, and a small .gz can decompress to any size.
-    if document == "block" or any(path.endswith(".gz") for path in paths):
-        return tf.data.Dataset.from_generator(
-            lambda: _batches(paths, document), output_signature=tf.TensorSpec([None], tf.string)
-        ).unbatch()
-    return tf.data.Dataset.from_tensor_slices(paths).flat_map(
-        _lines if document == "line" else _whole
-    )
+    # TensorFlow's own readers have no limit, check no encoding, and are slower than batches.
+    return tf.data.Dataset.from_generator(
+        lambda: itertools.chain.from_iterable(_batches(path, document) for path in paths),
+        output_signature=tf.TensorSpec([None], tf.string),
+    ).unbatch()
 
 
 def split_sentences(documents: Iterable[Any]) -> tf.data.Dataset:
@@ -106,39 +114,55 @@ def document_batches(documents):
     return documents.batch(DOCUMENTS_AT_ONCE) if spec.shape.rank == 0 else documents
 
 
-def _lines(path):
-    lines = tf.data.TextLineDataset(path)
-    return lines.filter(lambda line: tf.strings.strip(line) != "")
-
-
-def _whole(path):
-    return tf.data.Dataset.from_tensors(tf.io.read_file(path))
-
-
-def _batches(paths, document):
-    """Yield documents in arrays (B,), large enough that the overhead of each does not matter."""
-    found, size = [], 0
-    for text in itertools.chain.from_iterable(_documents(path, document) for path in paths):
-        found.append(text)
-        size += len(text)
-        if size >= READ_AT_ONCE:
+def _batches(path, document):
+    """Yield a file's documents in arrays (B,), so large that a check of each costs little."""
+    with unpacking(path), _open(path) as file:
+        documents = _documents(file, path, document)
+        while found := [*_up_to(READ_AT_ONCE, documents)]:
+            try:
+                b"\n".join(found).decode()
+            except UnicodeDecodeError as error:
+                raise not_utf8(path, _bad_line(path), error) from None
             yield np.array(found, object)
-            found, size = [], 0
-    if found:
-        yield np.array(found, object)
 
 
-def _documents(path, document):
-    """Yield the documents of a file, bytes."""
-    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-        if document == "file":
-            yield whole(file, path, LARGEST_DOCUMENT)
-        elif document == "line":
-            # Carriage returns are removed, as by TensorFlow's reader of lines.
-            found = (line.rstrip(b"\n").replace(b"\r", b"") for line in lines(file, path))
-            yield from (line for line in found if line.strip())
-        else:
-            yield from _blocks(lines(file, path), path)
+def _open(path):
+    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")
+
+
+def _up_to(size, documents):
+    """Yield the next documents until they have `size` bytes together."""
+    for text in documents:
+        yield text
+        size -= len(text)
+        if size <= 0:
+            return
+
+
+def _bad_line(path):
+    """Return the number of the first line of a file that is not UTF-8."""
+    with _open(path) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+
+
+def _documents(file, path, document):
+    """Yield the documents of an open file, bytes."""
+    # Parts of a file are no larger than the file, but a small .gz can unpack to any size.
+    size = None if path.endswith(".gz") else os.path.getsize(path)
+    if document == "file":
+        yield whole(file, path, size or LARGEST_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
+        return
+    found = lines(file, path, size if document == "line" else None)
+    found = itertools.chain([next(found, b"").removeprefix(BYTE_ORDER_MARK)], found)
+    if document == "block":
+        yield from _blocks(found, path)
+    else:
+        found = (line.rstrip(b"\r\n") for line in found)
+        yield from (line for line in found if line.strip())
 
 
 def _blocks(lines, path):

@@ -1,7 +1,6 @@
 """ConceptNet's dump: its English edges, with 17 relations made of its own."""
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from keras_lm.argument_types import PathLike
 from keras_lm.input_files import lines
 from keras_lm.knowledge.stop_words import is_concept
+from keras_lm.published.text_lines import json_value
 
 DUMP = "conceptnet-assertions-5.7.0.csv.gz"
 URL = f"https://s3.amazonaws.com/conceptnet/downloads/2019/edges/{DUMP}"
@@ -90,7 +90,7 @@ def _edge(line, names, where):
     if head is None or tail is None or head == tail:
         return None
     try:
-        weight = float(json.loads(details)["weight"])
+        weight = float(json_value(details.decode())["weight"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {_short(details)} has no weight: {error!r}.") from error
     relation, is_turned = _NUMBERS[relation]

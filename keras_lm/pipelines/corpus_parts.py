@@ -14,7 +14,6 @@ from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
 from keras_lm.pipelines.running import input_error
 
 PART_BYTES = 2**24  # bytes of a file that a worker reads at a time
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Part(NamedTuple):
@@ -43,11 +42,7 @@ def cut_into_parts(inputs, document, part_bytes=PART_BYTES):
 
 
 class ReadDocuments(beam.DoFn):
-    """`Part` → its documents, as UTF-8, divided like `keras_lm.data.read_documents`.
-
-    Unlike there, a byte order mark is removed, and bytes that are not UTF-8 raise an error, which
-    names the line.
-    """
+    """`Part` → its documents, as UTF-8, those of `keras_lm.data.read_documents`."""
 
     def __init__(self, document):
         super().__init__()
@@ -58,7 +53,7 @@ class ReadDocuments(beam.DoFn):
         try:
             with open_unpacked(part.path) as file:
                 for start, text in self._documents(file, part):
-                    text = text.removeprefix(BYTE_ORDER_MARK) if not start else text
+                    text = text.removeprefix(input_files.BYTE_ORDER_MARK) if not start else text
                     try:
                         text.decode()
                     except UnicodeDecodeError as error:

@@ -4,10 +4,10 @@
 in `dataset_infos.json`.
 """
 
-import json
 from pathlib import Path
 
 from keras_lm import input_files
+from keras_lm.published.text_lines import json_value
 
 FILES = ("dataset_info.json", "features.json", "dataset_infos.json")
 
@@ -23,10 +23,10 @@ def class_names_beside(path):
             continue
         try:
             with file.open("rb") as stream:
-                stated = json.loads(input_files.whole(stream, str(file)).decode("utf-8-sig"))
-        except (ValueError, RecursionError) as error:
+                stated = json_value(input_files.whole(stream, str(file)).decode("utf-8-sig"))
+        except ValueError as error:
             raise ValueError(
-                f"{file}: not JSON ({error}). It should name the classes of {path}: write it "
+                f"{file}: {error}. It should name the classes of {path}: write it "
                 "again, or move it to another folder."
             ) from error
         return _names_of_columns(stated)

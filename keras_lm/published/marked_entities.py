@@ -10,8 +10,9 @@ import json
 
 from keras_lm.argument_types import PathLike
 from keras_lm.files import as_path
+from keras_lm.input_files import not_utf8
 from keras_lm.published.mentions import check_place
-from keras_lm.published.text_lines import json_rows, undecoded
+from keras_lm.published.text_lines import json_rows, json_value, undecoded
 
 HEAD, TAIL, ENTITY = "#", "$", "。"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
@@ -144,9 +145,11 @@ def _objects(name, stream):
         return
     content = b"".join(line for _, line in itertools.chain([first], lines))
     try:
-        found = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name}: not JSON, or cut off ({error}).") from error
+        found = json_value(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise not_utf8(name, content.count(b"\n", 0, error.start) + 1, error) from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}.") from error
     if isinstance(found, dict) and _is_fewrel(found):
         for relation, rows in found.items():
             for number, row in enumerate(rows, start=1):

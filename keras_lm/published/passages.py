@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 
-from keras_lm.published.text_lines import decode, json_rows, undecoded, whole_text
+from keras_lm.published.text_lines import decode, json_rows, json_value, undecoded, whole_text
 
 HISTORY = 2  # turns of a conversation before a question
 WORD = re.compile(r"\w+")
@@ -30,9 +30,9 @@ def json_data(questions):
     def rows(name, stream):
         content = whole_text(name, stream)
         try:
-            found = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{name}: not JSON, or cut off ({error}).") from error
+            found = json_value(content)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}.") from error
         passages = found.get("data") if isinstance(found, dict) else None
         if not isinstance(passages, list):
             raise ValueError(f"{name}: the file must be {{'data': [{{…}}]}}, a list of passages.")

@@ -1,10 +1,10 @@
 """Questions about contexts, in SQuAD's file format."""
 
-import json
 from typing import Any
 
 from keras_lm import files, input_files
 from keras_lm.argument_types import PathLike
+from keras_lm.published.text_lines import json_value
 
 EXPECTED = "a SQuAD file has {'data': [{'paragraphs': [{'context': …, 'qas': [{'question': …}]}]}]}"
 
@@ -51,10 +51,10 @@ def squad_rows(content, name):
     if not content.strip():
         raise ValueError(f"{name} is empty: it has no rows.")
     try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        found = json_value(content)
+    except ValueError as error:
         remedy = " Rows, with one object on each line, are .jsonl." if "Extra" in str(error) else ""
-        raise ValueError(f"{name}: not JSON, or cut off ({error}).{remedy}") from error
+        raise ValueError(f"{name}: {error}.{remedy}") from error
     if isinstance(found, list):
         raise ValueError(
             f"{name}: a list, and {EXPECTED}. Save rows as .jsonl, with one object on each line."

@@ -5,33 +5,23 @@ the error is returned in place of its row.
 """
 
 import collections
-import contextlib
 import csv
-import gzip
 import json
 import re
-import zlib
 
 from keras_lm import input_files
+from keras_lm.input_files import BYTE_ORDER_MARK, not_utf8, unpacking
 from keras_lm.user_warning import warn
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+STRING_OR_BRACE = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:?)|[{}]')  # of JSON
 QUOTED = re.compile(r'"[^"]*(""[^"]*)+"')  # as a writer of CSV quotes a field with quotes in it
 
 
 def undecoded(name, stream):
     """Yield (number, line with its ending, as bytes); `name` is the file's name for messages."""
-    with _unpacking(name):
+    with unpacking(name):
         for number, line in enumerate(input_files.lines(stream, name), start=1):
             yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-
-
-@contextlib.contextmanager
-def _unpacking(name):
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name} cannot be unpacked: {error}.") from error
 
 
 def decoded(name, stream):
@@ -45,12 +35,12 @@ def decode(name, lines):
         try:
             yield number, line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _not_utf8(name, number, error) from error
+            raise not_utf8(name, number, error) from error
 
 
 def whole_text(name, stream, first_line=1):
     """Return the rest of a file as one text; `first_line` is its line number, for messages."""
-    with _unpacking(name):
+    with unpacking(name):
         content = input_files.whole(stream, name)
     input_files.check_start(name, content)
     content = content.removeprefix(BYTE_ORDER_MARK) if first_line == 1 else content
@@ -58,19 +48,57 @@ def whole_text(name, stream, first_line=1):
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         number = first_line + content.count(b"\n", 0, error.start)
-        raise _not_utf8(name, number, error) from error
-
-
-def _not_utf8(name, number, error):
-    return ValueError(
-        f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first, or "
-        "drop such bytes: iconv -f UTF-8 -t UTF-8 -c."
-    )
+        raise not_utf8(name, number, error) from error
 
 
 def chomp(line):
     """Return a line without its ending."""
     return line.removesuffix("\n").removesuffix("\r")
+
+
+def json_value(text):
+    """Return the value of JSON.
+
+    Raises:
+        ValueError: if it is not JSON, or an object has a key twice; the message has the line in
+            `text`, but not the file.
+    """
+    try:
+        return JSON.decode(text)
+    except KeyError:
+        key, place = _repeated_key(text)
+        error = json.JSONDecodeError("", text, place)
+        line = f"line {error.lineno} " * ("\n" in text.strip())
+        raise ValueError(
+            f"the key {key!r} stands twice in an object ({line}column {error.colno}): leave one out"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON, or cut off ({error})") from error
+
+
+def _unique(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise KeyError
+    return found
+
+
+JSON = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _repeated_key(text):
+    """Return the first key that its object has had before, and its place."""
+    objects = []
+    for found in STRING_OR_BRACE.finditer(text):
+        if found[0] == "{":
+            objects.append(set())
+        elif found[0] == "}":
+            objects.pop()
+        elif found[2]:
+            key = json.loads(found[1])
+            if key in objects[-1]:
+                return key, found.start()
+            objects[-1].add(key)
 
 
 def json_rows(name, lines):
@@ -79,11 +107,11 @@ def json_rows(name, lines):
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8"))
+            row = json_value(line.decode("utf-8"))
         except UnicodeDecodeError as error:
-            row = _not_utf8(name, number, error)
-        except (ValueError, RecursionError) as error:
-            row = ValueError(f"{name}, line {number}: not JSON ({error}).")
+            row = not_utf8(name, number, error)
+        except ValueError as error:
+            row = ValueError(f"{name}, line {number}: {error}.")
         if not isinstance(row, (dict, Exception)):
             row = ValueError(
                 f"{name}, line {number}: a line must be a JSON object, such as "

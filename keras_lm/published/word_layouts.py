@@ -259,7 +259,8 @@ def _choose(name, columns, names, others, tags, layout):
         return key, []
     if plain or tags:
         found = [i for i in plain if i not in tags] or tags
-        return {"labels": found[-1]}, found[:-1]
+        chosen = -1 if layout.number is None else 0  # of layers of entities, the first
+        return {"labels": found.pop(chosen)}, found
     if not others:  # no line has a label, which the reader says
         return {"labels": len(columns)}, []
     is_parsed = layout.number is not None and len(columns) >= len(UNIVERSAL)
@@ -295,12 +296,15 @@ def _say(name, layout, rest, given):
         warn(f"{name}: each word is a character with a number, which is left out.")
     is_usual = layout.words == 0 and layout.width and layout.labels == layout.width - 1
     is_known = given is not None or layout.labels == layout.width
-    if is_known or (is_usual and not rest and not layout.key and not layout.language):
+    is_outside = layout.seen == {"O"}
+    is_plain = is_usual and not (rest or layout.key or layout.language or is_outside)
+    if is_known or is_plain:
         return
+    outside = " All labels at its beginning are O, so that it marks no entities." * is_outside
     also = ", ".join(str(i + 1) for i in rest)
     also = f" Column {also} has labels, too." * bool(rest)
     language = f" {layout.language!r} before each word is left out." * bool(layout.language)
-    warn(f"{name}: {layout}.{language}{also} Another column is read by labels=NUMBER.")
+    warn(f"{name}: {layout}.{language}{outside}{also} Another column is read by labels=NUMBER.")
 
 
 def _say_scheme(name, labels):

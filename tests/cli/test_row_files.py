@@ -246,3 +246,32 @@ def test_a_label_that_is_no_number(write):
     path = write("a.jsonl", '{"text": "x", "label": Infinity}\n')
     with pytest.raises(ValueError, match="the label inf is neither"):
         read_examples(path)
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ('{"text": "a", "label": 1, "text": "b"}', r"'text' stands twice .* \(column 27\): leave"),
+        ('{"text": "a", "meta": [{"b": 1, "\\u0062": 2}]}', "'b' stands twice in an object"),
+        ('{"text": "{\\"a\\": 1,", "text": "b"}', r"'text' stands twice .* \(column 24\)"),
+    ],
+)
+def test_a_key_that_stands_twice(write, row, message):
+    """The last one would win in silence."""
+    with pytest.raises(ValueError, match=f"a.jsonl, line 2: the key {message}"):
+        read(write("a.jsonl", '{"text": "x", "y": {"text": ["text", "text"]}}\n' + row))
+
+
+def test_keys_that_stand_twice_are_no_damage_of_other_rows(write):
+    path = write("a.jsonl", '{"text": "x"}\n{"text": "x", "text": "y"}\n{"text": "z"}\n')
+    with open(path, "rb") as file:
+        rows = parse_rows("a.jsonl", file, "jsonl", with_errors=True)
+        assert [isinstance(row, ValueError) for _, row in rows] == [False, True, False]
+
+
+def test_lines_that_end_in_carriage_returns(write):
+    """Three texts were one."""
+    for name in ("a.txt", "a.csv", "a.jsonl"):
+        with pytest.raises(ValueError, match=f"{name}, line 1: a carriage return within the line"):
+            read(write(name, b'{"text"}\rb\rc\r'))
+    assert [row["text"] for row in read(write("a.txt", b"a\rb\r\nc\n"))] == ["a\rb", "c"]

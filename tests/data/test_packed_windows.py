@@ -149,6 +149,39 @@ def test_documents_without_end(tmp_path, monkeypatch, document):
         lists(data.read_documents(path, document))
 
 
+@pytest.mark.parametrize("document", ["line", "block", "file"])
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
+def test_the_encoding_of_documents(tmp_path, document, suffix):
+    """A byte order mark was part of the first text, other bytes became U+FFFD at the tokenizer."""
+    path, other = (tmp_path / f"{name}.{suffix}" for name in "ab")
+
+    def texts(content):
+        for each in (path, other):
+            each.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+        return lists(data.read_documents([path, other], document))
+
+    mark = b"\xef\xbb\xbf"
+    assert texts(mark + "ä中".encode()) == ["ä中".encode()] * 2
+    assert texts(b"a" + mark) == [b"a" + mark] * 2  # elsewhere it is a letter
+    assert texts(mark) == ([b""] * 2 if document == "file" else [])
+    for bad in (b"caf\xe9", b"\xed\xa0\x80", "中".encode()[:2]):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=rf"a\.{suffix}, line 4: not UTF-8"
+        ):
+            texts(mark + b"a\n\n\r\n" + bad + b"\nb\n")
+    if suffix == "txt.gz":
+        path.write_bytes(gzip.compress(b"one\n" * 99)[:-9])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.txt\.gz cannot be unpacked"):
+            lists(data.read_documents(path, document))
+
+
+def test_carriage_returns_within_lines(tmp_path):
+    """They separate words; without them two words were one."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\rb\r\nc\r\r\n\r\n")
+    assert lists(data.read_documents(path)) == [b"a\rb", b"c"]
+
+
 @pytest.mark.eager
 def test_bad_arguments(tokenizer):
     with pytest.raises(ValueError, match="sequence_length=0"):

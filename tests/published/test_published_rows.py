@@ -446,6 +446,26 @@ def test_folders_and_packed_files(write):
     assert [id.split("-")[0] for id in found.ids] == ["0", "0", "high1.txt", "high1.txt", "2", "2"]
 
 
+REPEATED = {
+    "multirc": '{"idx": 1, "idx": 2}',
+    "lambada": '{"text": "it rained", "text": "it snowed"}',
+    "snli": '{"sentence1": "a", "sentence2": "b", "gold_label": "-", "gold_label": "neutral"}',
+    "coqa": '{"data": [{"id": 1,\n "id": "b"}]}',
+    "squad": '{"version": "}\\"{",\n "data": [{"title": "a", "title": "b", "paragraphs": []}]}',
+    "fewrel": '{"P1": [{"tokens": ["a"]}],\n"P1": []}',
+    "tacred": '[{"token": ["a"],\n"token": ["b"]}]',
+    "figer": '[{"tokens": ["a"],\n"tokens": ["b"]}]',
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_key_that_stands_twice_in_an_object(write, name):
+    place = "line 2 column" if "\n" in REPEATED[name] else "line 1: the key"
+    with pytest.raises(ValueError, match="stands twice in an object") as raised:
+        read_published(write(REPEATED[name]), name)
+    assert place in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
