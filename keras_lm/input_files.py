@@ -121,12 +121,12 @@ def unpacking(name):
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name} cannot be unpacked: {error}.") from error
+        raise NotText(f"{name} cannot be unpacked: {error}.") from error
 
 
 def not_utf8(name, number, error):
-    """Return the ValueError for a line that is not UTF-8."""
-    return ValueError(
+    """Return the NotText for a line that is not UTF-8."""
+    return NotText(
         f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first, or "
         "drop such bytes: iconv -f UTF-8 -t UTF-8 -c."
     )

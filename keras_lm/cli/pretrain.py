@@ -19,6 +19,7 @@ from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import check_size
 from keras_lm.input_files import find_files
 from keras_lm.optional import check_installed
+from keras_lm.published.text_lines import decoded
 
 # Options that do not change what a run ends in.
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")
@@ -207,8 +208,9 @@ def _check(options):
     check_objectives(options["objectives"], options)
     if not options["add_words"]:
         return []
-    with click.open_file(options["add_words"], encoding="utf-8") as file:
-        return list(dict.fromkeys(line.strip() for line in file if line.strip()))
+    with click.open_file(options["add_words"], "rb") as file:
+        words = [line.strip() for _, line in decoded(options["add_words"], file)]
+    return [*dict.fromkeys(filter(None, words))]
 
 
 def _check_streams(corpus, options):

@@ -121,8 +121,8 @@ def _batches(path, document):
         while found := [*_up_to(READ_AT_ONCE, documents)]:
             try:
                 b"\n".join(found).decode()
-            except UnicodeDecodeError as error:
-                raise not_utf8(path, _bad_line(path), error) from None
+            except UnicodeDecodeError:
+                _refuse(path)
             yield np.array(found, object)
 
 
@@ -139,14 +139,14 @@ def _up_to(size, documents):
             return
 
 
-def _bad_line(path):
-    """Return the number of the first line of a file that is not UTF-8."""
+def _refuse(path):
+    """Raise the error for the first line of a file that is not UTF-8."""
     with _open(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode()
-            except UnicodeDecodeError:
-                return number
+            except UnicodeDecodeError as error:
+                raise not_utf8(path, number, error) from None
 
 
 def _documents(file, path, document):

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 
 from keras_lm.argument_types import PathLike
 from keras_lm.elements import elements
-from keras_lm.input_files import find_files, lines
+from keras_lm.input_files import find_files
 from keras_lm.optional import require
+from keras_lm.published.text_lines import decoded
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -116,8 +117,8 @@ class _Lines:
         for path in self.paths:
             opened = gzip.open if path.endswith(".gz") else open
             with opened(path, "rb") as file:
-                for line in lines(file, path):
-                    yield line.decode("utf-8", "replace").rstrip("\r\n")
+                for _, line in decoded(path, file):
+                    yield line.rstrip("\r\n")
 
 
 class _Texts:
@@ -224,11 +225,22 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
             arguments[f"{name}_id"], arguments[f"{name}_piece"] = number, roles[role]
     absent = {f"{name}_id": -1 for name in ("pad", "bos", "eos")}
     control = [roles[role] for role in ("cls", "sep", "mask") if role in roles]
-    # Character by character, like `SentencePieceTokenizer`: no sigma becomes a final one.
-    texts = ("".join(map(str.lower, text)) if lowercase else text for text in corpus)
+    errors = []  # of the corpus, which the trainer only quotes
+
+    def sentences():
+        try:
+            for text in corpus:
+                if text.strip():
+                    # Character by character, like `SentencePieceTokenizer`: no sigma becomes a
+                    # final one.
+                    yield "".join(map(str.lower, text)) if lowercase else text
+        except Exception as error:
+            errors.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(text for text in texts if text.strip()),
+            sentence_iterator=sentences(),
             model_writer=model,
             vocab_size=vocabulary_size,
             model_type="unigram" if kind == "unigram" else "bpe",
@@ -240,6 +252,8 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
             **(absent | arguments),
         )
     except RuntimeError as error:
+        if errors:
+            raise errors[0] from None
         raise ValueError(
             f"`vocabulary_size` {vocabulary_size} does not fit this corpus: {error}"
         ) from None

@@ -177,13 +177,22 @@ def going_on(tiny, write):
     return arguments
 
 
+def test_texts_that_are_not_utf8(fail, going_on, write, tmp_path):
+    arguments = going_on(tmp_path / "preset")
+    write("texts.txt", b"\xef\xbb\xbfthe film\nwas caf\xe9\n")
+    assert "texts.txt, line 2: not UTF-8" in fail(*arguments)
+    words = write("words.txt", b"Loudsong\ncaf\xe9\n")
+    arguments = going_on(tmp_path / "preset", "--add-words", words)
+    assert "words.txt, line 2: not UTF-8" in fail(*arguments)
+
+
 def stored(folder):
     return tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
 
 
 def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
     preset = tmp_path / "preset"
-    words = write("words.txt", "Loudsong\n\nfilm\n")
+    words = write("words.txt", "\ufeffLoudsong\n\nfilm\n")
     shown = run(
         *going_on(preset, "--add-words", words, "--objective", "masked-lm", "--mask-rate", 0.3)
     )

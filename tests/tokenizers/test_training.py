@@ -158,6 +158,20 @@ def test_compressed_files(trained, tmp_path):
     assert found.vocabulary == trained["byte_pair"].vocabulary
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_encoding_of_files(trained, kind, tmp_path):
+    """Bytes that are not UTF-8 became U+FFFD, and a byte order mark a piece of the vocabulary."""
+    corpus = b"\xef\xbb\xbf" + "\n".join(TEXTS).encode()
+    (tmp_path / "corpus.txt").write_bytes(corpus)
+    found = train_vocabulary(kind, SIZES[kind], files=tmp_path / "corpus.txt")
+    assert found.vocabulary == trained[kind].vocabulary
+    (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress(corpus + b"\ncaf\xe9\n"))
+    with pytest.raises(ValueError, match=rf"gz, line {len(TEXTS) + 1}: not UTF-8"):
+        train_vocabulary(kind, SIZES[kind], files=tmp_path / "corpus.txt.gz")
+    with pytest.raises(ValueError, match="must hold strings; number 1 is a float"):
+        train_vocabulary(kind, SIZES[kind], texts=["a", float("nan")])
+
+
 def test_no_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
         train_vocabulary("wordpiece", 100, files=tmp_path / "nowhere.txt")
