@@ -1,6 +1,7 @@
 """From a folder to a checkpoint: its format, its configuration, and its tensors by name."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 
@@ -16,7 +17,7 @@ from keras_lm.converters.checked_files import (
 )
 from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
-from keras_lm.converters.sentence_transformers import MODULES, network_folder
+from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
 
@@ -70,6 +71,11 @@ class Checkpoint:
     def has_modules(self) -> bool:
         """Whether it is a folder of sentence-transformers."""
         return self.format == "huggingface" and (self.root / MODULES).is_file()
+
+    @functools.cached_property
+    def sentence_files(self) -> SentenceFiles:
+        """What the files of sentence-transformers in the source say, if it has them."""
+        return SentenceFiles(self)
 
     @property
     def card(self) -> str:

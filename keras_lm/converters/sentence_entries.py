@@ -1,5 +1,7 @@
 """What the entries mean of each file in a folder of sentence-transformers, up to version 6."""
 
+import re
+
 from keras_lm.converters.entries import Entries
 
 # Poolings, their names → ours, and the older flags, in the order in which several are joined.
@@ -33,7 +35,24 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.Softplus": "softplus",
     "torch.nn.modules.activation.Softsign": "softsign",
     "torch.nn.modules.activation.Hardsigmoid": "hard_sigmoid",
+    "torch.nn.modules.activation.Hardswish": "hard_silu",
+    "torch.nn.modules.activation.Hardtanh": "hard_tanh",
+    "torch.nn.modules.activation.CELU": "celu",
+    "torch.nn.modules.activation.LogSigmoid": "log_sigmoid",
+    "torch.nn.modules.activation.Hardshrink": "hard_shrink",
+    "torch.nn.modules.activation.Softshrink": "soft_shrink",
+    "torch.nn.modules.activation.Tanhshrink": "tanh_shrink",
 }
+# PyTorch has each of its classes in several modules.
+_PLACE = re.compile(r"torch\.nn\.(modules\.)?((activation|linear)\.)?(?=\w+$)")
+_OWN_ACTIVATIONS = {_PLACE.sub("", theirs): ours for theirs, ours in ACTIVATIONS.items()}
+
+
+def own_activation(name):
+    """Return our name of an activation, a class of PyTorch's by its whole name; None for none."""
+    is_known = isinstance(name, str) and _PLACE.match(name)
+    return _OWN_ACTIVATIONS.get(_PLACE.sub("", name)) if is_known else None
+
 
 # modules.json, of each module.
 MODULE = Entries(read={"type", "path"}, implied={"idx", "name"}, harmless={"kwargs"})

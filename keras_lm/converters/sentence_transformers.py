@@ -22,6 +22,7 @@ from keras_lm.converters.sentence_entries import (
     ROUTER,
     ROUTES,
     SETTINGS,
+    own_activation,
 )
 
 MODULES = "modules.json"
@@ -42,6 +43,53 @@ LEAVES = {
     },
     "LayerNorm": {"norm.weight": "gamma", "norm.bias": "beta"},
 }
+
+
+class SentenceFiles:
+    """The files that say what a folder of sentence-transformers does, each read and checked once.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+
+    Attributes:
+        settings: dict, its `config_sentence_transformers.json`, `{}` if there is none.
+        modules: list of (class, folder) of the modules, in the order in which they run.
+        is_cross_encoder: bool, whether these say that it is one.
+        network_config: the path and the entries of the file that says how a network reads texts.
+    """
+
+    def __init__(self, checkpoint):
+        self.root, self.vocabulary_folder = checkpoint.root, checkpoint.vocabulary_folder
+
+    @functools.cached_property
+    def settings(self):
+        path = self.root / MODEL
+        found = read_json(path) if path.is_file() else {}
+        SETTINGS.check(found, str(path), "keras_lm")
+        return found
+
+    @property
+    def is_cross_encoder(self):
+        return self.settings.get("model_type") == "CrossEncoder"
+
+    @functools.cached_property
+    def modules(self):
+        path = self.root / MODULES
+        for entry in read_json(path, list):
+            MODULE.check(entry if isinstance(entry, dict) else {}, str(path), "keras_lm")
+        return _modules(self.root)
+
+    @functools.cached_property
+    def network_config(self):
+        paths = [self.vocabulary_folder / f"sentence_{kind}_config.json" for kind in KINDS]
+        path = next(filter(pathlib.Path.is_file, paths), None)
+        config = {} if path is None else read_json(path)
+        loading = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
+        for name in config.keys() & (loading | {"tokenizer_args", "processor_kwargs"}):
+            if isinstance(config[name], dict):
+                config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
+        _check(NETWORK, path, config)
+        return path, config
 
 
 def network_folder(root: pathlib.Path) -> pathlib.Path:
@@ -78,7 +126,7 @@ def cross_encoder_activation(checkpoint, num_classes):
         checkpoint: `keras_lm.converters.Checkpoint`.
         num_classes: int. With one, it is a sigmoid by default.
     """
-    own = _settings(checkpoint.root)
+    own = checkpoint.sentence_files.settings
     named = checkpoint.config.get("sentence_transformers")
     if isinstance(named, dict):
         CROSS_ENCODER.check(named, f"sentence_transformers of {checkpoint.source}", "keras_lm")
@@ -89,20 +137,20 @@ def cross_encoder_activation(checkpoint, num_classes):
         name = named.get("activation_fn")
     elif older in checkpoint.config:
         name = checkpoint.config[older]
-    elif own.get("model_type") == "CrossEncoder":
+    elif checkpoint.sentence_files.is_cross_encoder:
         name = None
     else:
         return None
     if name is None:
         return "sigmoid" if num_classes == 1 else "linear"
-    return ACTIVATIONS.get(str(name), name)
+    return own_activation(name) or name
 
 
 def check_cross_encoder(checkpoint):
     """Raise a CheckpointError if a `CrossEncoder` has modules after its network."""
-    if not checkpoint.has_modules or _settings(checkpoint.root).get("model_type") != "CrossEncoder":
+    if not checkpoint.has_modules or not checkpoint.sentence_files.is_cross_encoder:
         return
-    kinds = [kind for kind, _ in _modules(checkpoint.root)]
+    kinds = [kind for kind, _ in checkpoint.sentence_files.modules]
     if kinds != [NETWORK]:
         raise CheckpointError(
             f"{checkpoint.root / MODULES} is a CrossEncoder's and has the modules "
@@ -113,7 +161,7 @@ def check_cross_encoder(checkpoint):
 def cross_encoder_prompt(checkpoint):
     """Return what a `CrossEncoder` puts before the first text of each pair, a str, or None."""
     is_one = (checkpoint.root / MODULES).is_file()  # its library reads it only then
-    return _default_prompt(checkpoint.root) if is_one else None
+    return _default_prompt(checkpoint) if is_one else None
 
 
 # === How texts are read ===
@@ -129,7 +177,7 @@ def read_inputs(checkpoint, limit):
     Raises:
         CheckpointError: if a file is damaged, or states what is not done.
     """
-    path, config = _network_config(checkpoint)
+    path, config = checkpoint.sentence_files.network_config
     length = config.get("max_seq_length")
     if length is None:
         path = checkpoint.vocabulary_folder / "tokenizer_config.json"
@@ -143,7 +191,7 @@ def read_inputs(checkpoint, limit):
         )
     return {
         "sequence_length": int(length),
-        "prompt": _default_prompt(checkpoint.root),
+        "prompt": _default_prompt(checkpoint),
         "lowercase": bool(config.get("do_lower_case")),
     }
 
@@ -157,9 +205,9 @@ def cross_encoder_limits(checkpoint, limit):
     Raises:
         CheckpointError: if a file is damaged, or states what is not done.
     """
-    if not checkpoint.has_modules or _settings(checkpoint.root).get("model_type") != "CrossEncoder":
+    if not checkpoint.has_modules or not checkpoint.sentence_files.is_cross_encoder:
         return {}
-    path, config = _network_config(checkpoint)
+    path, config = checkpoint.sentence_files.network_config
     of_tokenizer = checkpoint.vocabulary_folder / "tokenizer_config.json"
     lowercases = of_tokenizer.is_file() and read_json(of_tokenizer).get("do_lower_case")
     if config.get("do_lower_case") and not lowercases:
@@ -173,19 +221,6 @@ def cross_encoder_limits(checkpoint, limit):
     return {} if length is None else {"sequence_length": min(lengths)}
 
 
-def _network_config(checkpoint):
-    """Return the path and the entries of the file that says how a network reads texts."""
-    paths = [checkpoint.vocabulary_folder / f"sentence_{kind}_config.json" for kind in KINDS]
-    path = next(filter(pathlib.Path.is_file, paths), None)
-    config = {} if path is None else read_json(path)
-    loading = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
-    for name in config.keys() & (loading | {"tokenizer_args", "processor_kwargs"}):
-        if isinstance(config[name], dict):
-            config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
-    _check(NETWORK, path, config)
-    return path, config
-
-
 def _check_length(path, length):
     if length is not None and (type(length) not in (int, float) or length < 1):
         raise CheckpointError(
@@ -193,23 +228,16 @@ def _check_length(path, length):
         )
 
 
-def _settings(root):
-    path = root / MODEL
-    found = read_json(path) if path.is_file() else {}
-    SETTINGS.check(found, str(path), "keras_lm")
-    return found
-
-
-def _default_prompt(root):
-    config = _settings(root)
+def _default_prompt(checkpoint):
+    config = checkpoint.sentence_files.settings
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
     if name is None:
         return None
     prompt = prompts.get(name) if isinstance(prompts, dict) else None
     if not isinstance(prompt, str):
         raise CheckpointError(
-            f"{root / MODEL} has default_prompt_name={name!r}, which is none of its prompts, "
-            f"{prompts!r}. Correct it, or pass prompt."
+            f"{checkpoint.root / MODEL} has default_prompt_name={name!r}, which is none of its "
+            f"prompts, {prompts!r}. Correct it, or pass prompt."
         )
     return prompt or None
 
@@ -231,7 +259,7 @@ def read_head(checkpoint):
     steps = [_step(kind, folder) for kind, folder in modules if kind in AFTER]
     is_last = bool(steps) and steps[-1] == {"layer": "normalize"}
     config = read_json(pooling / "config.json")
-    settings = _settings(checkpoint.root)
+    settings = checkpoint.sentence_files.settings
     return {
         "pooling": _pooling(pooling / "config.json", config),
         "pool_prompt": bool(config.get("include_prompt", True)),
@@ -268,7 +296,6 @@ def _modules(root):
     path, modules = root / MODULES, []
     for entry in read_json(path, list):
         entry = entry if isinstance(entry, dict) else {}
-        MODULE.check(entry, str(path), "keras_lm")
         kind, folder = _module(path, root, entry.get("type"), entry.get("path"))
         modules += _routed(folder) if kind in ROUTERS else [(kind, folder)]
     return modules
@@ -317,7 +344,7 @@ def _routed(folder):
 
 def _known_modules(checkpoint):
     """Return the modules if they are a network, its pooling, and layers of vectors."""
-    path, modules = checkpoint.root / MODULES, _modules(checkpoint.root)
+    path, modules = checkpoint.root / MODULES, checkpoint.sentence_files.modules
     kinds = [kind for kind, _ in modules]
     remedy = "Name layers or pooling for vectors of the network alone."
     for kind in kinds:
@@ -362,9 +389,9 @@ def _step(kind, folder):
     if kind == "LayerNorm":
         _check_shapes(folder, dict.fromkeys(LEAVES[kind], (config.get("dimension"),)))
         return {"layer": "layer_norm"}
-    tanh = "torch.nn.modules.activation.Tanh"
-    config = {"bias": True, "activation_function": tanh} | config
-    if config["activation_function"] not in ACTIVATIONS:
+    config = {"bias": True, "activation_function": "torch.nn.Tanh"} | config
+    activation = own_activation(config["activation_function"])
+    if activation is None:
         raise CheckpointError(
             f"{path} has activation_function={config['activation_function']!r}: known are "
             f"{', '.join(ACTIVATIONS)}."
@@ -378,7 +405,7 @@ def _step(kind, folder):
     _check_shapes(folder, stated)
     found = {
         "output_dim": outputs,
-        "activation": ACTIVATIONS[config["activation_function"]],
+        "activation": activation,
         "use_bias": bool(config["bias"]),
     }
     return found | ({"use_residual": True} if is_residual else {})

@@ -213,6 +213,13 @@ NAMES = {
     "Softplus": lambda x: np.log1p(np.exp(x)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "Hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Hardtanh": lambda x: np.clip(x, -1, 1),
+    "CELU": lambda x: np.where(x > 0, x, np.exp(x) - 1),
+    "LogSigmoid": lambda x: -np.log1p(np.exp(-x)),
+    "Hardshrink": lambda x: np.where(np.abs(x) > 0.5, x, 0),
+    "Softshrink": lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0),
+    "Tanhshrink": lambda x: x - np.tanh(x),
 }
 
 
@@ -222,6 +229,28 @@ def test_activations(make, states, name):
     folder = make({}, layer)
     weight, bias = layer[2]["linear.weight"], layer[2]["linear.bias"]
     assert_close(embed(folder), [NAMES[name](x.mean(0) @ weight.T + bias) for x in states(TEXTS)])
+
+
+@pytest.mark.parametrize(
+    "name, ours",
+    [
+        ("torch.nn.GELU", "gelu"),
+        ("torch.nn.modules.GELU", "gelu"),
+        ("torch.nn.modules.activation.GELU", "gelu"),
+        ("torch.nn.ReLU", "relu"),
+        ("torch.nn.SiLU", "silu"),
+        ("torch.nn.Identity", "linear"),
+        ("torch.nn.modules.linear.Identity", "linear"),
+        ("torch.nn.LeakyReLU", None),  # whose slope is another one in Keras
+        ("torch.nn.functional.gelu", None),
+        ("my.torch.nn.GELU", None),
+        ("torch.nn.modules.transformer.GELU", None),
+        ("GELU", None),
+        (None, None),
+    ],
+)
+def test_pytorch_has_each_class_in_several_modules(name, ours):
+    assert sentence_entries.own_activation(name) == ours
 
 
 # === Routers ===
@@ -306,10 +335,24 @@ def test_a_mix_of_hidden_states_is_refused_unless_it_does_nothing(make, states):
         tasks.FeatureExtractor.from_preset(folder)
 
 
-def test_an_unknown_setting_is_named(make):
+def test_an_unknown_setting_is_named_once(make):
     folder = make(files={MODEL: {"colour": "red"}})
-    with pytest.warns(UserWarning, match="colour"):
+    modules = json.loads((folder / "modules.json").read_text())
+    write(folder / "modules.json", [modules[0] | {"shade": "dark"}, *modules[1:]])
+    with pytest.warns(UserWarning) as warned:
         tasks.FeatureExtractor.from_preset(folder)
+    messages = [str(each.message) for each in warned]
+    assert [("colour" in each, "shade" in each) for each in messages] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_an_unknown_setting_of_a_cross_encoder_is_named_once(cross_encoder):
+    folder = cross_encoder(MODEL, {"model_type": "CrossEncoder", "colour": "red"})
+    with pytest.warns(UserWarning, match="colour") as warned:
+        task = tasks.TextRegressor.from_preset(folder, tokenizer=None)
+    assert len(warned) == 1 and task.activation == "sigmoid"
 
 
 def test_newer_names(make, states):
@@ -526,6 +569,7 @@ def cross_encoder(goldens, tmp_path):
     [
         ("config", {}, None),
         ("config", {"sentence_transformers": {"activation_fn": SIGMOID}}, "sigmoid"),
+        ("config", {"sentence_transformers": {"activation_fn": "torch.nn.Sigmoid"}}, "sigmoid"),
         ("config", {"sentence_transformers": {"activation_fn": IDENTITY}}, None),
         ("config", {"sentence_transformers": {"version": "4.1.0"}}, "sigmoid"),
         ("config", {OLDER: IDENTITY}, None),
