@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.byte_pair_words import KERAS_HUB
 from keras_lm.tokenizers.published_files import TokenizerFolder
@@ -160,10 +161,32 @@ def read_folder(folder, end, who):
         return vocabulary, merges, settings
     settings = _check_letters(files) if end else _byte_level_settings(files)
     settings |= _special_tokens(files, vocabulary, path)
+    _check_tokens(files, settings, merges if not end else None)
     settings["template"] = files.template()
     if settings["template"] is None and "cls_token" not in settings:  # GPT-2's
         settings["template"] = published_files.NOTHING
     return vocabulary, merges, settings
+
+
+def _check_tokens(files, settings, merges):
+    """Refuse tokens that are found in other texts, or are spelled like bytes; `merges` of bytes."""
+    form = settings.get("normalization")
+
+    # They are found in text in its form, and in GPT-1's before it is clean.
+    def differs(token, is_special, is_normalized):
+        if merges is None:
+            return is_normalized and published_files.has_letters(token)
+        return published_files.changes_in_form(token, form, is_normalized)
+
+    files.check_tokens(differs)
+    made = {*BYTES.values(), *(merge.replace(" ", "") for merge in merges or ())}
+    for token in files.added:
+        if merges is not None and token in made and not token.isascii():
+            raise CheckpointError(
+                f"{files.folder}'s added token {token!r} is also what the vocabulary writes for "
+                f"the bytes {spelling(token)!r}, and {files.who} has one meaning for an entry. "
+                "Add the token under another name."
+            )
 
 
 def _by_dictionary(vocabulary, dictionary):

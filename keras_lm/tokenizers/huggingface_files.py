@@ -112,13 +112,14 @@ def _added(tokenizer):
 
 def _described(token, tokenizer):
     config = tokenizer.get_config()
+    is_plain = token not in tokenizer.all_special_tokens and "prefix_once" not in config
     return {
         "content": token,
         "single_word": False,
         "lstrip": token in config.get("lstrip_tokens", ()),
         "rstrip": token in config.get("rstrip_tokens", ()),
         # Tokens that are not special are found in text that is cleaned, but for SentencePiece's.
-        "normalized": token not in tokenizer.all_special_tokens and "prefix_once" not in config,
+        "normalized": is_plain or token in config.get("normalized_tokens", ()),
         "special": token in tokenizer.all_special_tokens,
     }
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import unicodedata
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.registry import TOKENIZERS
@@ -13,6 +14,7 @@ from keras_lm.tokenizers.tokenizer_entries import (
     config_entries,
 )
 from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
+from keras_lm.user_warning import warn
 
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
@@ -230,6 +232,21 @@ def _spelled(pieces):
     return " ".join(names)
 
 
+def has_letters(token):
+    """Whether a token has letters, which may become others in lower case or without accents."""
+    return token.lower() != token.upper()
+
+
+def changes_in_form(token, form, is_normalized):
+    """Whether a token differs between a text and its normal form, None for no form.
+
+    One that is found in the text as it is may also come about by joining a letter and a mark.
+    """
+    if form is None:
+        return False
+    return unicodedata.normalize(form, token) != token or not (is_normalized or token.isascii())
+
+
 def refuse(where, settings, supported, who):
     """Raise ValueError if a setting has a value that is not supported."""
     for name, values in supported.items():
@@ -305,19 +322,34 @@ class TokenizerFolder:
         added = [token for token in self.added if token not in taken and token not in more]
         return {"additional_special_tokens": more, "added_tokens": added}
 
-    def refuse_tokens(self, is_normalized, differs):
-        """Raise an error for a token that is found in normalised text, or in text as it is.
+    def check_tokens(self, differs):
+        """Raise an error for an added token that is found in other texts here than it states.
 
-        Special tokens do not matter, nor do those of which `differs(content)` is false.
+        Special tokens, which texts seldom spell, are warned of.
+
+        Args:
+            differs: function of a token, whether it is special, and whether it states that it is
+                found in text that is normalized.
         """
-        for token in self.described:
-            stated = token.get("normalized", not is_normalized), token.get("special", False)
-            if stated == (is_normalized, False) and differs(token["content"]):
-                raise CheckpointError(
-                    f"{self.folder}'s added token {token['content']!r} has normalized="
-                    f"{is_normalized}, by which it is found in other texts than {self.who} finds "
-                    f"it in. Add it with normalized={not is_normalized}, if it may be."
-                )
+        stated = [
+            (t["content"], bool(t.get("special")), t.get("normalized")) for t in self.described
+        ]
+        for name, is_special, is_normalized in dict.fromkeys(stated):
+            if is_normalized is None or not differs(name, is_special, is_normalized):
+                continue
+            message = (
+                f"{self.folder}'s {'special' if is_special else 'added'} token {name!r} has "
+                f"normalized={is_normalized}, by which it is found in other texts than {self.who} "
+                "finds it in."
+            )
+            if not is_special:
+                raise CheckpointError(f"{message} Add it with the opposite, if it may be.")
+            warn(f"{message} This concerns texts that spell it, where special tokens are parsed.")
+
+    def normalized_tokens(self):
+        """Return the special tokens that state that they are found in text that is normalized."""
+        tokens = [t for t in self.described if t.get("special") and t.get("normalized")]
+        return list(dict.fromkeys(token["content"] for token in tokens))
 
     def stripping(self, side):
         """Return the described tokens with white space on a `side`, `"lstrip"` or `"rstrip"`."""

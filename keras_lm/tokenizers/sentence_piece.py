@@ -19,6 +19,7 @@ from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, Preparation
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import checked_form, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
+from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 from keras_lm.tokenizers.vocabulary import strings_of
 
 SPACE_SIZE = len(SPACE.encode())
@@ -36,13 +37,17 @@ class SentencePieceTokenizer(Tokenizer):
     Ties and near-ties between pieces are broken as in the package: scores are added up in float32,
     and pieces that the model keeps whole (`user_defined_symbols`, such as the "£" of ALBERT and
     XLNet) have the same scores. A million lines of random pieces, letters and unknown characters
-    show no difference. There are three known ones:
+    show no difference. There are four known ones:
 
     - Invalid UTF-8 becomes U+FFFD first, as in all tokenizers here, so that it has offsets. The
       table of T5 and others turns that into a space; the package has an unknown token.
     - In texts of more than about 40,000 characters, the package rounds differently: it restarts a
       unigram model's sum at 0 when it falls below -100,000, and TF Text's operation does not. Up to
       one piece in 20,000 differs in texts of 100,000 characters.
+    - Models that come as a tokenizer.json have the ids of `tokenizers`, which adds up scores in
+      double precision: of several ways that are equally good, as in runs of one letter, it may take
+      another. And a "▁" in the text is an ordinary space here, as in the package, while
+      `tokenizers` keeps those at the end of a text or beside a space.
     - A unigram model with `byte_fallback` runs in TF Text's other operation, which compares scores
       in double precision: pieces whose scores differ in the seventh digit may be others.
 
@@ -68,6 +73,7 @@ class SentencePieceTokenizer(Tokenizer):
             like the "Metaspace" of `tokenizers`.
         normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, Unicode's form in which text is
             put first, or None.
+        strip_end: bool. Drop white space of any kind at the end of text first.
         clean_up: bool. Leave out the space before punctuation and English clitics in what
             `detokenize` returns.
         template: see `Tokenizer`.
@@ -111,6 +117,7 @@ class SentencePieceTokenizer(Tokenizer):
         prefix_once: bool = False,
         keep_first_space: bool = False,
         normalization: str | None = None,
+        strip_end: bool = False,
         clean_up: bool = False,
         template: Sequence[str] | None = None,
         name: str | None = None,
@@ -145,6 +152,7 @@ class SentencePieceTokenizer(Tokenizer):
             rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
             prefix_once=bool(prefix_once),
             keep_first_space=bool(keep_first_space),
+            strip_end=bool(strip_end),
             clean_up=bool(clean_up),
             first_space=None,
             has_bytes=proto.trainer_spec.byte_fallback,
@@ -262,8 +270,13 @@ class SentencePieceTokenizer(Tokenizer):
         places = tf.math.invert_permutation(places)
         return [tf.gather(tf.concat(found, 0), places) for found in zip(*some, strict=True)]
 
+    def _stripped(self, text):
+        if not self._rules.strip_end:
+            return text
+        return tf.strings.regex_replace(text, f"[{character_class(WHITE_SPACE)}]+$", "")
+
     def _pieces(self, text):
-        ids = self._match(strings.valid_utf8(text)).with_row_splits_dtype(tf.int64)
+        ids = self._match(self._stripped(strings.valid_utf8(text))).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
     def has_offsets(self, parse_special=False):
@@ -311,6 +324,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _spans(self, text):
         """Return ragged (B, S) `(ids, starts, ends)` of (B,) texts of valid UTF-8."""
+        text = self._stripped(text)
         characters = self._find_aligner()(text)
         ids = self._match(text).with_row_splits_dtype(tf.int64)
         lengths = tf.gather(self._lengths, ids.values)  # (T,) in bytes of normalised text
@@ -336,7 +350,8 @@ class SentencePieceTokenizer(Tokenizer):
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all valid UTF-8 without added tokens, which are not found, if it is
-        in the form of `normalization` already.
+        in the form of `normalization` already, and without other white space than spaces at its end
+        if `strip_end` is given.
 
         Raises:
             ValueError: if this is not a plain unigram model, the only kind for which LiteRT's
@@ -399,7 +414,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def get_config(self):
         names = ("split_digit_commas", "added_tokens", "lstrip_tokens", "rstrip_tokens")
-        names = (*names, "prefix_once", "keep_first_space", "clean_up")
+        names = (*names, "prefix_once", "keep_first_space", "strip_end", "clean_up")
         rules = {name: getattr(self._rules, name) for name in names}
         return super().get_config() | {
             **dataclasses.asdict(self._rules.preparation),

@@ -28,7 +28,7 @@ def table_of(composes, joins_spaces, is_any_space=False):
             letters of Hangul, and three or more marks on a letter in an order that is not NFC's.
         joins_spaces: bool. Make a space of two or more characters of white space, and of a single
             tab or end of a line. Of a run of more than three, characters may be left over that are
-            neither space, tab nor end of a line.
+            neither space, tab nor end of a line; one that begins a text joins the model's space.
         is_any_space: bool. Make a space of each character of white space.
     """
     tree = {}

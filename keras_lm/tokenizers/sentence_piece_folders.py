@@ -188,12 +188,17 @@ def _check_tokens(files, settings):
     strips = {*files.stripping("lstrip"), *files.stripping("rstrip")}
     has_marks = any(step.get("content") == SPACE for step in steps)  # and no white space
 
-    def differs(token):
-        is_changed = prepends or unicodedata.normalize("NFKC", token) != token
-        is_folded = folds and token.lower() != token.upper()
-        return is_changed or is_folded or (has_marks and token in strips)
+    form = settings.get("normalization")
 
-    files.refuse_tokens(True, differs)
+    # They are found in text that is in its form, but not changed by the model's table yet.
+    def differs(token, is_special, is_normalized):
+        if published_files.changes_in_form(token, form, is_normalized):
+            return True
+        is_changed = prepends or unicodedata.normalize("NFKC", token) != token
+        is_folded = folds and published_files.has_letters(token)
+        return is_normalized and (is_changed or is_folded or (has_marks and token in strips))
+
+    files.check_tokens(differs)
 
 
 def _read_model(folder, family, usual_family, files):

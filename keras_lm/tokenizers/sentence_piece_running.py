@@ -42,6 +42,9 @@ def prepared_model(proto, preparation, special):
             piece.type == files.USER_DEFINED and preparation(piece.piece) != piece.piece
         ):
             piece.type = files.CONTROL
+            if len(piece.piece) == 1:
+                # A model of byte pairs fails on a character that is one: no text has NUL after it.
+                piece.piece += "\0"
     return prepared
 
 

@@ -25,6 +25,7 @@ from keras_lm.tokenizers.sentence_piece_model import (
 from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks
 from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order
+from keras_lm.user_warning import warn
 
 WHO = "SentencePieceTokenizer"
 NO = (None, "", False)
@@ -91,6 +92,8 @@ def _normalize(tokenizer, spec):
         elif kind != "Strip" and not (kind == "Replace" and pattern.get("String") == " "):
             # (SentencePiece strips spaces when it removes extra ones, and writes them like pieces.)
             _refuse("normalizer", step)
+    # (SentencePiece strips only what its table makes a space.)
+    settings["strip_end"] = any(step.get("strip_right") for step in steps)
     if "Precompiled" not in kinds:
         patterns = [(step.get("pattern") or {}).get("Regex") for step in steps]
         own = (
@@ -216,6 +219,12 @@ def _add_pieces(tokenizer, model, splits):
             f"pieces for bytes: {WHO} needs all, or byte_fallback=false."
         )
     pieces = {piece for piece, _ in scores}
+    with_nul = sorted(piece for piece in pieces if "\0" in piece)
+    if with_nul:
+        warn(
+            f"tokenizer.json's vocabulary has {len(with_nul)} entries with NUL, such as "
+            f"{with_nul[0]!r}, which {WHO} finds in no text: NUL is an unknown character."
+        )
     return [token for token, special in added.items() if token in pieces and not special]
 
 

@@ -61,6 +61,8 @@ class WordPieceTokenizer(Tokenizer):
         unknown_token: str, for words that the pieces cannot spell.
         additional_special_tokens: list of str, entries that plain text is never tokenized to.
         added_tokens: list of str, entries that are found anywhere in text before it is split.
+        normalized_tokens: list of str, the special tokens that are found in clean text, in another
+            case, too, like those added; others are found in the text as it is.
         max_word_length: int, 1 to 1000, in characters.
         clean_up: bool, or `"punctuation"`. Leave out the space before punctuation and English
             clitics in what `detokenize` returns, or before punctuation alone.
@@ -102,6 +104,7 @@ class WordPieceTokenizer(Tokenizer):
         unknown_token: str = "[UNK]",
         additional_special_tokens: Sequence[str] = (),
         added_tokens: Sequence[str] = (),
+        normalized_tokens: Sequence[str] = (),
         max_word_length: int = 100,
         clean_up: bool | str = True,
         keras_hub: bool = False,
@@ -119,6 +122,7 @@ class WordPieceTokenizer(Tokenizer):
         roles = dict(zip(self.ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         added_tokens = self._vocabulary.entries("added_tokens", added_tokens)
+        normalized_tokens = self._vocabulary.entries("normalized_tokens", normalized_tokens)
         for token in self._vocabulary.tokens:
             if "\n" in token or token.endswith("\r"):
                 raise ValueError(
@@ -153,7 +157,9 @@ class WordPieceTokenizer(Tokenizer):
             entries={t: i for i, t in enumerate(words) if not t.startswith(sentinel(i))},
             lite=None,  # made when a `.tflite` needs it
         )
-        self._added = types.SimpleNamespace(tokens=list(added_tokens), spellings=[])
+        self._added = types.SimpleNamespace(
+            tokens=list(added_tokens), normalized=list(normalized_tokens), spellings={}
+        )
         if not IS_INSTALLED:
             return
         with tf.init_scope():
@@ -167,9 +173,10 @@ class WordPieceTokenizer(Tokenizer):
                 unknown_token=unknown_token,
             )
             self._match = traced(matcher.tokenize_with_offsets)
-        # Added tokens are found in clean text, so their spelling has to be clean as well.
-        spellings = self._clean(tf.constant(list(added_tokens), tf.string)).numpy()
-        self._added.spellings = [s.decode() for s in spellings]
+        # Those found in clean text have to be spelled so as well, and offsets are of clean text.
+        clean = [*added_tokens, *self._vocabulary.all_special_tokens]
+        spellings = self._clean(tf.constant(clean, tf.string)).numpy()
+        self._added.spellings = {t: s.decode() for t, s in zip(clean, spellings)}
 
     def _entries_of_word(self, word):
         text = tf.constant([word])
@@ -185,10 +192,12 @@ class WordPieceTokenizer(Tokenizer):
 
     def _with_special(self, text, special):
         """Return clean text with names that cannot be typed in place of all tokens spelled."""
-        if special:
+        raw = [token for token in special if token not in self._added.normalized]
+        clean = [token for token in special if token in self._added.normalized]
+        if raw:
             text = tf.strings.regex_replace(valid_utf8(text), f"[{SENTINELS}]+", "")
-            text = self._replace_tokens(text, special)
-        return self._prepare(text, keep_sentinels=bool(special))
+            text = self._replace_tokens(text, raw)
+        return self._prepare(text, [*self._added.tokens, *clean], keep_sentinels=bool(raw))
 
     def _pieces_of_words(self, text, special):
         """Return the ids of (B,) texts, ragged (B, S), and the bytes of each in its word (T,)."""
@@ -198,15 +207,19 @@ class WordPieceTokenizer(Tokenizer):
         ids, starts, ends = self._match(words.values)  # ragged (W, S)
         return words.with_values(ids).merge_dims(1, 2), (ends - starts).values
 
-    def _prepare(self, text, keep_sentinels=False):
-        """Return clean text with names that cannot be typed in place of added tokens."""
+    def _prepare(self, text, tokens, keep_sentinels):
+        """Return clean text with names that cannot be typed in place of tokens that it spells."""
+        spellings = [self._added.spellings[token] for token in tokens]
+
+        def replace(rows):
+            return self._replace_tokens(rows, tokens, spellings)
 
         def clean(rows):
-            return self._mark_long_words(self._replace_added(self._clean(rows, keep_sentinels)))
+            return self._mark_long_words(replace(self._clean(rows, keep_sentinels)))
 
         text = tf.strings.lower(text) if self.lowercase else text
         # Most rows of ordinary text are plain.
-        return self._replace_added(where_not(text, self._plain, clean))
+        return replace(where_not(text, self._plain, clean))
 
     def _clean(self, text, keep_sentinels=False):
         dropped = DROPPED if keep_sentinels else DROPPED + SENTINELS
@@ -229,9 +242,6 @@ class WordPieceTokenizer(Tokenizer):
         text = tf.strings.regex_replace(text, f"[{WORD_ENDS}]", r" \0 ")
         long_word = rf"[^\s{SENTINELS}]{{{self.max_word_length + 1},}}"
         return tf.strings.regex_replace(text, long_word, rf"{LONG_WORD}\0")
-
-    def _replace_added(self, text):
-        return self._replace_tokens(text, self._added.tokens, self._added.spellings)
 
     def _replace_tokens(self, text, tokens, spellings=None):
         """Replace spelled tokens by sentinel words: leftmost first, then longest."""
@@ -256,8 +266,9 @@ class WordPieceTokenizer(Tokenizer):
             ids, starts, ends = self._match(prepared)  # ragged (B, S)
             sizes = ends.values - starts.values  # (T,)
             sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), size(LONG_WORD), 0)
-        spellings = dict(zip(self._added.tokens, self._added.spellings))
-        for token, spelling in (spellings | dict(zip(special, special))).items():
+        for token in dict.fromkeys([*self._added.tokens, *special]):
+            is_raw = self.keras_hub and token in special
+            spelling = token if is_raw else self._added.spellings[token]
             id = self.token_to_id(token)
             is_it = ids.values == id
             if id == self.special_id("unknown") and not self.keras_hub:
@@ -313,6 +324,7 @@ class WordPieceTokenizer(Tokenizer):
             "lowercase": self.lowercase,
             "strip_accents": self.strip_accents,
             "added_tokens": list(self._added.tokens),
+            "normalized_tokens": list(self._added.normalized),
             "max_word_length": self.max_word_length,
             "clean_up": self.clean_up,
             "keras_hub": self.keras_hub,

@@ -4,7 +4,7 @@ import os
 import re
 
 from keras_lm.tokenizers import strings
-from keras_lm.tokenizers.published_files import TokenizerFolder, steps
+from keras_lm.tokenizers.published_files import TokenizerFolder, has_letters, steps
 from keras_lm.tokenizers.vocabulary import in_order, read_lines_of_entries
 
 # The roles of special tokens, and the entries that play them in published vocabularies: the first
@@ -63,8 +63,14 @@ def read_folder(folder):
     settings |= files.more_tokens(special)
     special.update(settings["additional_special_tokens"])
     settings.setdefault("lowercase", not _looks_cased(vocabulary, special))
-    if settings["lowercase"]:  # tokens are found in lower-case text
-        files.refuse_tokens(False, lambda token: token.lower() != token.upper())
+    folds = settings["lowercase"] or settings.get("strip_accents")
+
+    # Tokens that are not special are found in clean text.
+    def differs(token, is_special, is_normalized):
+        return not is_special and not is_normalized and folds and has_letters(token)
+
+    files.check_tokens(differs)
+    settings["normalized_tokens"] = files.normalized_tokens()
     settings["template"] = files.template()
     return vocabulary, settings
 

@@ -9,6 +9,7 @@ import pytest
 
 from keras_lm.converters import CheckpointError
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
+from keras_lm.tokenizers.byte_pair_files import BYTES
 from keras_lm.tokenizers.published_files import CLASSES, TokenizerFolder, stated_limits
 from keras_lm.tokenizers.tokenizer_entries import (
     ADDED_TOKENS,
@@ -154,12 +155,17 @@ def test_a_step_for_lower_case(is_first, lowercase, strips, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "lowercase", "is_read"),
-    [("Foo", True, False), ("Foo", False, True), ("<1>", True, True)],
+    [("Foo", True, False), ("Foo", False, True), ("<1>", True, True), ("Foo", "accents", False)],
 )
 def test_a_token_found_in_text_as_it_is(content, lowercase, is_read, tmp_path):
     token = {"id": len(WORDS), "content": content, "special": False, "normalized": False}
     described = WORDPIECE | {"added_tokens": [token]}
-    described["normalizer"] = {"type": "BertNormalizer", "lowercase": lowercase}
+    strips, lowercase = lowercase == "accents" or None, lowercase is True
+    described["normalizer"] = {
+        "type": "BertNormalizer",
+        "lowercase": lowercase,
+        "strip_accents": strips,
+    }
     write(tmp_path, {}, tokenizer=described)
     if is_read:
         assert Tokenizer.from_preset(tmp_path)(f"a {content}").numpy().tolist() == [5, len(WORDS)]
@@ -201,6 +207,191 @@ def test_a_token_found_in_normalized_text(content, steps, more, is_read, tmp_pat
     token["normalized"] = False
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     assert Tokenizer.from_preset(tmp_path)(f"a{content}").numpy()[-1] == 3
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_special_tokens_of_wordpiece_in_another_case(lowercase, normalized, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    token = {"content": "[É1]", "special": True, "normalized": normalized, "single_word": False}
+    token |= {"id": len(WORDS), "lstrip": False, "rstrip": False}
+    described = json.loads(json.dumps(WORDPIECE)) | {"added_tokens": [token], "version": "1.0"}
+    described["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    described["model"] |= {"vocab": {word: i for i, word in enumerate(WORDS)}}
+    described["normalizer"] = {"type": "BertNormalizer", "lowercase": lowercase}
+    described["normalizer"] |= {"clean_text": True, "handle_chinese_chars": True}
+    described["normalizer"]["strip_accents"] = None
+    reference = tokenizers.Tokenizer.from_str(json.dumps(described))
+    tokenizer = Tokenizer.from_preset(write(tmp_path, {}, tokenizer=described))
+    texts = ["a [É1] b", "a[e1]b", "[E\u0301\x011].", "[é1]", "[É1][É1] a", "a", ""]
+    expected = [reference.encode(text, add_special_tokens=False).ids for text in texts]
+    assert tokenizer(texts, parse_special=True).to_list() == expected
+    assert len(WORDS) not in tokenizer(texts).values.numpy()
+    again = WordPieceTokenizer(tokenizer.vocabulary, **tokenizer.get_config())
+    assert again(texts, parse_special=True).to_list() == expected
+    ids, starts, ends = tokenizer.tokenize_with_offsets(["b[É1]b"], "character", True)
+    assert ids.to_list() == [[6, len(WORDS), 6]]
+    assert (starts.to_list(), ends.to_list()) == ([[0, 1, 5]], [[1, 5, 6]])
+
+
+def of_bytes(*tokens, form=None, merges=()):
+    """What the tokenizer.json of a byte-level BPE holds, with tokens after its bytes."""
+    entries = [*sorted(BYTES.values()), *(merge.replace(" ", "") for merge in merges)]
+    vocab = {entry: i for i, entry in enumerate(entries)}
+    added = [{"single_word": False, "lstrip": False, "rstrip": False} | token for token in tokens]
+    for token in added:
+        token["id"] = vocab.get(token["content"], len(vocab) + added.index(token))
+    return {
+        "version": "1.0",
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "normalizer": form and {"type": form},
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "model": {"type": "BPE", "vocab": vocab, "merges": [*merges]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "normalized", "is_read"),
+    [
+        ("<1>", "NFKC", False, True),
+        ("<1>", "NFC", True, True),
+        ("é1", None, False, True),
+        ("é1", "NFC", True, True),
+        ("é1", "NFC", False, False),  # a letter and a mark become it later
+        ("é1", "NFD", True, False),
+        ("½1", "NFKC", False, False),
+        ("½1", "NFC", True, True),
+    ],
+)
+@pytest.mark.parametrize("special", [True, False])
+def test_a_token_of_bytes_that_a_form_changes(
+    content, form, normalized, is_read, special, tmp_path
+):
+    tokenizers = pytest.importorskip("tokenizers")
+    token = {"content": content, "normalized": normalized, "special": special}
+    described = of_bytes(token, form=form)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    says = f"'{content}' has normalized={normalized}"
+    if not is_read and special:
+        with pytest.warns(UserWarning, match=says):
+            Tokenizer.from_preset(tmp_path)
+    elif not is_read:
+        with pytest.raises(CheckpointError, match=says):
+            Tokenizer.from_preset(tmp_path)
+    else:
+        reference = tokenizers.Tokenizer.from_str(json.dumps(described))
+        texts = [f"a {content} b", "é1e\u0301½", f"<1>{content}"]
+        expected = [reference.encode(text, add_special_tokens=False).ids for text in texts]
+        assert Tokenizer.from_preset(tmp_path)(texts, parse_special=True).to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "merges", "is_read"),
+    [("é", (), False), ("ab", ("a b",), True), ("Ã©", ("Ã ©",), False)],
+)
+def test_a_token_that_is_spelled_like_bytes(content, merges, is_read, tmp_path):
+    token = {"content": content, "normalized": False, "special": False}
+    described = of_bytes(token, merges=merges)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    if is_read:
+        found = Tokenizer.from_preset(tmp_path)(f"排{content}").numpy().tolist()
+        assert found[-1] == described["model"]["vocab"][content] and len(found) == 4
+    else:
+        with pytest.raises(CheckpointError, match=f"'{content}' is also what the vocabulary"):
+            Tokenizer.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize("content, is_read", [("<A>", False), ("<1>", True)])
+@pytest.mark.parametrize("special", [True, False])
+def test_a_token_of_gpt_in_another_case(content, is_read, special, tmp_path):
+    entries = ["<unk>", "a", "b", "a</w>", "b</w>", content]
+    token = {"id": 5, "content": content, "special": special, "normalized": True}
+    described = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {
+            "type": "BPE",
+            "vocab": {entry: i for i, entry in enumerate(entries)},
+            "merges": [],
+            "unk_token": "<unk>",
+            "end_of_word_suffix": "</w>",
+        },
+        "added_tokens": [token],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    if is_read:
+        found = Tokenizer.from_preset(tmp_path)(f"a{content}", parse_special=True)
+        assert found.numpy().tolist() == [3, 5]
+    elif special:
+        with pytest.warns(UserWarning, match="special token '<A>' has normalized=True"):
+            Tokenizer.from_preset(tmp_path)
+    else:
+        with pytest.raises(CheckpointError, match="added token '<A>' has normalized=True"):
+            Tokenizer.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("described", ["²", "Foo"])
+def test_a_special_token_of_pieces_that_a_table_changes(described, special, tmp_path):
+    token = {"id": 3, "content": described, "special": special, "normalized": True}
+    steps = [{"type": "Lowercase"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+    described = {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["▁", -1], ["a", -2]]},
+        "added_tokens": [token, token],  # which is said once
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    if special:
+        with pytest.warns(UserWarning, match="special token '.*' has normalized=True") as warned:
+            Tokenizer.from_preset(tmp_path)
+        assert len(warned) == 1
+    else:
+        with pytest.raises(CheckpointError, match=r"added token '.*' has normalized=True"):
+            Tokenizer.from_preset(tmp_path)
+
+
+def test_a_piece_with_nul_is_named(tmp_path):
+    described = {
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["▁", -1], ["a\0", -2]]},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.warns(UserWarning, match=r"1 entries with NUL, such as 'a\\x00'"):
+        assert Tokenizer.from_preset(tmp_path)("b\0").numpy().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("has_bytes", [True, False])
+def test_a_special_token_of_one_letter_in_a_model_of_merges(has_bytes, tmp_path):
+    """As a piece that stands for no text, it made TF Text's operation fail on that letter."""
+    entries = ["<unk>", *(f"<0x{i:02X}>" for i in range(256)), "▁", "a", "ß", "▁a"]
+    described = {
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "model": {
+            "type": "BPE",
+            "vocab": {entry: i for i, entry in enumerate(entries)},
+            "merges": ["▁ a"],
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": has_bytes,
+        },
+        "added_tokens": [{"id": 259, "content": "ß", "special": True, "normalized": False}],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    tokenizer = Tokenizer.from_preset(tmp_path)
+    unknown = [1 + 0xC3, 1 + 0x9F] if has_bytes else [0]
+    assert tokenizer("aßa").numpy().tolist() == [260, *unknown, 258]
+    assert tokenizer("aßa", parse_special=True).numpy().tolist() == [260, 259, 260]
+    ids, starts, ends = tokenizer.tokenize_with_offsets("aßa", "character")
+    assert (ids.numpy().tolist(), starts.numpy()[-1], ends.numpy()[-1]) == (
+        [260, *unknown, 258],
+        2,
+        3,
+    )
 
 
 BOS, EOS = {"add_bos_token": True}, {"add_eos_token": True}

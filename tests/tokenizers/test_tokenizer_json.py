@@ -219,6 +219,14 @@ UNCOMPOSED = [
     "",
     " \n ",
 ]
+ENDS = [
+    "a film\u00a0",
+    "a\u3000",
+    "\u2028",
+    "film\x85 \u2003",
+    "film\x1c",
+    "film\u200b",
+]
 
 
 def test_composition_as_transformers_5_has_it(described):
@@ -232,6 +240,11 @@ def test_composition_as_transformers_5_has_it(described):
     tokenizer = SentencePieceTokenizer.from_files(folder)
     assert tokenizer(UNCOMPOSED).to_list() == expected
     assert tokenizer.tokenize_lite(UNCOMPOSED).to_list() == expected
+    expected = [reference.encode(text, add_special_tokens=False).ids for text in ENDS]
+    assert tokenizer(ENDS).to_list() == expected
+    ids, _, ends = tokenizer.tokenize_with_offsets(ENDS[:4], unit="character")
+    assert ids.to_list() == expected[:4]
+    assert [max(each, default=0) for each in ends.to_list()] == [6, 1, 0, 4]
 
 
 WHITE_LINES = [
