@@ -19,6 +19,7 @@ from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
 from keras_lm.presets.cards import Origin, read_origin
 from keras_lm.tasks import (
+    Ensemble,
     FeatureExtractor,
     MaskedLM,
     Pretrainer,
@@ -240,6 +241,26 @@ def test_saving_replaces_a_preset_and_nothing_else(preset, classifier, tmp_path)
     with pytest.raises(FileExistsError, match="not a preset"):
         classifier.save_to_preset(other)
     assert (other / "thesis.txt").read_text() == "years"
+
+
+def test_a_preset_with_other_files_is_replaced_only_if_told_so(preset, classifier, tmp_path):
+    critics = Ensemble([classifier, classifier])
+    folder = tmp_path / "of-a-command"
+    for save in (
+        classifier.save_to_preset,
+        classifier.backbone.save_to_preset,
+        critics.save_to_preset,
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(preset, folder)
+        save(folder)
+        save(folder)  # it holds a preset alone
+        (folder / "run.toml").write_text("epochs = 3\n")
+        with pytest.raises(FileExistsError, match=r"files, run\.toml: .* overwrite=True"):
+            save(folder)
+        assert (folder / "run.toml").read_text() == "epochs = 3\n"
+        save(folder, overwrite=True)
+        assert not (folder / "run.toml").exists()
 
 
 def test_saving_replaces_nothing_if_told_so(preset, classifier, tmp_path, monkeypatch):

@@ -61,10 +61,13 @@ def convert_command(source, preset, form, task, overwrite):
         # By itself, a feature extractor has no weights: it brings backbone and tokenizer.
         loaded = (cls or tasks.FeatureExtractor).from_preset(opened)
     save = FORMS[form]
-    if cls is not None:
+    if form == "preset":  # PRESET was checked, with --overwrite
+        if cls is not None:
+            loaded.save_to_preset(preset, overwrite=True)
+        else:
+            presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer, overwrite=True)
+    elif cls is not None:
         getattr(loaded, save)(preset)
-    elif form == "preset":
-        presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer)
     else:
         getattr(loaded.backbone, save)(preset, tokenizer=loaded.tokenizer)
     if loaded.tokenizer is None:

@@ -136,7 +136,7 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
         **fit_options(options, keras.callbacks.TerminateOnNaN()),
     ).history
     check_loss(history, rate)
-    pupil.save_to_preset(output)
+    pupil.save_to_preset(output, overwrite=True)
     write_config(output, learning_rate=rate)
     exported = export_too(pupil, export_path)
     say_results(history, options["early_stopping"], output, exported)

@@ -273,7 +273,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         return
     if name == "question-answerer" and held_out:
         _tune(task, held_out)
-    task.save_to_preset(output)
+    task.save_to_preset(output, overwrite=True)
     if not rates:  # all seeds were done before
         rates = [load_task(opened, cls, **arguments).backbone.learning_rate]
     write_config(output, task=name, learning_rate=rates[0], format=options["format"])

@@ -149,7 +149,7 @@ def pretrain_command(files, output, overwrite, **options):
     )
     if not is_chief:
         return
-    task.save_to_preset(output)
+    task.save_to_preset(output, overwrite=True)
     for objective in task.objectives:
         for generator in objective.companions:
             generator.save_to_preset(output / "generator")

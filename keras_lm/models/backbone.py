@@ -309,12 +309,13 @@ class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimate
         """
         return presets.load_backbone(source, cls, load_weights=load_weights, **overrides)
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
+    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
         """Write configuration and weights to `folder` as a keras_lm preset, in one step.
 
-        The folder is created, or replaced if it holds a preset. If it holds anything else, it is
-        left as it is, and `FileExistsError` is raised; with `overwrite=False` also if it holds a
-        preset, before anything is written.
+        The folder is created, or replaced if it holds a preset and nothing else. A preset with
+        other files, such as the `run.toml` of `keras-lm finetune`, is only replaced, and these
+        removed, with `overwrite=True`; with `overwrite=False`, no preset is. Whatever is not
+        replaced raises `FileExistsError` before anything is written, as does any other folder.
         """
         presets.save(folder, backbone=self, overwrite=overwrite)
 

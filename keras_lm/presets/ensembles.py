@@ -55,7 +55,7 @@ def _check_links(folders):
             )
 
 
-def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool = True) -> None:
+def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool | None = None) -> None:
     """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
 
     Args:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import keras
@@ -15,6 +16,11 @@ from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_we
 from keras_lm.version import __version__
 
 MAX_SHARD_BYTES = 5_000_000_000
+# What `save` writes into a folder; members are those of an ensemble.
+OF_PRESETS = re.compile(
+    rf"{re.escape(PRESET_CONFIG)}|{re.escape(cards.CARD)}|{ASSETS}|member_\d+"
+    r"|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
+)
 
 
 def save(
@@ -22,7 +28,7 @@ def save(
     backbone: keras.Model,
     task: keras.Model | None = None,
     tokenizer: Any | None = None,
-    overwrite: bool = True,
+    overwrite: bool | None = None,
 ) -> None:
     """Write a preset atomically: a reader finds the old one, or the whole new one.
 
@@ -31,10 +37,11 @@ def save(
         backbone: `Backbone`; None for a tokenizer alone.
         task: `Task`, or None for the backbone alone.
         tokenizer: `Tokenizer` to save with a backbone or alone; a task has its own.
-        overwrite: bool. Whether to replace a preset in `folder`.
+        overwrite: bool. Whether to replace a preset in `folder`; None replaces it if it has no
+            other files, such as the `run.toml` of a command.
 
     Raises:
-        FileExistsError: if `folder` holds anything but a preset, or is not to be replaced.
+        FileExistsError: if `folder` is not a preset, or is not to be replaced.
         ValueError: if Keras has quantized a layer.
     """
     if backbone is not None:
@@ -70,7 +77,14 @@ def free(folder, overwrite):
     """Return the folder of a new preset, or raise the FileExistsError of `save`."""
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
-    if not overwrite:
+    if overwrite is None and folder.is_dir():
+        others = sorted(p.name for p in folder.iterdir() if not OF_PRESETS.fullmatch(p.name))
+        if others:
+            raise FileExistsError(
+                f"{folder} is a preset with other files, {', '.join(others[:5])}: choose another "
+                "folder, or pass overwrite=True to replace all of it."
+            )
+    elif not overwrite:
         files.require_free(folder, "is not replaced, as overwrite=False")
     return folder
 

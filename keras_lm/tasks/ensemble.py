@@ -154,7 +154,7 @@ class Ensemble(Task):
     def arguments_from_checkpoint(cls, labels):
         return None  # nobody publishes several
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
+    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
         """Write a preset with a preset of each member in it; see `Task.save_to_preset`."""
         presets.save_ensemble(folder, self, overwrite)
 

@@ -299,7 +299,7 @@ class MultiTask(KerasFile, TextModel):
         for task in self.tasks.values():
             task.use_tokenizer(tokenizer)
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
+    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
         """Write a preset of all tasks, atomically; see `Task.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 

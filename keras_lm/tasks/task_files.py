@@ -75,7 +75,7 @@ class TaskFiles:
         """Return the arguments for a published head (`Labels`), or None for another task's head."""
         return None
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool = True) -> None:
+    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 

@@ -103,6 +103,7 @@ def test_convert_replaces_presets_if_told_to_and_nothing_else(run, fail, critic,
     run("convert", critic, tmp_path / "new")
     assert "with --overwrite" in fail("convert", critic, tmp_path / "new")
     (tmp_path / "new" / "model.safetensors").unlink()
+    (tmp_path / "new" / "run.toml").write_text("epochs = 1")
     run("convert", critic, tmp_path / "new", "--overwrite")
     assert (tmp_path / "new" / "model.safetensors").is_file()
     (tmp_path / "mine").mkdir()
