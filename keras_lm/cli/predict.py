@@ -6,7 +6,14 @@ import click
 
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
-from keras_lm.cli.predict_options import VECTORS, WRITING, vector_options, writing_options
+from keras_lm.cli.predict_options import (
+    OF_PROMPTS,
+    OF_TARGETS,
+    VECTORS,
+    WRITING,
+    vector_options,
+    writing_options,
+)
 from keras_lm.cli.terminal import notes, say_rows
 from keras_lm.cli.texts_and_rows import json_lines, open_input, with_progress
 from keras_lm.cli.types import TASKS, OutputFile, check_artefact
@@ -84,6 +91,7 @@ def predict_command(
       keras-lm predict --server http://localhost:8501 --model film-critic "a text"
       keras-lm predict bert-base --task feature-extractor --input texts.txt --output vectors.npz
       keras-lm predict opus-mt-en-de "The house is small." --num-beams 4 --lines
+      keras-lm predict gpt2 "Once upon a time" --max-new-tokens 30 --temperature 0.8 --seed 1
 
     \b
     MODEL is
@@ -106,8 +114,9 @@ def predict_command(
       (tokens, D) or (tokens, layers, D), all texts' tokens below one another, special tokens
       too, beside "offsets": text i has the rows from offsets[i] up to offsets[i + 1].
 
-    --num-beams to --num-return-sequences are for a Seq2SeqLM, which writes a text for each text; an
-    export searches as its preset says.
+    --num-beams to --prompt-lookup are for a CausalLM, which continues each text, and a Seq2SeqLM,
+    which writes one for each; the names are those of generate in Python. An export searches as its
+    preset says.
 
     \b
     With --runner, Apache Beam answers any number of files on any number of workers:
@@ -188,17 +197,32 @@ def load_predictor(source, text_pair, task=None, **options):
     cls = choose_task(source, task)
     if vectors and cls is not tasks.FeatureExtractor:
         raise click.UsageError("--layers, --pooling, --normalize and --prompt are for vectors.")
-    if writing and cls is not tasks.Seq2SeqLM:
-        raise click.ClickException(
-            f"{source} holds {cls.__name__ if cls else 'no task'}, which does not write a text for "
-            "a text: name a Seq2SeqLM, or ask it without options of writing."
-        )
+    if writing:
+        _check_writing(source, cls, writing)
     loaded = load_task(source, cls, **vectors)
     if cls is tasks.FeatureExtractor and loaded.pooling == "none":
         return TokenVectors(loaded, text_pair)
     if writing:
         return Writer(loaded, text_pair, **writing)
     return TaskPredictor(loaded, text_pair)
+
+
+def _check_writing(source, cls, options):
+    """Refuse options of writing for a source whose task, of a class or None, does not take them."""
+    from keras_lm import tasks
+
+    if cls is None or not issubclass(cls, (tasks.CausalLM, tasks.Seq2SeqLM)):
+        raise click.ClickException(
+            f"{source} holds {cls.__name__ if cls else 'no task'}, which does not write a text for "
+            "a text: name a CausalLM or a Seq2SeqLM, or ask it without options of writing."
+        )
+    is_causal = issubclass(cls, tasks.CausalLM)
+    for name in OF_TARGETS if is_causal else OF_PROMPTS:
+        if name in options:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for a {'Seq2SeqLM' if is_causal else 'CausalLM'}, "
+                f"and {source} holds a {cls.__name__}: leave it out."
+            )
 
 
 def ask_server(options):

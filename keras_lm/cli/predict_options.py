@@ -6,10 +6,13 @@ from keras_lm.cli import shared_options as opt
 from keras_lm.cli.types import FloatRange
 
 VECTORS = ("layers", "pooling", "normalize", "prompt")
+# As arguments of `generate`; the first line is of a Seq2SeqLM alone, the second of a CausalLM.
+OF_TARGETS = ("coverage_penalty", "prefix", "forbidden")
+OF_PROMPTS = ("prompt_lookup",)
 WRITING = (
-    *("num_beams", "length_penalty", "coverage_penalty", "max_new_tokens", "temperature"),
-    *("top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size", "prefix"),
-    *("forbidden", "num_return_sequences"),
+    *("num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
+    *("repetition_penalty", "no_repeat_ngram_size", "stop", "num_return_sequences"),
+    *(*OF_TARGETS, *OF_PROMPTS),
 )
 
 
@@ -59,7 +62,8 @@ writing_options = opt.together(
     opt.option(
         "--max-new-tokens",
         type=click.IntRange(1),
-        help="The longest text.  [default: the target length of PRESET]",
+        help="The longest text.  [default: what MODEL states; else 50, or the target length of a "
+        "Seq2SeqLM]",
     ),
     opt.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
     opt.option(
@@ -81,16 +85,29 @@ writing_options = opt.together(
         type=click.IntRange(0),
         help="Write no sequence of this many tokens twice, such as 3 for summaries.",
     ),
-    opt.option("--prefix", help="What every text begins with."),
     opt.option(
-        "--forbidden",
+        "--stop",
         multiple=True,
         metavar="TEXT",
-        help="What no text has; several times for several.",
+        help="A text ends before it, also if it is a special token; several times for several.",
     ),
     opt.option(
         "--num-return-sequences",
         type=click.IntRange(1),
-        help="This many texts for each, the best first; with --json.",
+        help="This many texts for each, the best first, if there are beams or a temperature.",
+    ),
+    opt.option("--prefix", help="What every text of a Seq2SeqLM begins with."),
+    opt.option(
+        "--forbidden",
+        multiple=True,
+        metavar="TEXT",
+        help="What no text of a Seq2SeqLM has; several times for several.",
+    ),
+    opt.option(
+        "--prompt-lookup",
+        type=click.IntRange(0),
+        metavar="TOKENS",
+        help="For a CausalLM: propose this many tokens a step, from what the prompt repeats. The "
+        "text is the same.",
     ),
 )

@@ -117,22 +117,20 @@ class TokenVectors(TaskPredictor):
 
 
 class Writer(TaskPredictor):
-    """A `Seq2SeqLM` that generates texts; `options` are arguments of its `generate`."""
+    """A `CausalLM` or `Seq2SeqLM` that generates; `options` are arguments of its `generate`."""
 
     def __init__(self, task, text_pair=False, **options):
         super().__init__(task, text_pair)
         self.options = options
-        beams = options.get("num_beams") or (1 if options.get("temperature") else task.num_beams)
-        self.has_scores = beams > 1
+        self.has_scores = False
+        if hasattr(task, "num_beams"):  # a Seq2SeqLM
+            usual = 1 if options.get("temperature") else task.num_beams
+            self.has_scores = (options.get("num_beams") or usual) > 1
 
     def answers(self, columns, batch_size):
-        written = self.task.generate(
-            columns,
-            batch_size=batch_size,
-            return_scores=self.has_scores,
-            verbose=0,
-            **self.options,
-        )
+        options = {"return_scores": True} | self.options if self.has_scores else self.options
+        texts = columns.get("prompt", columns)
+        written = self.task.generate(texts, batch_size=batch_size, verbose=0, **options)
         rows = zip(*written) if self.has_scores else ((text,) for text in written)
         return [dict(zip(("text", "scores"), row)) for row in rows]
 

@@ -8,8 +8,11 @@ import sys
 import threading
 import time
 
+import keras
 import pytest
 
+from keras_lm import tasks
+from keras_lm.models import GPT2Backbone
 from keras_lm.serving.predictors import LiteRTPredictor, Predictor
 
 TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
@@ -323,3 +326,55 @@ def test_one_process_and_several_answer_the_same(installed, exported, write, tmp
 def test_a_tflite_answers_no_texts_with_no_rows(tflite):
     found = LiteRTPredictor(tflite, "serving_default").answer({"text": []})
     assert {len(column) for column in found.values()} == {0}
+
+
+# === Texts that a CausalLM writes ===
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory, tokenizer):
+    """A preset of a small decoder with random weights."""
+    keras.utils.set_random_seed(2)
+    backbone = GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=20)
+    for weight in backbone.weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.5))
+    folder = tmp_path_factory.mktemp("writers") / "gpt2"
+    tasks.CausalLM(backbone, tokenizer=tokenizer).save_to_preset(folder)
+    return folder
+
+
+WAYS = [
+    {"max_new_tokens": 4},
+    {"max_new_tokens": 4, "num_beams": 3, "length_penalty": 0.5, "num_return_sequences": 2},
+    {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "seed": 3, "max_new_tokens": 6},
+    {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "prompt_lookup": 2, "max_new_tokens": 5},
+    {"stop": ["film", "song"], "max_new_tokens": 8},
+]
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way))
+def test_options_of_writing_are_those_of_generate(run, answers, writer, write, way):
+    task = tasks.CausalLM.from_preset(writer)
+    flags = []
+    for name, value in way.items():
+        for each in value if isinstance(value, list) else [value]:
+            flags += [f"--{name.replace('_', '-')}", each]
+    expected = task.generate(TEXTS[:2], **way)
+    file = write(
+        "prompts.csv", "id,start\n" + "".join(f"{n},{t}\n" for n, t in enumerate(TEXTS[:2]))
+    )
+    found = answers(run("predict", writer, "--input", file, "--text", "start", *flags))
+    assert [row["answer"] for row in found] == [{"text": text} for text in expected]
+    assert [row["input"]["id"] for row in found] == ["0", "1"]
+
+
+@pytest.mark.eager
+def test_options_of_writing_that_do_not_fit_are_named(run, fail, writer, critic):
+    for flags in (["--prefix", "a"], ["--forbidden", "a"], ["--coverage-penalty", 0.2]):
+        message = fail("predict", writer, "a film", *flags)
+        assert f"{flags[0]} is for a Seq2SeqLM, and {writer} holds a CausalLM" in message
+    assert "--top-k 5 has no effect" in fail("predict", writer, "a film", "--top-k", 5)
+    assert "which does not write" in fail("predict", critic, "a film", "--stop", "a")
+    (line,) = run("predict", writer, "a film", "--max-new-tokens", 3, "--lines").splitlines()
+    assert line == tasks.CausalLM.from_preset(writer).generate("a film", max_new_tokens=3)[0]
