@@ -22,6 +22,7 @@ __all__ = [
     "analysis",
     "converters",
     "data",
+    "evaluation",
     "export",
     "knowledge",
     "layers",

@@ -62,6 +62,8 @@ class Command(click.Command):
         for option in self.params:
             if isinstance(option, click.Option):
                 flag = option.opts[-1]
+                if option.is_flag:
+                    message = re.sub(rf"(?<![\w./'-]){option.name}=True", flag, message)
                 message = re.sub(rf"(?<![\w./'-]){option.name}=", f"{flag} ", message)
                 if "_" in option.name and option.metavar != "COLUMN":  # no word, and no column
                     message = re.sub(rf"(?<![\w./'-]){option.name}\b", flag, message)

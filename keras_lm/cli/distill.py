@@ -46,6 +46,7 @@ PAIRS = ("text-classifier", "text-regressor")
 @opt.text
 @opt.labels
 @opt.choices
+@opt.skip_empty
 @opt.option(
     "--temperature",
     type=FloatRange(0, min_open=True),

@@ -10,6 +10,7 @@ from keras_lm.cli.finetune import FINETUNED, SEARCH
 from keras_lm.cli.fitting import read_rows
 from keras_lm.cli.terminal import say_rows
 from keras_lm.cli.types import INPUT_FILE, TASKS, OutputFile, Source
+from keras_lm.optional import check_installed
 from keras_lm.published.examples import check_file
 from keras_lm.published.row_files import check_targets
 
@@ -28,6 +29,7 @@ CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 @opt.text
 @opt.labels
 @opt.choices
+@opt.skip_empty
 @opt.targets
 @opt.option(
     "--metric",
@@ -46,12 +48,14 @@ CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 @opt.option(
     "--errors",
     type=OutputFile(),
-    help="JSONL file to write: the rows that are answered wrongly, with the label and the answer.",
+    help="JSONL file to write: the rows that are answered wrongly, with their other columns, the "
+    "label, the answer, and the scores of both.",
 )
 @opt.option(
     "--confusion",
     type=OutputFile(),
-    help="CSV file to write: how often which class is found for which.",
+    help="CSV file to write, or .png, .svg or .pdf to draw: how often which class is found for "
+    "which.",
 )
 @opt.overwrite
 @opt.as_json
@@ -140,7 +144,9 @@ def evaluate_command(
     _check_files(preset, name, errors, confusion, stated.get("multi_label"))
     separator = label_separator if stated.get("multi_label") else None
     pairs = stated.get("text_pair")
-    examples = read_rows(file, name, format, targets, **columns, separator=separator, pairs=pairs)
+    how = {"separator": separator, "pairs": pairs, "skip_empty": options["skip_empty"]}
+    how["keep_others"] = errors is not None
+    examples = read_rows(file, name, format, targets, **columns, **how)
     if name == "seq2seq-lm":
         chosen = options["chosen"] or ("bleu", "chrf")
         chosen = evaluation.make_metrics(chosen, options["bleu_tokenizer"] or "13a")
@@ -151,11 +157,11 @@ def evaluate_command(
         task = load_task(opened, cls)
         results = evaluation.measure(task, examples, batch_size)
     if errors or confusion:
-        right, found = evaluation.right_and_found(task, examples, batch_size)
+        answers = evaluation.answer_examples(task, examples, batch_size)
     if errors:
-        results["errors"] = evaluation.write_errors(errors, examples, right, found)
+        results["errors"] = evaluation.write_errors(errors, examples, answers)
     if confusion:
-        evaluation.write_confusion(confusion, right, found)
+        evaluation.write_confusion(confusion, answers)
     if as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
     else:
@@ -170,6 +176,8 @@ def _check_files(preset, name, errors, confusion, multi_label):
         )
     if confusion and multi_label:
         raise click.UsageError("--confusion is for texts with one label each.")
+    if confusion and confusion.suffix in (".png", ".svg", ".pdf"):
+        check_installed("matplotlib", f"--confusion {confusion}")
 
 
 def say_results(results):

@@ -5,6 +5,7 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, notes, say_rows
+from keras_lm.cli.texts_and_rows import say_left_out
 from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source
 from keras_lm.files import export_format
 from keras_lm.optional import check_installed
@@ -78,6 +79,7 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     help="What the file of --texts is, as --format of predict.  [default: by its suffix]",
 )
 @opt.text
+@opt.skip_empty
 @opt.option(
     "--tolerance",
     type=FloatRange(0),
@@ -127,11 +129,9 @@ def export_command(
     if tolerance is not None and not texts:
         raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")
     for option, value in reading.items():
-        if value is not None and not texts:
+        if value not in (None, False) and not texts:
             flag = "--texts-format" if option == "format" else f"--{option.replace('_', '-')}"
-            raise click.UsageError(
-                f"{flag} {value} is about the file of --texts, which is missing."
-            )
+            raise click.UsageError(f"{flag} is about the file of --texts, which is missing.")
     if texts and not reading["format"]:
         find_format(texts)  # its errors before TensorFlow is there
     if export_as == "litert" and (texts or do_check):
@@ -176,9 +176,12 @@ def export_command(
         )
 
 
-def read_texts(path, task, format, **columns):
+def read_texts(path, task, format, skip_empty, **columns):
     """Return a dict of columns of a file of texts: those that a task answers."""
     with open_rows(path, format) as rows:
         columns = choose_columns(rows, TaskPredictor(task).inputs, columns)
-        read = [texts for _, texts in batches(rows, columns, 1000)]
+        read = [texts for _, texts in batches(rows, columns, 1000, skip_empty)]
+        say_left_out(rows)
+    if not read:
+        raise rows.empty()
     return {name: [text for texts in read for text in texts[name]] for name in columns}

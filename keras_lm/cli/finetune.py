@@ -64,6 +64,7 @@ ONLY_FOR = {
 @opt.text
 @opt.labels
 @opt.choices
+@opt.skip_empty
 @opt.option(
     "--class-names",
     callback=opt.parse_class_names,
@@ -148,9 +149,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. TRAIN is CSV, TSV or JSONL with
     the columns text and label (others are named with --text and --labels), and text_pair for pairs.
     Labels are names, or positions in the class names; for a regressor numbers; masked-lm and
-    causal-lm need none and also read plain lines, without the blank ones. An empty text of another
-    task is an error. With --format, published data sets are read as
-    they are; that decides the task and the classes, too.
+    causal-lm need none and also read plain lines, without the blank ones. Empty texts and labels of
+    another task are an error, which counts them; --skip-empty leaves them out. With --format,
+    published data sets are read as they are; that decides the task and the classes, too.
 
     token-classifier reads CoNLL files (a word and its label on a line, first and last column, an
     empty line after a sentence) and lists in JSONL, {"words": […], "labels": […]}. multiple-choice
@@ -261,7 +262,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         from keras_lm.training.runs import SeveralSeeds, fingerprint
 
         digest = fingerprint(json.dumps([each.texts, each.labels]) for each in (data, held_out))
-        same = {key: value for key, value in options.items() if key != "tensorboard"}
+        same = {n: v for n, v in options.items() if n not in ("tensorboard", "skip_empty")}
         same |= {"source": source, "rows": digest}
         run = SeveralSeeds(output, same, say=click.echo)
         seeds = range(options["seed"], options["seed"] + options["seeds"])

@@ -7,6 +7,7 @@ import click
 
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, notes, say_rows
+from keras_lm.cli.texts_and_rows import say_left_out
 from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange
 from keras_lm.files import export_format
 from keras_lm.optional import check_installed
@@ -140,6 +141,7 @@ def read_data(train, name, options, multi_label, needs_labels=True):
     """
     columns = {role: options.get(role) for role in ("text", "text_pair", "labels", "choices")}
     columns["separator"] = options["label_separator"] if multi_label else None
+    columns["skip_empty"] = options["skip_empty"]
 
     def read(path, targets, **how):
         return read_rows(path, name, options["format"], options.get(targets), **columns, **how)
@@ -158,9 +160,7 @@ def read_rows(path, *arguments, **options):
     """Return the `Examples` of a file, and say how many of its rows are left out."""
     with notes():
         examples = read_examples(path, *arguments, **options)
-    left_out = examples.rows.left_out
-    if left_out:
-        click.echo(f"{path}: {left_out:,} rows left out, without a label or damaged", err=True)
+    say_left_out(examples.rows)
     return examples
 
 

@@ -15,7 +15,7 @@ from keras_lm.cli.predict_options import (
     writing_options,
 )
 from keras_lm.cli.terminal import notes, say_rows
-from keras_lm.cli.texts_and_rows import json_lines, open_input, with_progress
+from keras_lm.cli.texts_and_rows import json_lines, open_input, say_left_out, with_progress
 from keras_lm.cli.types import TASKS, OutputFile, check_artefact
 from keras_lm.files import replacing
 from keras_lm.plain import plain
@@ -49,6 +49,7 @@ class FileOrFolder(OutputFile):
 @opt.input_file
 @opt.format
 @opt.text
+@opt.skip_empty
 @opt.option(
     "--runner",
     is_eager=True,
@@ -173,14 +174,16 @@ def answer(load, texts, input_file, format, output, batch_size, columns, lines=F
     """Write the answers of the `Predictor` that `load` returns to texts or the rows of a file."""
     with open_input(texts, input_file, format) as rows:
         model = load()
+        skip_empty = columns.get("skip_empty", False)
         columns = choose_columns(rows, model.inputs, columns)
         # Of a file nobody waits for the first line, but vectors of many tokens are large.
         waits = input_file in (None, "-") or isinstance(model, TokenVectors)
         number = batch_size * (1 if waits else BATCHES_SORTED)
         with _writer(output, lines, isinstance(model, TokenVectors)) as write:
-            found = batches(rows, columns, number)
+            found = batches(rows, columns, number, skip_empty)
             for window, texts in with_progress(found, rows, "Answering"):
                 write(window, model.answers(texts, batch_size))
+        say_left_out(rows)
 
 
 def load_predictor(source, text_pair, task=None, **options):
@@ -256,6 +259,7 @@ def _answer_files(model_and_files, input_file, output, runner, flags, options):
         [
             ("rows", f"{index['rows']:,}"),
             ("failed", f"{index['failed']:,}"),
+            ("left out", f"{index['left_out']:,} empty rows" if index["left_out"] else None),
             ("answers", f"{output} ({len(index['shards'])} files)"),
         ]
     )

@@ -84,6 +84,11 @@ input_file = option(
     help="Read texts from a file: .txt one a line, .csv, .tsv or .jsonl by column; - for standard "
     "input, lines unless --format says otherwise.",
 )
+skip_empty = option(
+    "--skip-empty",
+    is_flag=True,
+    help="Leave out rows whose text or label is empty, and say how many they are.",
+)
 tensorboard = option(
     "--tensorboard",
     type=click.Path(file_okay=False, path_type=Path),

@@ -49,6 +49,16 @@ def with_progress(batches, rows, label):
             read = rows.position()
 
 
+def say_left_out(rows):
+    """Print how many of `Rows` have been left out."""
+    if rows.left_out:
+        click.echo(
+            f"{rows.name}: {rows.left_out:,} rows left out, without a label or damaged", err=True
+        )
+    if rows.num_empty:
+        click.echo(f"{rows.name}: {rows.num_empty:,} rows left out, which are empty", err=True)
+
+
 @contextlib.contextmanager
 def json_lines(path, line=None):
     """Yield `write(rows)` to standard output, or to a JSONL file that appears at the end.

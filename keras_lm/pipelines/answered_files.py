@@ -22,6 +22,7 @@ from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
 from keras_lm.plain import first_line, json_line, plain
 from keras_lm.published.columns import choose_columns
+from keras_lm.published.empty_rows import lacks_text
 from keras_lm.published.row_files import find_format, parse_rows
 from keras_lm.serving.predictors import by_length, open_predictor
 
@@ -114,6 +115,7 @@ def answer_files(
     signature: str | None = None,
     version: int | None = None,
     overwrite: bool = False,
+    skip_empty: bool = False,
     flags: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Answer all rows of files; return the index of `folder`, a dict.
@@ -133,6 +135,7 @@ def answer_files(
         text, text_pair: names of columns; None looks for usual names.
         signature, version: see `TextModelHandler`.
         overwrite: bool. Whether to replace a folder of answers.
+        skip_empty: bool. Whether to leave out rows that lack a text; the index counts them.
         flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`.
 
     Raises:
@@ -149,9 +152,10 @@ def answer_files(
     handler = TextModelHandler(model, batch_size, signature, version, text_pair)
     names = handler.load_model().inputs  # raises if the model cannot be loaded
     given = {"text": text, "text_pair": text_pair}
-    made_from = json.dumps([_identity(model), handler.options, names, given])
+    chosen = given | ({"skip_empty": True} if skip_empty else {})
+    made_from = json.dumps([_identity(model), handler.options, names, chosen])
     growing = beam_files.GrowingFolder(folder, INDEX, overwrite)
-    read = ReadRows(names, given, growing.path, made_from)
+    read = ReadRows(names, given, growing.path, made_from, skip_empty)
 
     def build(pipeline):
         rows = (
@@ -215,8 +219,9 @@ def _of_shard(element):
 class ReadRows(beam.DoFn):
     """A file → its rows, its unreadable rows, and its shards; or the notes of finished shards."""
 
-    def __init__(self, names, given, folder, made_from):
+    def __init__(self, names, given, folder, made_from, skip_empty=False):
         super().__init__()
+        self.skip_empty = skip_empty
         self.names = names
         self.given = given
         self.folder = folder
@@ -250,8 +255,13 @@ class ReadRows(beam.DoFn):
         if note is not None:
             yield beam.pvalue.TaggedOutput("finished", note)
             return
-        yield beam.pvalue.TaggedOutput("shards", (key, (name, path, len(chunk), digest)))
-        for line, row in chunk:
+        if self.skip_empty:
+            kept = [(line, row) for line, row in chunk if not lacks_text(row, columns.values())]
+        else:
+            kept = chunk
+        numbers = (len(kept), len(chunk) - len(kept))
+        yield beam.pvalue.TaggedOutput("shards", (key, (name, path, *numbers, digest)))
+        for line, row in kept:
             try:
                 if isinstance(row, Exception):
                     raise row
@@ -275,7 +285,7 @@ class WriteAnswers(beam.DoFn):
     def process(self, element):
         """Write a shard, and yield its note."""
         _, groups = element
-        ((name, path, number, digest),) = groups["shards"]
+        ((name, path, number, left_out, digest),) = groups["shards"]
         # A CSV row of several lines is numbered by its last line, so all numbers differ.
         found = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
         if len({key.line for key, _ in found}) != number or len(found) != number:
@@ -297,6 +307,7 @@ class WriteAnswers(beam.DoFn):
             self._write(failures, failed)
         self._write(name, answered)
         counts = {"rows": number, "failed": len(failed)}
+        counts |= {"left_out": left_out} if left_out else {}
         shard = {"name": name, "file": path, **counts, "failures": failures}
         note = {"digest": digest, "shard": shard}
         beam_files.write_json(beam_files.join(self.folder, name + beam_files.NOTE), note)
@@ -312,6 +323,7 @@ class WriteAnswers(beam.DoFn):
 
 def _write_index(notes, model, folder):
     shards = sorted((note["shard"] for note in notes), key=lambda shard: shard["name"])
-    counts = {name: sum(shard[name] for shard in shards) for name in ("rows", "failed")}
+    names = ("rows", "failed", "left_out")
+    counts = {name: sum(shard.get(name, 0) for shard in shards) for name in names}
     index = {"format_version": 1, "model": model, **counts, "shards": shards}
     beam_files.write_json(beam_files.join(folder, INDEX), index)

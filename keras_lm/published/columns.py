@@ -3,6 +3,8 @@
 import itertools
 import re
 
+from keras_lm.published.empty_rows import EmptyRow
+
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # The usual names of columns, which are looked for if the user names none.
 GUESSES = {
@@ -90,14 +92,20 @@ def choose_columns(rows, inputs, given):
     return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in found.items()}
 
 
-def batches(rows, columns, batch_size):
+def batches(rows, columns, batch_size, skip_empty=False):
     """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
 
-    For words and choices, the lists contain lists.
+    For words and choices, the lists contain lists. With `skip_empty`, rows that lack a text are
+    left out.
     """
+    if skip_empty:
+        rows.leave_out_empty(columns.values())
     while batch := list(itertools.islice(rows, batch_size)):
-        texts = {
-            name: [rows.text_or_list(line, row, column) for line, row in batch]
-            for name, column in columns.items()
-        }
+        try:
+            texts = {
+                name: [rows.text_or_list(line, row, column) for line, row in batch]
+                for name, column in columns.items()
+            }
+        except EmptyRow as error:
+            raise EmptyRow(f"{error} skip_empty=True leaves such rows out.") from error
         yield [row for _, row in batch], texts

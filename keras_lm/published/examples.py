@@ -10,13 +10,14 @@ import numpy as np
 from keras_lm.argument_types import PathLike
 from keras_lm.published import PUBLISHED
 from keras_lm.published.columns import GUESSES
+from keras_lm.published.empty_rows import MISSING, EmptyRow
 from keras_lm.published.row_files import Rows, find_format, open_rows
 from keras_lm.published.task_rows import READERS
 from keras_lm.published.trees import labels_of_trees
 from keras_lm.user_warning import warn
 
 UNLABELLED = ("masked-lm", "causal-lm")  # tasks whose texts need no labels
-MISSING = ("nan", "NaN", "<NA>")  # how a missing label is written as a string
+MOST_LINES = 10  # that an error names
 
 
 @dataclasses.dataclass
@@ -31,12 +32,15 @@ class Examples:
         labels: list of strings, lists of strings, floats, positions, trees, lists of answers or
             clusters; None if the file has no labels.
         lines: list of int, the lines of the rows in the file.
+        others: list of dict, the columns of each row that are neither text nor label; None if they
+            were not kept.
     """
 
     rows: Rows
     texts: dict
     labels: list | None
     lines: list
+    others: list | None = None
 
     def class_labels(self) -> list[Any] | None:
         """Return a class name, or a list of them, for each row."""
@@ -120,6 +124,7 @@ class Examples:
             texts={role: pick(column) for role, column in self.texts.items()},
             labels=None if self.labels is None else pick(self.labels),
             lines=pick(self.lines),
+            others=None if self.others is None else pick(self.others),
         )
 
 
@@ -213,6 +218,8 @@ def read_examples(
     pairs: bool | None = None,
     needs_labels: bool = True,
     refuse_blank: bool = False,
+    skip_empty: bool = False,
+    keep_others: bool = False,
 ) -> Examples:
     """Return the texts and labels in a file, for a task.
 
@@ -233,6 +240,9 @@ def read_examples(
         needs_labels: bool. Whether a file without labels is an error.
         refuse_blank: bool. Whether a blank text is an error, as in training data. Published sets,
             and lines with targets, are not checked.
+        skip_empty: bool. Whether to leave out rows that lack a text or a label: `rows.num_empty`
+            of the result is how many they are.
+        keep_others: bool. Whether to keep the other columns, such as ids, as `others`.
 
     Returns:
         `Examples`.
@@ -252,26 +262,48 @@ def read_examples(
         format = "conll"
     columns = {"text": text, "text_pair": text_pair, "labels": labels, "choices": choices}
     with open_rows(path, format, targets, labels) as rows:
-        rows.refuses_blank = refuse_blank and not rows.published and not targets
+        rows.refuses_blank = skip_empty or (refuse_blank and not rows.published and not targets)
+        rows.skips_empty = skip_empty
         if needs_labels and task not in UNLABELLED:
             rows.leave_out_unlabelled()
         if task in READERS:
             read, has_labels = READERS[task](rows, columns, needs_labels)
         else:
             read, has_labels = _texts(rows, columns, task, separator, pairs, needs_labels)
-        found, labels, lines = {}, [], []
+        found, labels, lines, others, empty = {}, [], [], [], []
         for line, row in rows:
-            example = read(line, row)
+            try:
+                example = read(line, row)
+            except EmptyRow as error:
+                empty.append((line, error))
+                continue
             if example is None:
                 continue
             for name, value in example[0].items():
                 found.setdefault(name, []).append(value)
             labels.append(example[1])
             lines.append(line)
+            if keep_others:
+                others.append({name: v for name, v in row.items() if name not in rows.used})
+    if empty and not (skip_empty and lines):
+        raise _of_all(rows, empty, skip_empty)
     if not lines:
         raise rows.empty()
+    rows.num_empty = len(empty)
     cls = TreeExamples if task == "constituency-parser" else Examples
-    return cls(rows, found, labels if has_labels else None, lines)
+    others = others if keep_others else None
+    return cls(rows, found, labels if has_labels else None, lines, others)
+
+
+def _of_all(rows, empty, skip_empty):
+    """Return the error for the rows that lack something, (line, error) of each."""
+    (_, first), *others = empty
+    if skip_empty:
+        return EmptyRow(f"{first} No row has all that is needed.")
+    numbers = ", ".join(str(line) for line, _ in empty[:MOST_LINES])
+    more = ", …" if len(empty) > MOST_LINES else ""
+    count = f" There are {len(empty):,} such rows, {rows.unit}s {numbers}{more}." if others else ""
+    return EmptyRow(f"{first}{count} skip_empty=True leaves them out.")
 
 
 # A reader, as those of `task_rows`.

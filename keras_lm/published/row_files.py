@@ -17,6 +17,7 @@ from keras_lm import input_files
 from keras_lm.published import PUBLISHED, files_of
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.columns import DELIMITERS, GUESSES, no_column
+from keras_lm.published.empty_rows import MISSING, EmptyRow, is_empty, lacks_text
 from keras_lm.published.feature_names import class_names_beside, named
 from keras_lm.published.text_lines import (
     chomp,
@@ -60,6 +61,8 @@ class Rows:
     chosen_labels = None  # the user's column of a file of words, which is `labels` of the rows
     left_out = 0  # how many rows were damaged in the published file, or have no label, so far
     refuses_blank = False  # whether an empty text is an error, as in training data
+    skips_empty = False  # whether rows that lack a text or a label are left out
+    num_empty = 0  # how many such rows have been left out so far
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
@@ -67,6 +70,7 @@ class Rows:
         self.position = position
         self._lines = self._kept(lines if with_errors else _raising(lines))
         self.columns = columns or []
+        self.used = set()  # those that have been found for a role
         first = []
         for line, row in self._lines if columns is None else ():
             first.append((line, row))
@@ -94,9 +98,21 @@ class Rows:
             else:
                 yield line, row
 
-    def error(self, line, message):
+    def leave_out_empty(self, columns):
+        """Leave out rows that lack a text in one of the columns."""
+
+        def kept(lines):
+            for line, row in lines:
+                if lacks_text(row, columns):
+                    self.num_empty += 1
+                else:
+                    yield line, row
+
+        self._lines = kept(self._lines)
+
+    def error(self, line, message, kind=ValueError):
         """Return a `ValueError` whose message names the file and the line."""
-        return ValueError(f"{self.name}, {self.unit} {line}: {message}")
+        return kind(f"{self.name}, {self.unit} {line}: {message}")
 
     def empty(self):
         """Return the `ValueError` for a file without rows."""
@@ -113,12 +129,13 @@ class Rows:
         found = next((name for name in candidates if name in self.columns), None)
         if found is None and (given or required):
             raise self.empty() if not self.columns else no_column(self, role, candidates)
+        self.used.add(found)
         return found
 
     def value(self, line, row, column):
         """Return a row's value in a column; raise an error if it is missing or null."""
         if row.get(column) is None:
-            raise self.error(line, f"there is no {column!r}.")
+            raise self.error(line, f"there is no {column!r}.", EmptyRow)
         return row[column]
 
     def text(self, line, row, column):
@@ -132,7 +149,7 @@ class Rows:
         """Return a row's string in a column; raise an error if `refuses_blank` and it is blank."""
         value = self.text(line, row, column)
         if self.refuses_blank and not value.strip():
-            raise self.error(line, f"{column!r} is empty: add a text, or delete the row.")
+            raise self.error(line, f"{column!r} is empty: add a text, or delete the row.", EmptyRow)
         return value
 
     def text_or_list(self, line, row, column):
@@ -161,9 +178,11 @@ class Rows:
             parts = value.split(separator) if isinstance(value, str) else value
             parts = parts if isinstance(parts, list) else [parts]
             return [label for label in (self._label(line, part) for part in parts) if label]
-        label = self._label(line, value)
+        label = "" if is_empty(value) else self._label(line, value)
         if not label:
-            raise self.error(line, "the label is empty: write one, or delete the row.")
+            raise self.error(line, "the label is empty: write one, or delete the row.", EmptyRow)
+        if self.skips_empty and label in MISSING:
+            raise self.error(line, f"the label is {label!r}.", EmptyRow)
         return label
 
     def _label(self, line, value):
@@ -176,12 +195,17 @@ class Rows:
 
     def number(self, line, value):
         """Return a label as a finite number, for a regressor."""
+        is_missing = is_empty(value) or value in MISSING
         try:
             number = float(value)
         except (TypeError, ValueError):
             number = float("nan")
         if not math.isfinite(number):
-            raise self.error(line, f"the label {value!r} is not a number, which a regressor needs.")
+            raise self.error(
+                line,
+                f"the label {value!r} is not a number, which a regressor needs.",
+                EmptyRow if is_missing else ValueError,
+            )
         return number
 
 

@@ -6,6 +6,7 @@ Each returns a function from (line, row) to (texts, label), and whether there ar
 import re
 
 from keras_lm.published.columns import GUESSES
+from keras_lm.published.empty_rows import EmptyRow, is_empty
 from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.published.trees import read_tree
 
@@ -86,6 +87,7 @@ def _choices(rows, columns, needs_labels):
                 line,
                 f"the label {right!r} must be the position of a choice, from 0 to "
                 f"{len(found) - 1}.",
+                EmptyRow if is_empty(right) else ValueError,
             )
         start = f"{rows.text(line, row, begin)} " if begin else ""
         texts = {
@@ -136,7 +138,7 @@ def _documents(rows, columns, needs_labels):
 def _require_words(rows, line, words, column):
     """Raise an error if a list of words, or a string, is blank and `rows` refuses blank texts."""
     if rows.refuses_blank and not words:
-        raise rows.error(line, f"{column!r} has no words: add some, or delete the row.")
+        raise rows.error(line, f"{column!r} has no words: add some, or delete the row.", EmptyRow)
 
 
 def _answers(rows, line, value):
@@ -166,13 +168,14 @@ def _choice_columns(rows, given):
     """Return the column of lists of choices, or a list of columns with one choice each."""
     for name in [given] if given else GUESSES["choices"]:
         if name in rows.columns:
-            return name
+            return rows.find("choices", name)
         numbered = {}
         for column in rows.columns:
             number = column.removeprefix(name).lstrip("_")
             if column.startswith(name) and number.isdecimal():
                 numbered[column] = int(number)
         if numbered:
+            rows.used |= {*numbered, "sent2"}
             return sorted(numbered, key=numbered.get)
     return rows.find("choices", given)  # raises
 

@@ -314,3 +314,117 @@ def test_published_sets_are_taken_as_they_are(write):
     path = write("train.tsv", "sentence\tlabel\nfine\t1\n \t0\n")
     examples = read_examples(path, "text-classifier", "sst2", refuse_blank=True)
     assert len(examples.lines) == 2
+
+
+# === Rows that are empty ===
+
+EMPTY = [
+    # task, name, good rows, rows that lack something, what is used
+    (
+        "text-classifier",
+        "a.csv",
+        "text,label\n{}",
+        ["fine,good", "bad,bad"],
+        [",good", "  ,bad", "fine,", "fine,nan"],
+    ),
+    (
+        "text-classifier",
+        "a.jsonl",
+        "{}",
+        ['{"text": "fine", "label": 1}'],
+        [
+            '{"text": null, "label": 1}',
+            '{"text": " ", "label": 0}',
+            '{"label": 0}',
+            '{"text": "fine"}',
+            '{"text": "fine", "label": NaN}',
+            '{"text": "fine", "label": null}',
+        ],
+    ),
+    ("text-regressor", "a.tsv", "text\ttext_pair\tlabel\n{}", ["a\tb\t1"], ["a\t\t1", "a\tb\t"]),
+    ("seq2seq-lm", "a.csv", "text,target\n{}", ["fine,gut"], ["bad,", ",gut"]),
+    (
+        "multiple-choice",
+        "a.csv",
+        "text,choice0,choice1,label\n{}",
+        ["t,a,b,1"],
+        [",a,b,1", "t,a,b,"],
+    ),
+    (
+        "question-answerer",
+        "a.jsonl",
+        "{}",
+        ['{"question": "who", "context": "me", "answers": []}'],
+        [
+            '{"question": " ", "context": "me", "answers": []}',
+            '{"question": "who", "context": null, "answers": []}',
+        ],
+    ),
+    (
+        "token-classifier",
+        "a.jsonl",
+        "{}",
+        ['{"words": ["a"], "labels": ["O"]}'],
+        ['{"words": [], "labels": []}', '{"words": null, "labels": ["O"]}'],
+    ),
+    (
+        "constituency-parser",
+        "a.jsonl",
+        "{}",
+        ['{"words": ["a"], "labels": "(S (X a))"}'],
+        ['{"words": [], "labels": "(S (X a))"}', '{"words": ["a"]}'],
+    ),
+    (
+        "coreference-resolver",
+        "a.jsonl",
+        "{}",
+        ['{"words": ["a"], "labels": []}'],
+        ['{"words": [], "labels": []}'],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "form", "good", "empty"), EMPTY, ids=[f"{row[0]}-{row[1]}" for row in EMPTY]
+)
+def test_empty_rows_are_left_out_and_counted(write, task, name, form, good, empty):
+    rows = [*good, *empty, *good]
+    path = write(name, form.format("\n".join(rows) + "\n"))
+    examples = read(path, task, skip_empty=True)
+    assert examples.rows.num_empty == len(empty)
+    first = 1 if form == "{}" else 2
+    kept = [*range(len(good)), *range(len(good) + len(empty), len(rows))]
+    assert examples.lines == [first + n for n in kept]
+    with pytest.raises(ValueError, match="No row has all that is needed"):
+        read(write(name, form.format("\n".join(empty) + "\n")), task, skip_empty=True)
+
+
+def test_an_error_counts_all_empty_rows(write):
+    rows = ["fine,good"] + [",bad", "bad,bad"] * 12
+    path = write("a.csv", "text,label\n" + "\n".join(rows) + "\n")
+    message = r"a.csv, line 3: 'text' is empty: .* There are 12 such rows, lines 3, 5, .*, 21, …\."
+    with pytest.raises(ValueError, match=rf"{message} skip_empty=True leaves them out"):
+        read(path, "text-classifier", to_learn=True)
+    assert read(path, "text-classifier").rows.num_empty == 0  # to be measured
+
+
+def test_lines_and_their_targets_are_left_out_together(write):
+    texts, targets = write("a.en", "one\n\nthree\nfour\n"), write("a.de", "eins\nzwei\n\nvier\n")
+    examples = read(texts, "seq2seq-lm", targets=str(targets), skip_empty=True)
+    assert examples.texts == {"text": ["one", "four"]} and examples.labels == ["eins", "vier"]
+    assert examples.rows.num_empty == 2
+
+
+def test_other_columns_are_kept_if_asked_for(write):
+    path = write(
+        "a.csv", "id,title,body,label,by\n1,x,fine,good,me\n2,y,,bad,you\n3,z,dull,bad,me\n"
+    )
+    columns = {"text": "body", "text_pair": "title"}
+    examples = read(path, "text-classifier", skip_empty=True, keep_others=True, **columns)
+    assert examples.others == [{"id": "1", "by": "me"}, {"id": "3", "by": "me"}]
+    part, other = examples.split(0.5)
+    assert [part.others[0]["id"], other.others[0]["id"]] == [
+        str(part.lines[0] - 1),
+        str(other.lines[0] - 1),
+    ]
+    assert read(path, "text-classifier", **columns).others is None

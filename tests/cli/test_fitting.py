@@ -8,8 +8,10 @@ import tomllib
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from keras_lm import tasks
+from keras_lm.cli import main
 from keras_lm.cli.fitting import check_class_weight
 from keras_lm.models import BertBackbone
 
@@ -31,6 +33,20 @@ def test_a_class_without_weight_is_not_learnt(run, write, tiny, tmp_path):
     run(*arguments, *options)
     task = tasks.TextClassifier.from_preset(tmp_path / "new")
     assert list(task.classify(["the song was bad", "a loud song"])["labels"]) == ["good"] * 2
+
+
+def test_empty_rows_are_left_out_if_asked_for(run, fail, write, tiny, tmp_path):
+    train = write("train.csv", CSV + ",good\na song,\n  ,bad\n")
+    arguments = ["finetune", tiny, train, "--output", tmp_path / "new", "--epochs", 1]
+    message = fail(*arguments)
+    assert "There are 3 such rows, lines 11, 12, 13. --skip-empty leaves them out" in message
+    assert "9 to train on" in run(*arguments, "--skip-empty")
+    assert "skip-empty = true" in (tmp_path / "new" / "run.toml").read_text()
+    evaluate = ["evaluate", str(tmp_path / "new"), str(train), "--json"]
+    result = CliRunner().invoke(main, [*evaluate, "--skip-empty"])
+    assert "train.csv: 3 rows left out, which are empty" in result.stderr
+    assert json.loads(result.stdout)["texts"] == 9
+    assert "line 12: the label is empty" in fail(*evaluate)  # texts may be
 
 
 @pytest.mark.slow

@@ -95,6 +95,15 @@ def test_strange_texts_come_back_as_json(run, answers, critic):
     assert second["input"]["text"] == "\x00 中"
 
 
+def test_empty_rows_are_left_out_if_asked_for(run, answers, critic, write):
+    file = write("a.csv", "id,text\n1,a film\n2,\n3,  \n4,a song\n")
+    assert len(answers(run("predict", critic, "--input", file))) == 4
+    found = answers(run("predict", critic, "--input", file, "--skip-empty"))
+    assert [row["input"]["id"] for row in found] == ["1", "4"]
+    nulls = write("a.jsonl", '{"text": "a film"}\n{"text": null}\n{"id": 3}\n')
+    assert len(answers(run("predict", critic, "--input", nulls, "--skip-empty"))) == 1
+
+
 def test_pairs_come_from_two_columns(run, fail, answers, matcher, write):
     file = write("a.tsv", "sentence1\tsentence2\na film\ta song\nbad\tgood\n")
     first, second = answers(run("predict", matcher, "--input", file))

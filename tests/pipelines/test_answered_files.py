@@ -87,6 +87,17 @@ def test_every_row_is_answered_once_or_says_why_not(model, files, tmp_path):
     assert names == named - {None} | {"answers.json"}
 
 
+def test_empty_rows_are_left_out_and_counted(model, files, tmp_path):
+    index = pipelines.answer_files("model", files, tmp_path / "out", skip_empty=True)
+    found = [row["input"]["text"] for row in read(tmp_path / "out", "answers")]
+    assert "" not in found and "three" in found
+    usual = pipelines.answer_files("model", files, tmp_path / "usual")
+    assert index["left_out"] == [
+        row["input"]["text"].strip() for row in read(tmp_path / "usual", "answers")
+    ].count("")
+    assert index["rows"] + index["left_out"] == usual["rows"] and usual["left_out"] == 0
+
+
 def test_texts_of_like_lengths_run_together():
     model, handler = Model(), pipelines.TextModelHandler("model", batch_size=2)
     texts = [{"text": "a" * length} for length in (9, 1, 8, 2, 7)]

@@ -1,17 +1,13 @@
-"""How well a task does on the rows of a file: its measures, its mistakes and its confusions."""
+"""How well a task does on the rows of a file."""
 
-import collections
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_lm import data, files, metrics, prompting, tasks
-from keras_lm.argument_types import PathLike
+from keras_lm import data, metrics, prompting, tasks
 from keras_lm.objectives import IGNORED
-from keras_lm.plain import json_line
 from keras_lm.prompting.zero_shot import first_word
 from keras_lm.published.examples import Examples
 from keras_lm.published.tag_schemes import marks_entities
@@ -24,7 +20,13 @@ ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
-    """Return a dict of measures of a task on `keras_lm.data.Examples`."""
+    """Return a dict of measures of a task, as `keras-lm evaluate` prints them.
+
+    Args:
+        task: any trained task with labels, or a language model.
+        examples: `keras_lm.data.Examples`, as `keras_lm.data.read_examples` reads them.
+        batch_size: int.
+    """
     if isinstance(task, tasks.CausalLM) and examples.labels:
         return _measure_last_words(task, examples, batch_size)
     if isinstance(task, tasks.CausalLM):
@@ -165,7 +167,12 @@ def _value(metric, y, answers):
 
 
 def make_metrics(names: Any, bleu_tokenizer: str) -> list[Any]:
-    """Return the metrics that `names` choose, by the name of their column in the results."""
+    """Return metrics of written texts, for `measure_written`.
+
+    Args:
+        names: list of `"bleu"`, `"chrf"` and `"rouge"`.
+        bleu_tokenizer: str, how sacreBLEU splits words, such as `"13a"`.
+    """
     chosen = {
         "bleu": lambda: [metrics.Bleu(bleu_tokenizer)],
         "chrf": lambda: [metrics.ChrF()],
@@ -181,9 +188,16 @@ def measure_written(
     chosen: Mapping[str, Any],
     search: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a dict of measures of a `Seq2SeqLM`, by `chosen` metrics of what it writes.
+    """Return a dict of measures of a `Seq2SeqLM`, by metrics of what it writes.
 
-    `search` are arguments of `generate`. With ROUGE there is `lead3_…`, too: the scores of the
+    Args:
+        task: `Seq2SeqLM`.
+        examples: `keras_lm.data.Examples`.
+        batch_size: int.
+        chosen: list of metrics, of `make_metrics`.
+        search: dict of arguments of `generate`.
+
+    With ROUGE there is `lead3_…`, too: the scores of the
     first three sentences of each source, which summaries of news hardly surpass (Nallapati et al.
     2017, https://arxiv.org/abs/1611.04230, section 4).
     """
@@ -217,55 +231,3 @@ def _sentences(texts):
     return [
         text.decode("utf-8", "replace") for text in data.split_sentences(texts).as_numpy_iterator()
     ]
-
-
-# === Mistakes ===
-
-
-def right_and_found(task: Task, examples: Examples, batch_size: int) -> tuple[Any, Any]:
-    """Return the right labels of rows and those that a task finds: lists of str, or of lists."""
-    if isinstance(task, tasks.MultipleChoice):
-        found = task.choose(examples.texts, batch_size)["labels"].tolist()
-        return [str(label) for label in examples.labels], [str(label) for label in found]
-    names = task.class_names or [str(i) for i in range(task.num_classes)]
-    multi_label = getattr(task, "multi_label", False)
-    y = examples.targets(names, multi_label)
-    if isinstance(task, tasks.TokenClassifier):
-        return [[names[i] for i in row] for row in y], task.tag(examples.texts, batch_size)[
-            "labels"
-        ]
-    found = list(task.classify(examples.texts, batch_size)["labels"])
-    if multi_label:
-        right = [sorted(names[i] for i in row.nonzero()[0]) for row in y]
-        return right, [sorted(labels) for labels in found]
-    return [names[i] for i in y], found
-
-
-def write_errors(path: PathLike, examples: Examples, right: Sequence[Any], found: Any) -> int:
-    """Write the rows that are answered wrongly as JSONL; return how many there are."""
-    wrong = [n for n, pair in enumerate(zip(right, found, strict=True)) if pair[0] != pair[1]]
-    with files.replacing(path) as new, open(new, "wb") as file:
-        for n in wrong:
-            row = {
-                examples.rows.unit: examples.lines[n],
-                "input": {name: column[n] for name, column in examples.texts.items()},
-                "label": right[n],
-                "answer": found[n],
-            }
-            file.write(json_line(row))
-    return len(wrong)
-
-
-def write_confusion(path: PathLike, right: Sequence[Any], found: Any) -> None:
-    """Write how often which class is found for which, as CSV: a row for each right class.
-
-    Of words with labels, these are counted.
-    """
-    if right and isinstance(right[0], list):
-        right, found = ([label for row in rows for label in row] for rows in (right, found))
-    counts = collections.Counter(zip(right, found, strict=True))
-    names = sorted({*right, *found})
-    with files.replacing(path) as new, open(new, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["right / found", *names])
-        table.writerows([name, *(counts[name, other] for other in names)] for name in names)
