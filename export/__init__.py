@@ -7,12 +7,14 @@ if __name__ != "keras_lm.export":
     # With the root of the source tree on `sys.path`, every class would exist twice.
     raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 
 from keras_lm.argument_types import PathLike, RawTexts
-from keras_lm.export.check import ExportCheckError, ExportRunError, check
+from keras_lm.export.check import CheckReport, ExportCheckError, ExportRunError, check
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.files import export_format
 from keras_lm.models.backbone import are_random
@@ -35,6 +37,8 @@ def export(
     tolerance: float | None = None,
     tokenizer: str = "graph",
     attention: bool = False,
+    report: Callable[[CheckReport], Any] | None = None,
+    verbose: int | str = "auto",
 ) -> Path:
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
@@ -66,6 +70,9 @@ def export(
             of their own, which differ for some texts, see docs/phones.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
             reads, in all heads, which the page of `keras-lm serve` draws.
+        report: function that is called with the `CheckReport` of the comparison on `texts`, such as
+            `print`: how much numbers differ, and which share of strings is equal.
+        verbose: whether a bar shows how far the comparison is, see `check`.
 
     Raises:
         ValueError: if `format`, `weights` or `tokenizer` is unknown; `tolerance` is passed without
@@ -84,7 +91,7 @@ def export(
         folder = keras_lm.export.export(task, "exported")  # exported/1
         serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         serve(text=tf.constant(["a text"]))
-        task.export("small", weights="int8", texts=reviews)
+        task.export("small", weights="int8", texts=reviews, report=print)
         task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
     """
     format = export_format(path, format)
@@ -132,7 +139,9 @@ def export(
         allowed = WEIGHTS[weights] if tolerance is None else tolerance
         try:
             for signature, part, asked in task.signatures.answering(texts):
-                check(artefact, part, asked, allowed, signature=signature)
+                found = check(artefact, part, asked, allowed, signature=signature, verbose=verbose)
+                if report is not None:
+                    report(found)
         except ExportRunError:
             raise
         except ExportCheckError as error:

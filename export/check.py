@@ -1,6 +1,7 @@
 """Compare the answers of an exported model, in a fresh process, with the task's."""
 
 import dataclasses
+import math
 import pickle
 import subprocess
 import sys
@@ -13,11 +14,13 @@ import numpy as np
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike, RawTexts
+from keras_lm.elements import with_progress
 from keras_lm.optional import check_installed
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
+ANSWERED = b"answered\n"  # what the program says after each batch
 TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
 
 
@@ -39,12 +42,29 @@ class CheckReport:
         load_seconds, first_call_seconds: float. The time to load the model, without imports, and
             the time of the first batch, which is slower than later ones.
         num_bytes: int. Size of the file, or of all files in the folder.
+        num_texts: int. How many rows were compared.
+        strings: tuple of the names of outputs that are strings.
     """
 
     differences: dict
     load_seconds: float
     first_call_seconds: float
     num_bytes: int
+    num_texts: int
+    strings: tuple
+
+    def figures(self) -> dict[str, str]:
+        """Return a dict of output name → how alike the answers are, in words."""
+        return {
+            name: f"{math.floor(1e4 * (1 - difference)) / 1e4:.2%} equal"
+            if name in self.strings
+            else f"differs by at most {difference:.1g}"
+            for name, difference in self.differences.items()
+        }
+
+    def __str__(self):
+        figures = (f"{name} {words}" for name, words in self.figures().items())
+        return f"{self.num_texts:,} texts compared: {', '.join(figures)}"
 
 
 def check(
@@ -54,6 +74,7 @@ def check(
     tolerance: float | None = None,
     batch_size: int = 32,
     signature: str = "serving_default",
+    verbose: int | str = "auto",
 ) -> CheckReport:
     """Run an exported model in a fresh process, and compare its answers with the task's.
 
@@ -71,6 +92,8 @@ def check(
             1e-5 for a SavedModel and 1e-4 for a `.tflite`, which has other kernels.
         batch_size: int.
         signature: str, the signature to call. For one task of a `MultiTask`, it is the task's name.
+        verbose: 1 for a bar of progress; `"auto"` for one after some seconds, in a terminal or a
+            notebook; 0 for none.
 
     Raises:
         ExportCheckError: if answers differ or are NaN, or the process fails; it is a ValueError.
@@ -115,7 +138,13 @@ def check(
         {name: column[start : start + batch_size] for name, column in columns.items()}
         for start in range(0, length, batch_size)
     ]
-    answers, load_seconds, first_call_seconds = _ask(path, batches, signature)
+    steps = with_progress(range(2 * len(batches)), 2 * len(batches), verbose)
+
+    def advance():
+        next(steps, None)
+
+    advance()  # which begins
+    answers, load_seconds, first_call_seconds = _ask(path, batches, signature, advance)
 
     shares = 0.0 if tolerance is None else tolerance
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
@@ -128,8 +157,11 @@ def check(
         tensors = {name: tf.constant(column) for name, column in batch.items()}
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
         comparisons.append(_compare(served, expected))
+        advance()
     differences = _within(tolerance, shares, comparisons)
-    return CheckReport(differences, load_seconds, first_call_seconds, files.size(path))
+    strings = tuple(name for name, (entries, _) in comparisons[0].items() if entries.dtype == bool)
+    times = (load_seconds, first_call_seconds)
+    return CheckReport(differences, *times, files.size(path), length, strings)
 
 
 def _is_for_mediapipe(path):
@@ -140,21 +172,35 @@ def _is_for_mediapipe(path):
         return archive.namelist() != [cards.CARD]
 
 
-def _ask(path, batches, signature):
-    """Run the program; return (dicts of arrays, seconds to load, seconds of the first call)."""
+def _ask(path, batches, signature, advance):
+    """Run the program; return (dicts of arrays, seconds to load, seconds of the first call).
+
+    `advance` is called after each batch.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "batches"
         file.write_bytes(pickle.dumps(batches))
-        done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(path.absolute()), str(file), signature],
-            cwd=folder,  # an empty folder, since Python imports modules from here, too
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        if done.returncode:
-            raise ExportRunError(f"{path} failed in a fresh process:\n{done.stderr[-2000:]}")
+        program = [sys.executable, str(PROGRAM), str(path.absolute()), str(file), signature]
+        if problem := _run(program, folder, advance):
+            raise ExportRunError(f"{path} failed in a fresh process:\n{problem[-2000:]}")
         return pickle.loads(file.read_bytes())
+
+
+def _run(program, folder, advance):
+    """Run a program in a folder, from which Python imports, too; return what it says if it fails.
+
+    `advance` is called for each line `ANSWERED`.
+    """
+    words = Path(folder) / "words"
+    with (
+        open(words, "wb") as errors,
+        subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        for line in process.stdout:
+            if line == ANSWERED:
+                advance()
+    said = words.read_text(encoding="utf-8", errors="replace")
+    return said or f"exit code {process.returncode}" if process.returncode else None
 
 
 def _compare(served, expected):

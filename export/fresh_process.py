@@ -1,7 +1,7 @@
 """A program that runs an exported model with TensorFlow and TensorFlow Text only.
 
 `python fresh_process.py MODEL FILE SIGNATURE` reads a list of batches from FILE, dicts of name →
-array of bytes, and writes the answers and timings to FILE.
+array of bytes, and writes the answers and timings to FILE. After each batch it prints a line.
 """
 
 import os
@@ -49,10 +49,12 @@ def main(model, file, signature):
         batches = pickle.load(stream)
     load = load_tflite if os.path.isfile(model) else load_saved_model
     serve, load_seconds = load(model, signature)
-    start = time.perf_counter()
-    answers = [serve(**batches[0])]
-    first_call_seconds = time.perf_counter() - start
-    answers += [serve(**batch) for batch in batches[1:]]
+    answers, first_call_seconds = [], None
+    for batch in batches:
+        start = time.perf_counter()
+        answers.append(serve(**batch))
+        first_call_seconds = first_call_seconds or time.perf_counter() - start
+        print("answered", flush=True)
     with open(file, "wb") as stream:
         pickle.dump((answers, load_seconds, first_call_seconds), stream)
 

@@ -8,7 +8,6 @@ import importlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import zlib
 
@@ -225,12 +224,11 @@ def checked_here(monkeypatch):
     """An export is asked in this process, as if it were a fresh one: imports take ten seconds."""
     from keras_lm.export import fresh_process  # not above: some tests look at what is imported
 
-    def run(command, **options):
+    def run(program, folder, advance):
         monkeypatch.setattr(sys, "path", list(sys.path))  # the program changes it
-        fresh_process.main(*command[2:])
-        return subprocess.CompletedProcess(command, 0)
+        fresh_process.main(*program[2:])
 
-    monkeypatch.setattr(importlib.import_module("keras_lm.export.check").subprocess, "run", run)
+    monkeypatch.setattr(importlib.import_module("keras_lm.export.check"), "_run", run)
 
 
 @pytest.fixture

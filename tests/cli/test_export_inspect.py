@@ -26,7 +26,7 @@ def test_every_export_is_a_new_version(run, fail, critic, exported, tmp_path):
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def ask_here(path, batches, signature):
+def ask_here(path, batches, signature, advance):
     """What the check's fresh process answers, without the seconds that it takes to start."""
     serve, seconds = load_saved_model(str(path), signature)
     return [serve(**batch) for batch in batches], seconds, 0.1
@@ -82,7 +82,10 @@ def test_texts_of_ones_own_decide(run, fail, critic, tmp_path, monkeypatch):
     asked = ("--weights", "int8", "--texts", tmp_path / "films.csv")
     assert "differ" in fail("export", critic, tmp_path / "strict", *asked, "--tolerance", "0")
     assert not (tmp_path / "strict").exists()
-    assert "written" in run("export", critic, tmp_path / "small", *asked)
+    said = run("export", critic, tmp_path / "small", *asked)
+    assert "checked     2 texts, answered as the task answers" in said
+    assert re.search(r"labels +100.00% equal\n", said)
+    assert re.search(r"scores +differs by at most [0-9.e-]+\n", said)
 
 
 @pytest.mark.slow
@@ -97,9 +100,9 @@ def test_columns_of_texts_are_named(run, fail, critic, tmp_path, monkeypatch):
 
 
 def test_options_about_texts_need_texts(fail, critic, tmp_path):
-    for option in (("--text", "review"), ("--texts-format", "csv")):
+    for option in (("--text", "review"), ("--texts-format", "csv"), ("--skip-empty",)):
         message = fail("export", critic, tmp_path / "models", *option)
-        assert f"{' '.join(option)} is about the file of --texts, which is missing" in message
+        assert f"{option[0]} is about the file of --texts, which is missing" in message
 
 
 @pytest.mark.parametrize("asked", ["--texts", "--check"])

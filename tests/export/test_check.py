@@ -31,6 +31,15 @@ def test_saved_model_in_a_fresh_process(fresh, folder, task, texts, request):
     assert report.load_seconds > 0
     assert report.first_call_seconds > 0
     assert report.num_bytes > 100_000
+    assert report.num_texts == len(texts)
+    assert "labels 100.00% equal" in str(report)
+
+
+@pytest.mark.slow
+def test_progress_is_drawn_batch_by_batch(folder, task, texts, capsys):
+    check(folder, task, (texts, texts[::-1]), batch_size=2, verbose=1)
+    number = 2 * -(-len(texts) // 2)  # asked, then compared
+    assert f"{number}/{number}" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -74,6 +83,7 @@ def test_of_strings_the_tolerance_is_the_share_that_may_differ(answers, folder, 
     share = 1 / len(texts)
     report = check(folder, task, (texts, texts[::-1]), tolerance=share + 0.01)
     assert report.differences["labels"] == pytest.approx(share)
+    assert "labels 83.33% equal" in str(report)  # of six
     with pytest.raises(ExportCheckError, match=r"labels\[2\] is b'ugly', .* differs by 0\.17"):
         check(folder, task, (texts, texts[::-1]), tolerance=share - 0.01)
 
