@@ -64,7 +64,7 @@ PORT = click.IntRange(0, 65535)
     type=click.IntRange(1),
     help="Of a .tflite's interpreters together.  [all cores]",
 )
-@opt.option("--cors", is_flag=True, help="Let web pages of other origins ask.")
+@opt.option("--cors", is_flag=True, help="Let web pages of other origins ask over REST.")
 def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     """Serve exported models over REST and gRPC.
 
@@ -78,8 +78,8 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
-    has a page to play with; TF Serving is what production wants. The last nine options are for
-    the embedded server alone.
+    has a page to play with; TF Serving is what production wants. Of the last nine options, all but
+    --cors are for the embedded server alone.
     """
     from keras_lm.serving.engines import LaunchError
     from keras_lm.serving.launch import Plan, find_models, launch

@@ -187,6 +187,7 @@ class ChildServer:
             f"--model_config_file={config}",
             "--enable_batching=true",
             "--enable_per_model_batching_parameters=true",
+            *(["--rest_api_enable_cors_support=true"] if self.plan.limits.get("cors") else []),
         ]
 
 

@@ -18,7 +18,7 @@ class Plan:
     """What to serve, and where; port 0 takes a free one.
 
     `models` is a dict of name → absolute `Path` of its versions or `.tflite`; see `find_models`.
-    `limits` are further arguments of `Server`, for the embedded server only.
+    `limits` are further arguments of `Server`, for the embedded server only, except for `cors`.
     """
 
     models: dict

@@ -104,6 +104,15 @@ def test_the_binary_is_taken_first_and_gets_its_models_and_batching(fakes, model
     assert not Path(config.split("=")[1]).parent.exists()
 
 
+@pytest.mark.parametrize("name", ["tensorflow_model_server", "docker"])
+@pytest.mark.parametrize("cors", [True, False])
+def test_pages_of_other_origins_are_passed_on(fakes, model, start, name, cors):
+    fakes(name)
+    start(Plan({"critic": model}, limits={"cors": True} if cors else {}))
+    (call,) = fakes.calls()
+    assert ("--rest_api_enable_cors_support=true" in call["words"]) == cors
+
+
 def test_docker_is_next_with_folders_read_only(fakes, model, start):
     fakes("docker")
     server, said = start(Plan({"critic": model}, host="localhost"))
