@@ -139,8 +139,38 @@ def test_what_is_given_wins_over_what_is_stored(preset):
     assert task.class_names == ["no", "yes"]
     with pytest.raises(ValueError, match=r"scores have the order \['no', 'yes'\]: leave class_na"):
         TextClassifier.from_preset(preset, class_names=["yes", "no"])
-    with pytest.raises(ValueError, match=r"unknown arguments \['num_clases'\]"):
-        TextClassifier.from_preset(preset, num_clases=3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("num_clases", "Did you mean num_classes"),
+        ("num_labels", "num_labels is num_classes here"),
+        ("max_length", "max_length is sequence_length here"),
+        ("droput", "Did you mean dropout"),
+        ("quite_another", r"\. TextClassifier takes \['class_names', "),
+    ],
+)
+def test_unknown_arguments_are_named_with_what_they_may_be(preset, argument, words):
+    with pytest.raises(ValueError, match=rf"unknown arguments \['{argument}'\].*{words}"):
+        TextClassifier.from_preset(preset, **{argument: 3})
+    size = {"load_weights": False, argument: 3}
+    with pytest.raises(ValueError, match=rf"unknown arguments \['{argument}'\].*{words}"):
+        TextClassifier.from_preset("bert_tiny_en_uncased", **size)
+
+
+def test_unknown_arguments_of_a_backbone_are_named(preset):
+    for source, more in ((preset, {}), ("bert_tiny_en_uncased", {"load_weights": False})):
+        with pytest.raises(ValueError, match=r"\['hiden_dim'\]. Did you mean hidden_dim"):
+            Backbone.from_preset(source, hiden_dim=3, **more)
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.tflite"])
+def test_a_file_that_is_no_source_says_what_it_is(tmp_path, name):
+    (tmp_path / name).touch()
+    words = {"m.keras": "keras.models.load_model loads it", "m.tflite": "is an export: give the"}
+    with pytest.raises(FileNotFoundError, match=words[name]):
+        Task.from_preset(tmp_path / name)
 
 
 @pytest.mark.parametrize("arguments", [{"num_classes": 3}, {"class_names": ["a", "b", "c"]}])

@@ -11,6 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ s
 
 import click
 
+from keras_lm.registry import advice
 from keras_lm.version import __version__
 
 # As `--help` lists them: the name of a command → its module here.
@@ -57,6 +58,13 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"keras_lm.cli.{MODULES[name]}")
         return getattr(module, f"{name}_command")
+
+    def resolve_command(self, ctx, args):
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            error.message += advice(args[0], [*MODULES])
+            raise
 
     def format_commands(self, ctx, formatter):
         width = formatter.width - 6 - max(map(len, MODULES))

@@ -13,6 +13,26 @@ from click.core import ParameterSource
 from keras_lm.cli.config_file import find_config, read_config
 
 WRITTEN = "run.toml"
+# What other programs call an option → names here, of which a command may have one.
+OTHER_NAMES = {
+    "--lr": ("--learning-rate",),
+    "--num-epochs": ("--epochs",),
+    "--num-train-epochs": ("--epochs",),
+    "--per-device-train-batch-size": ("--batch-size",),
+    "--train-batch-size": ("--batch-size",),
+    "--max-length": ("--max-new-tokens", "--sequence-length"),
+    "--max-tokens": ("--max-new-tokens",),
+    "--max-seq-length": ("--sequence-length",),
+    "--max-sequence-length": ("--sequence-length",),
+    "--do-sample": ("--temperature",),
+    "--text-column": ("--text",),
+    "--label-column": ("--labels",),
+    "--label": ("--labels",),
+    "--output-dir": ("--output",),
+    "--out": ("--output",),
+    "--train-file": ("--input",),
+    "--file": ("--input",),
+}
 # What a file cannot hold: it would not be seen on the line that something is replaced.
 ONLY_ON_THE_LINE = ("config", "overwrite", "recipes", "help")
 
@@ -23,6 +43,16 @@ class Command(click.Command):
     These are errors of our own classes, every `OSError`, a full memory, and what our code raises as
     `ValueError` or `ImportError`. Any other exception is a bug and shows its traceback.
     """
+
+    def parse_args(self, ctx, args):
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            ours = [flag for option in self.params for flag in option.opts]
+            wanted = OTHER_NAMES.get(error.option_name.replace("_", "-"), ())
+            if found := [flag for flag in wanted if flag in ours]:
+                error.possibilities = found
+            raise
 
     def invoke(self, ctx):
         try:

@@ -5,7 +5,7 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, notes, say_rows
-from keras_lm.cli.types import TASKS, PresetFolder, Source
+from keras_lm.cli.types import TASKS, Choice, PresetFolder, Source
 
 # What --to says → the method that writes it.
 FORMS = {
@@ -22,7 +22,7 @@ FORMS = {
 @opt.option(
     "--to",
     "form",
-    type=click.Choice([*FORMS]),
+    type=Choice([*FORMS]),
     default="preset",
     show_default=True,
     help="What to write: a preset, a folder that Hugging Face's transformers loads, a TensorFlow 1 "
@@ -30,7 +30,7 @@ FORMS = {
 )
 @opt.option(
     "--task",
-    type=click.Choice([*TASKS]),
+    type=Choice([*TASKS]),
     help="Load this head too.  [default: a classification or regression head if there is one, or "
     "the vectors of sentence-transformers, otherwise backbone and tokenizer alone]",
 )

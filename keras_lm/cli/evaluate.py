@@ -9,7 +9,7 @@ from keras_lm.cli.command import Command
 from keras_lm.cli.finetune import FINETUNED, SEARCH
 from keras_lm.cli.fitting import read_rows
 from keras_lm.cli.terminal import say_rows
-from keras_lm.cli.types import INPUT_FILE, TASKS, OutputFile, Source
+from keras_lm.cli.types import INPUT_FILE, TASKS, Choice, OutputFile, Source
 from keras_lm.optional import check_installed
 from keras_lm.published.examples import check_file
 from keras_lm.published.row_files import check_targets
@@ -34,7 +34,7 @@ CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 @opt.option(
     "--metric",
     "chosen",
-    type=click.Choice(["bleu", "chrf", "rouge"]),
+    type=Choice(["bleu", "chrf", "rouge"]),
     multiple=True,
     help="For seq2seq-lm, several times for several.  [default: bleu and chrf]",
 )

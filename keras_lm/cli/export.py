@@ -6,7 +6,7 @@ from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.texts_and_rows import say_left_out
-from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source
+from keras_lm.cli.types import TASKS, Choice, ExportPath, FloatRange, Source
 from keras_lm.files import export_format
 from keras_lm.optional import check_installed
 from keras_lm.published import PUBLISHED
@@ -27,21 +27,21 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 @opt.option(
     "--format",
     "export_as",
-    type=click.Choice(["saved_model", "litert"]),
+    type=Choice(["saved_model", "litert"]),
     is_eager=True,  # PATH is checked by it
     help="saved_model for TensorFlow and TF Serving; litert for a .tflite.  [default: litert if "
     "PATH ends in .tflite, otherwise saved_model]",
 )
 @opt.option(
     "--tokenizer",
-    type=click.Choice(["graph", "metadata"]),
+    type=Choice(["graph", "metadata"]),
     default="graph",
     help="Where it is: in the graph, which takes strings; or in the metadata of a .tflite, for "
     "MediaPipe's text classifier and embedder, on phones.",
 )
 @opt.option(
     "--weights",
-    type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
+    type=Choice(["float32", "float16", "bfloat16", "int8"]),
     default="float32",
     help="How matrices are stored: float16 takes half the room, int8 about a quarter. bfloat16, "
     "for --freeze alone, takes half and is quick on processors with AMX or AVX512-BF16.",
@@ -57,7 +57,7 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     is_flag=True,
     help="Add what each token reads, in all heads, which the page of keras-lm serve draws.",
 )
-@opt.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
+@opt.option("--task", type=Choice([*TASKS]), help="[default: what PRESET has a head for]")
 @opt.option(
     "--check",
     "do_check",
@@ -74,7 +74,7 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 @opt.option(
     "--texts-format",
     "format",
-    type=click.Choice([*PLAIN, *PUBLISHED]),
+    type=Choice([*PLAIN, *PUBLISHED]),
     metavar="NAME",
     help="What the file of --texts is, as --format of predict.  [default: by its suffix]",
 )

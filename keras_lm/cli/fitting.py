@@ -8,7 +8,7 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.texts_and_rows import say_left_out
-from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange
+from keras_lm.cli.types import INPUT_FILE, Choice, ExportPath, FloatRange
 from keras_lm.files import export_format
 from keras_lm.optional import check_installed
 from keras_lm.published.examples import check_file, read_examples
@@ -47,7 +47,7 @@ training_options = opt.together(
     opt.option("--seed", type=int, default=0),
     opt.option(
         "--dtype",
-        type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
+        type=Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
         help="What to compute in.  [default: as what it starts from]",
     ),
     opt.tensorboard,

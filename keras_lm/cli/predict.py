@@ -16,7 +16,7 @@ from keras_lm.cli.predict_options import (
 )
 from keras_lm.cli.terminal import notes, say_rows
 from keras_lm.cli.texts_and_rows import json_lines, open_input, say_left_out, with_progress
-from keras_lm.cli.types import TASKS, OutputFile, check_artefact
+from keras_lm.cli.types import TASKS, Choice, OutputFile, check_artefact
 from keras_lm.files import replacing
 from keras_lm.plain import plain
 from keras_lm.published.columns import batches, choose_columns
@@ -73,7 +73,7 @@ class FileOrFolder(OutputFile):
 )
 @opt.option(
     "--task",
-    type=click.Choice([*TASKS]),
+    type=Choice([*TASKS]),
     help="Of a preset or a checkpoint: feature-extractor for vectors.  [default: what MODEL has a "
     "head for]",
 )

@@ -3,7 +3,7 @@
 import click
 
 from keras_lm.cli import shared_options as opt
-from keras_lm.cli.types import FloatRange
+from keras_lm.cli.types import Choice, FloatRange
 
 VECTORS = ("layers", "pooling", "normalize", "prompt")
 # As arguments of `generate`; the first line is of a Seq2SeqLM alone, the second of a CausalLM.
@@ -41,9 +41,7 @@ vector_options = opt.together(
     ),
     opt.option(
         "--pooling",
-        type=click.Choice(
-            ["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]
-        ),
+        type=Choice(["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]),
         help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
         "states, else mean]",
     ),

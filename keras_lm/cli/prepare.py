@@ -7,7 +7,7 @@ from keras_lm.cli.beam_options import BeamCommand, beam, beam_flags, processes_o
 from keras_lm.cli.objective_options import GENERATOR, OBJECTIVES
 from keras_lm.cli.pretrain_options import document_options, objective_option
 from keras_lm.cli.terminal import say_rows
-from keras_lm.cli.types import Source, check_size
+from keras_lm.cli.types import Choice, Source, check_size
 
 
 @click.command("prepare", cls=BeamCommand, short_help="A corpus of any size → shards of tokens.")
@@ -32,7 +32,7 @@ from keras_lm.cli.types import Source, check_size
 @document_options
 @opt.option(
     "--duplicates",
-    type=click.Choice(["keep", "exact", "near"]),
+    type=Choice(["keep", "exact", "near"]),
     default="near",
     help="What to leave out: documents equal to another, also those that are nearly the same.",
 )

@@ -4,7 +4,7 @@ import click
 
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.objective_options import ALL_FORMS, OBJECTIVES
-from keras_lm.cli.types import INPUT_FILE, FloatRange, Source
+from keras_lm.cli.types import INPUT_FILE, Choice, FloatRange, Source
 
 DEFAULT_SIZE = "gpt2_base_en"
 
@@ -48,7 +48,7 @@ objective_option = opt.option(
     "--objective",
     "objectives",
     multiple=True,
-    type=click.Choice([*OBJECTIVES]),
+    type=Choice([*OBJECTIVES]),
     help="What to train on; several times for several at once.  [default: what the model was "
     "pretrained with, but nothing on pairs of sentences if documents are single lines]",
 )
@@ -61,7 +61,7 @@ streams_option = opt.option(
 document_options = opt.together(
     opt.option(
         "--document",
-        type=click.Choice(["line", "block", "file"]),
+        type=Choice(["line", "block", "file"]),
         default="line",
         help="What is one document: a line, the lines between blank ones, a file.",
     ),
@@ -73,7 +73,7 @@ document_options = opt.together(
     ),
     opt.option(
         "--form",
-        type=click.Choice(ALL_FORMS),
+        type=Choice(ALL_FORMS),
         help="How an encoder's rows are filled.  [default: as the objectives need, otherwise "
         "full-sentences]",
     ),
@@ -159,7 +159,7 @@ training_options = opt.together(
     ),
     opt.option(
         "--optimizer",
-        type=click.Choice(["adamw", "lamb", "adafactor"]),
+        type=Choice(["adamw", "lamb", "adafactor"]),
         default="adamw",
         help="adafactor has T5's schedule: the rate stays until one over the root of the steps is "
         "lower.",
@@ -198,7 +198,7 @@ training_options = opt.together(
     opt.option("--seed", type=int, default=0),
     opt.option(
         "--dtype",
-        type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
+        type=Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
         default="float32",
         help="What to compute in.",
     ),

@@ -8,7 +8,7 @@ import click
 
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.types import FloatRange
+from keras_lm.cli.types import Choice, FloatRange
 
 PORT = click.IntRange(0, 65535)
 
@@ -26,7 +26,7 @@ PORT = click.IntRange(0, 65535)
 @opt.option("--grpc-port", type=PORT, default=8500, help="0 is a free one.")
 @opt.option(
     "--engine",
-    type=click.Choice(["auto", "binary", "docker", "embedded"]),
+    type=Choice(["auto", "binary", "docker", "embedded"]),
     default="auto",
     help="What serves: tensorflow_model_server on PATH, its container, or keras_lm itself; auto "
     "takes the first of them that is there.",
@@ -64,8 +64,16 @@ PORT = click.IntRange(0, 65535)
     type=click.IntRange(1),
     help="Of a .tflite's interpreters together.  [all cores]",
 )
+@opt.option(
+    "--example",
+    "examples",
+    multiple=True,
+    metavar="TEXT",
+    help="What stands in the fields of the page at first, once for each PATH; of several inputs, a "
+    'JSON object such as \'{"text": "…", "text_pair": "…"}\'.  [default: one of the task]',
+)
 @opt.option("--cors", is_flag=True, help="Let web pages of other origins ask over REST.")
-def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
+def serve_command(folders, names, host, rest_port, grpc_port, engine, examples, **limits):
     """Serve exported models over REST and gRPC.
 
     A PATH is what `task.export` and `keras-lm export` write: a folder of numbered versions, of
@@ -78,7 +86,7 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
-    has a page to play with; TF Serving is what production wants. Of the last nine options, all but
+    has a page to play with; TF Serving is what production wants. Of the last ten options, all but
     --cors are for the embedded server alone.
     """
     from keras_lm.serving.engines import LaunchError
@@ -88,9 +96,12 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     server = None
     try:
         limits = {name: value for name, value in limits.items() if value}
-        plan = Plan(find_models(folders, names), host, rest_port, grpc_port, limits)
+        models = find_models(folders, names)
+        if examples:
+            limits["examples"] = read_examples(examples, models)
+        plan = Plan(models, host, rest_port, grpc_port, limits)
         server = launch(plan, engine, click.echo)
-        announce(server, plan.models)
+        announce(server, plan.models, limits.get("examples", {}))
         server.wait()
     except KeyboardInterrupt:
         click.echo("Ended.")
@@ -103,7 +114,25 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
             server.stop()
 
 
-def announce(server, names):
+def read_examples(examples, names):
+    """Return a dict of model → example, of `--example`, which is a text or a JSON object."""
+    if len(examples) != len(names):
+        raise click.UsageError(
+            f"--example is given {len(examples)} times for {len(names)} models: give it once for "
+            "each PATH, in their order, or not at all."
+        )
+
+    def read(text):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return text
+        return found if isinstance(found, dict) else text
+
+    return dict(zip(names, map(read, examples)))
+
+
+def announce(server, names, examples):
     """Print where the models are, and a request to try."""
     from keras_lm.serving.client import Client
 
@@ -113,18 +142,24 @@ def announce(server, names):
         click.echo(f"Page:   {server.rest_url}/")
     for name in names:
         with Client(server.rest_url, name) as client:
-            line = curl_line(server.rest_url, name, client.metadata())
+            line = curl_line(server.rest_url, name, client.metadata(), examples.get(name))
         click.echo(f"Model:  {name}\n        {line}")
     click.echo("Ctrl-C ends it.")
 
 
-def curl_line(rest_url, name, signatures):
-    """Return a command that asks a model something, or about itself if it takes no text."""
+def curl_line(rest_url, name, signatures, example=None):
+    """Return a command that asks a model something, or about itself if it takes no text.
+
+    `example` is a text, or a dict of inputs → text.
+    """
     url = f"{rest_url}/v1/models/{name}"
     inputs = signatures.get("serving_default", {}).get("inputs", {})
     if not inputs or any(column["dtype"] != "DT_STRING" for column in inputs.values()):
         return shlex.join(["curl", f"{url}/metadata"])
-    body = json.dumps({"inputs": {column: ["never a dull moment"] for column in inputs}})
+    own = example if isinstance(example, dict) else {}
+    usual = example if isinstance(example, str) else "never a dull moment"
+    columns = {column: [own.get(column, usual)] for column in inputs}
+    body = json.dumps({"inputs": columns}, ensure_ascii=not example)
     return shlex.join(["curl", "-d", body, f"{url}:predict"])
 
 

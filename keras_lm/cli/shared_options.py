@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.types import INPUT_FILE, Float, FloatRange, PresetFolder
+from keras_lm.cli.types import INPUT_FILE, Choice, Float, FloatRange, PresetFolder
 from keras_lm.published import PUBLISHED
 from keras_lm.published.row_files import PLAIN
 
@@ -41,7 +41,7 @@ as_json = option(
 # Read before paths are checked, of which one may be a folder.
 format = option(
     "--format",
-    type=click.Choice([*PLAIN, *PUBLISHED]),
+    type=Choice([*PLAIN, *PUBLISHED]),
     metavar="NAME",
     is_eager=True,
     help=f"What the file is: {', '.join(PLAIN)}; or a published data set, "

@@ -67,7 +67,19 @@ class FloatRange(_Finite, click.FloatRange):
     """A finite number of a range; see `click.FloatRange`."""
 
 
-class TaskChoice(click.Choice):
+class Choice(click.Choice):
+    """One of some names; an error names those that are close."""
+
+    def convert(self, value, param, ctx):
+        """Return the name, or fail with advice."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            error.message += advice(str(value), [*map(str, self.choices)])
+            raise
+
+
+class TaskChoice(Choice):
     """One of some tasks; `causal_lm` is `causal-lm`."""
 
     def convert(self, value, param, ctx):
@@ -92,11 +104,12 @@ class Source(click.ParamType):
                 self.fail(f"{value} is not of the form hf://OWNER/NAME.", param, ctx)
             return value
         if path.is_file():
-            remedy = (
-                "an export, for keras-lm predict: give the preset that it was made of."
-                if path.suffix == ".tflite"
-                else "a file: give the folder that it lies in."
-            )
+            remedies = {
+                ".tflite": "an export, for keras-lm predict: give the preset that it was made of.",
+                ".keras": "a file of Keras's: in Python, keras.models.load_model loads it, and its "
+                "save_to_preset writes a preset.",
+            }
+            remedy = remedies.get(path.suffix, "a file: give the folder that it lies in.")
             self.fail(f"{value} is {remedy}", param, ctx)
         folders = [str(other) for other in _entries(path.parent) if other.is_dir()]
         self.fail(

@@ -5,7 +5,7 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, say_rows
-from keras_lm.cli.types import PresetFolder
+from keras_lm.cli.types import Choice, PresetFolder
 from keras_lm.input_files import find_files
 from keras_lm.standard_error import quiet
 
@@ -39,7 +39,7 @@ NUM_SENTINELS = 100
 @opt.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
 @opt.option(
     "--kind",
-    type=click.Choice([*KINDS]),
+    type=Choice([*KINDS]),
     default="wordpiece",
     help="wordpiece as BERT, byte-pair as GPT-2, unigram as ALBERT, T5 and XLNet.",
 )
@@ -47,7 +47,7 @@ NUM_SENTINELS = 100
 @opt.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
 @opt.option(
     "--special-tokens",
-    type=click.Choice(["bert", "roberta", "t5"]),
+    type=Choice(["bert", "roberta", "t5"]),
     help="Whose special tokens, to pretrain such a model; t5 adds 100 sentinels.  [default: BERT's "
     "for wordpiece, GPT-2's for byte-pair, T5's without sentinels for the others]",
 )

@@ -20,10 +20,17 @@ from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
+from keras_lm.saved_models import find_saved_model
 
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"
 CARD, LONGEST_CARD = "README.md", 2**20  # bytes
+# Files of ours that are no sources of weights, by their suffix.
+FILES_OF_OURS = {
+    ".tflite": "an export: give the preset that it was made of.",
+    ".keras": "a file of Keras's: keras.models.load_model loads it, and its save_to_preset writes "
+    "a preset.",
+}
 # One of these lies in each folder that transformers' tokenizers write.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model")
 VOCABULARIES += ("sentencepiece.bpe.model", "tokenizer.model", "source.spm")
@@ -123,6 +130,12 @@ def _open(source, root, folder):
             _check_shapes(folder, entries)
             tensors = LazyTensors(entries)
             return Checkpoint(source, folder, format, config, tensors, *variable_names, root=root)
+    if find_saved_model(folder) is not None:
+        raise CheckpointError(
+            f"{folder} is an export, a SavedModel that answers and cannot be trained: give the "
+            "preset that it was made of. keras-lm predict and keras_lm.serving.open_predictor ask "
+            "an export."
+        )
     names = sorted(path.name for path in folder.iterdir())
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     raise CheckpointError(
@@ -221,7 +234,8 @@ def _find_root(source):
     if not folder.exists():
         files.recover(folder)  # a preset whose replacement was killed in the middle
     if folder.is_file():
-        raise FileNotFoundError(f"{source!r} is a file. Give the folder that it lies in.")
+        remedy = FILES_OF_OURS.get(folder.suffix, "a file. Give the folder that it lies in.")
+        raise FileNotFoundError(f"{source!r} is {remedy}")
     if not folder.is_dir():
         raise FileNotFoundError(
             f"There is no folder {source!r}. Give the folder of a checkpoint, or hf://owner/name "

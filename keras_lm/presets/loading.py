@@ -1,6 +1,5 @@
 """From a source to a task, with its tokenizer."""
 
-import inspect
 import re
 import warnings
 from contextlib import nullcontext
@@ -14,11 +13,13 @@ from keras_lm.converters.sentence_transformers import cross_encoder_limits, read
 from keras_lm.presets.ensembles import load_ensemble
 from keras_lm.presets.source import (
     Source,
+    argument_names,
     check_load_weights,
     from_size,
     innermost_backbone,
     is_size,
     reading,
+    refuse_unknown,
     stored_weights,
 )
 from keras_lm.registry import TASKS, TOKENIZERS, sizes
@@ -128,18 +129,10 @@ def _as_read_by(task_class, backbone_class):
 def _divide(arguments, cls, backbone_class):
     """Split the arguments of `from_preset` into the task's and its backbone's."""
 
-    def names(cls):
-        return set(inspect.signature(cls.__init__).parameters) - {"self", "backbone", "arguments"}
-
     bases = [base for base in cls.__mro__ if hasattr(base, "from_preset")]
-    mine = set().union(*map(names, bases))
-    theirs = names(backbone_class) - mine
-    unknown = sorted(set(arguments) - mine - theirs)
-    if unknown:
-        raise ValueError(
-            f"from_preset got the unknown arguments {unknown}: {cls.__name__} takes "
-            f"{sorted(mine)}, its backbone {sorted(theirs)}."
-        )
+    mine = set().union(*map(argument_names, bases))
+    theirs = argument_names(backbone_class) - mine
+    refuse_unknown(arguments, {cls.__name__: mine, "its backbone": theirs})
     return (
         {key: value for key, value in arguments.items() if key in mine},
         {key: value for key, value in arguments.items() if key in theirs},

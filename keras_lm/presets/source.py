@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 import re
 import warnings
 from collections.abc import Collection, Mapping
@@ -22,6 +23,19 @@ from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
 
 FORMAT_VERSION = 1
+
+
+# What other libraries call arguments → ours.
+OTHER_NAMES = {
+    "num_labels": "num_classes",
+    "labels": "class_names",
+    "id2label": "class_names",
+    "max_length": "sequence_length",
+    "max_seq_length": "sequence_length",
+    "model_max_length": "sequence_length",
+    "preprocessor": "tokenizer",
+    "torch_dtype": "dtype",
+}
 
 
 class SameNames(NameTable):
@@ -204,9 +218,11 @@ class Source:
 
         Raises:
             CheckpointError: if the configuration is wrong, or asks for more than the tensors hold.
+            ValueError: if an override is no argument of the class.
         """
         backbone_class, converter = self.recognise(cls)
         checkpoint = self.checkpoint
+        refuse_unknown(overrides, {backbone_class.__name__: argument_names(backbone_class)})
         if self._is_preset:
             config = checkpoint.config["backbone"]
             check_claims(checkpoint, checkpoint.config)
@@ -342,6 +358,33 @@ def check_load_weights(load_weights, cls):
         )
 
 
+def argument_names(cls):
+    """Return the names of the arguments of a backbone or a task that `from_preset` takes, a set."""
+    found = inspect.signature(cls.__init__).parameters.values()
+    return {
+        each.name
+        for each in found
+        if each.kind is each.POSITIONAL_OR_KEYWORD or each.kind is each.KEYWORD_ONLY
+    } - {"self", "backbone"}
+
+
+def refuse_unknown(arguments, known):
+    """Raise a ValueError if `from_preset` got arguments that none of `known` takes.
+
+    `known` is a dict of what takes arguments → their names.
+    """
+    names = set().union(*known.values())
+    if unknown := sorted(set(arguments) - names):
+        near = "".join(
+            f" {name} is {OTHER_NAMES[name]} here."
+            if OTHER_NAMES.get(name) in names
+            else advice(name, sorted(names))
+            for name in unknown
+        )
+        takes = ", ".join(f"{what} takes {sorted(each)}" for what, each in known.items())
+        raise ValueError(f"from_preset got the unknown arguments {unknown}.{near} {takes}.")
+
+
 def from_size(name, cls, load_weights, overrides):
     """Return a backbone of a size, which has random weights; see `load_backbone`."""
     size_class = encoder_or_all(sizes()[name], cls)
@@ -349,6 +392,7 @@ def from_size(name, cls, load_weights, overrides):
         raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
     if load_weights:
         raise ValueError(f"{_without_weights(name)} Or pass load_weights=False for random weights.")
+    refuse_unknown(overrides, {size_class.__name__: argument_names(size_class)})
     return size_class(**(sizes()[name].SIZES[name] | overrides))
 
 

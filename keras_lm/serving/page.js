@@ -78,6 +78,7 @@ async function choose(model) {
   $("ask").disabled = true;
   $("version").textContent = $("latency").textContent = "";
   hideBelow();
+  hideRows();
   $("answer").replaceChildren(note("Nothing asked yet."));
   try {
     const { answer } = await call(`${modelPath(model)}/metadata`);
@@ -90,6 +91,7 @@ async function choose(model) {
     if (turn !== state.turn) return;
     drawButton();
     drawCommands();
+    drawRows();
     $("ask").disabled = false;
   } catch (error) {
     if (turn === state.turn) drawError(error);
@@ -100,6 +102,8 @@ const view = () => viewOf(state.signatures[state.signature]);
 
 // What stands in the fields of a model before anybody has typed there, in its own words.
 async function examplesOf(found) {
+  const own = config.examples?.[state.model];
+  if (own) return { ...EXAMPLES, ...found?.examples, ...ownExamples(own) };
   const examples = { ...EXAMPLES, ...found?.examples };
   if (!(found?.draw === drawMasks && names(state.signatures.tokenize?.inputs) === "text")) return examples;
   try {
@@ -109,6 +113,13 @@ async function examplesOf(found) {
   } catch {
     return examples; // the model will say why
   }
+}
+
+// What the server was told: a text for the first input, or texts by the names of inputs.
+function ownExamples(own) {
+  const inputs = inputsOf(state.signature).filter(([, info]) => isText(info)).map(([name]) => name);
+  const first = ["text", "prompt", "question"].find((name) => inputs.includes(name)) ?? inputs[0];
+  return Object.fromEntries(Object.entries(typeof own === "string" ? { [first]: own } : own).map(([name, value]) => [name, [value].flat()]));
 }
 
 // By the task; a model that writes a text for a text is told by its beginning what for, if not to translate.
@@ -478,6 +489,9 @@ $("form").addEventListener("submit", (event) => { event.preventDefault(); ask();
 $("form").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("form").requestSubmit(); }
 });
+$("rows-file").addEventListener("change", () => { if ($("rows-file").files.length) openRows($("rows-file").files[0]); });
+$("rows-ask").addEventListener("click", answerRows);
+$("rows-save").addEventListener("click", saveRows);
 $("fields").addEventListener("input", () => { drawCommands(); drawButton(); });
 for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
 if (config.models.length) choose($("model").value);

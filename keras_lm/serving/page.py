@@ -9,15 +9,19 @@ from pathlib import Path
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
-SCRIPTS = ("page_tokens.js", "page_graph.js", "page_answers.js", "page.js")
+SCRIPTS = ("page_tokens.js", "page_graph.js", "page_answers.js", "page_rows.js", "page.js")
 # The page of `keras_lm.analysis`, which importing would bring the models along, draws attention.
 ATTENTION = "../analysis/attention_page"
 
 
-def render(model_names, grpc_address):
-    """Return the HTML of the page to try the served models."""
+def render(model_names, grpc_address, examples=None):
+    """Return the HTML of the page to try the served models.
+
+    `examples` is a dict of a model's name → what stands in its fields at first; see `Server`.
+    """
     config = {
         "models": list(model_names),
+        "examples": examples or {},
         "grpc_address": grpc_address,
         "attention_page": _attention_page(),
     }

@@ -74,7 +74,7 @@ def make_application(
     workers,
     share,
     writers,
-    grpc_address,
+    render_page,
     hosts,
     max_request_bytes,
     body_memory,
@@ -89,7 +89,7 @@ def make_application(
         share: int. The most threads that one model may use, so that slow requests to it, such as
             generating long texts, leave some for other models.
         writers: executor for streams, each of which occupies a thread for long.
-        grpc_address: str, shown on the page.
+        render_page: function from the models' names to the HTML of the page.
         hosts: `Hosts` that requests may name.
         max_request_bytes: int, the largest body, both as sent and unzipped.
         body_memory: `BodyMemory` for all bodies.
@@ -127,7 +127,7 @@ def make_application(
         if cors and request.method == "OPTIONS":
             return Response()
         if path == "/" and request.method in ("GET", "HEAD"):
-            return _page(models, grpc_address)
+            return HTMLResponse(render_page(models.names))
         if path in PROBES and request.method in ("GET", "HEAD"):
             return PROBES[path](models, monitor)
         if not path.lower().startswith("/v1/"):
@@ -202,12 +202,6 @@ def _about_models(models, path):
     if not spec["name"]:
         raise invalid("Missing model name in request.")
     return (_write_status if match["verb"] is None else _write_metadata)(models, spec)
-
-
-def _page(models, grpc_address):
-    from keras_lm.serving import page
-
-    return HTMLResponse(page.render(models.names, grpc_address))
 
 
 def _error(path, message, status, headers=None):

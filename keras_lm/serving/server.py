@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from keras_lm.argument_types import PathLike
+from keras_lm.serving import page
 from keras_lm.serving.body_memory import BodyMemory
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
@@ -87,14 +88,16 @@ class Server:
             that the process may use.
         cors: bool. Whether web pages of other origins may ask over REST, as with
             TensorFlow Serving's `rest_api_enable_cors_support`.
+        examples: dict of a model's name → what stands in its fields on the page at first: a text,
+            or a dict of inputs → text, or list of texts. None for examples of the task.
 
     Raises:
         FileNotFoundError: if a folder does not exist, or has no version. TensorFlow Serving would
             wait for one to appear.
         NotADirectoryError: if a folder is a file other than a `.tflite`.
         ValueError: if a path is a version instead of the folder of all, `folders` is empty, two
-            models have the same name, a name cannot be part of a URL, a number is out of range, or
-            `allowed_hosts` is a single string.
+            models have the same name, a name cannot be part of a URL, a number is out of range,
+            `allowed_hosts` is a single string, or `examples` has no texts of a model.
 
     Example:
 
@@ -119,6 +122,7 @@ class Server:
         num_interpreters: int = 1,
         num_threads: int | None = None,
         cors: bool = False,
+        examples: Mapping[str, Any] | None = None,
     ):
         self._configs = _make_configs(folders)
         if max_connections is None:
@@ -157,6 +161,7 @@ class Server:
         self._models = Models(max_rows, num_interpreters, num_threads)
         self._monitor = Monitor(self._models)
         self._cors = cors
+        self._examples = _check_examples(examples or {}, self.model_names)
         self._is_running = False
         self._stopping = threading.Event()
 
@@ -207,7 +212,7 @@ class Server:
             self._workers,
             MODEL_THREADS,
             self._writers,
-            self.grpc_address,
+            lambda names: page.render(names, self.grpc_address, self._examples),
             self._hosts,
             self._max_request_bytes,
             self._body_memory,
@@ -319,6 +324,23 @@ class Server:
 def _default_connections():
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if files < 0 else max(min(files // 4, MOST_CONNECTIONS), 1)
+
+
+def _check_examples(examples, model_names):
+    """Return a dict of name → text or dict of texts; raise a ValueError if it is none of models."""
+    for name, example in examples.items():
+        if name not in model_names:
+            raise ValueError(f"examples has {name!r}, and the models are {', '.join(model_names)}.")
+        texts = example.values() if isinstance(example, Mapping) else [example]
+        for text in texts:
+            if not isinstance(text, str) and not (
+                isinstance(text, (list, tuple)) and all(isinstance(each, str) for each in text)
+            ):
+                raise ValueError(
+                    f"examples[{name!r}] has {text!r}: pass a text, or a dict of inputs → text, or "
+                    "list of texts."
+                )
+    return dict(examples)
 
 
 def _make_configs(folders):

@@ -18,6 +18,7 @@ from keras import ops
 from keras_lm.metrics.one_hot import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
+from keras_lm.registry import advice
 from keras_lm.tensorflow import tf
 from keras_lm.user_columns import plain_column
 
@@ -75,7 +76,10 @@ def class_numbers(task, labels, place):
     numbers = {name: number for number, name in enumerate(task.class_names)}
     for i, label in enumerate(labels):
         if label not in numbers:
-            raise ValueError(f"labels{place(i)}={label!r} is none of {task.class_names}.")
+            raise ValueError(
+                f"labels{place(i)}={label!r} is none of {task.class_names}."
+                + advice(str(label), task.class_names)
+            )
     return [numbers[label] for label in labels]
 
 

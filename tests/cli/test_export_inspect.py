@@ -26,6 +26,18 @@ def test_every_export_is_a_new_version(run, fail, critic, exported, tmp_path):
     assert (tmp_path / "file").read_text() == "precious"
 
 
+def test_an_export_is_no_source_of_weights(fail, exported, tflite, write, tmp_path):
+    for folder in (exported, exported / "1"):
+        with pytest.raises(ValueError, match=r"is an export, .* give the preset"):
+            tasks.Task.from_preset(folder)
+        said = fail("export", folder, tmp_path / "other")
+        assert "is an export, a SavedModel" in said
+    rows = write("a.csv", "text,label\na,good\nb,bad\n")
+    said = fail("finetune", exported, rows, "--output", tmp_path / "new")
+    assert "is an export, a SavedModel" in said
+    assert "is an export" in fail("finetune", tflite, rows, "--output", tmp_path / "new")
+
+
 def ask_here(path, batches, signature, advance):
     """What the check's fresh process answers, without the seconds that it takes to start."""
     serve, seconds = load_saved_model(str(path), signature)

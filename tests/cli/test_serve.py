@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import tensorflow as tf
 from click.testing import CliRunner
 
 from keras_lm.cli import main
+from keras_lm.cli.serve import curl_line, read_examples
 from keras_lm.serving.client import Client, ServerError
 
 COMMAND = Path(sys.executable).with_name("keras-lm")
@@ -167,6 +169,20 @@ def test_a_failure_of_tf_serving_is_the_commands_own(serve, model):
     assert "Traceback" not in error
 
 
+def test_the_command_to_try_has_the_example_of_ones_own():
+    signature = {"inputs": {name: {"dtype": "DT_STRING"} for name in ("text", "text_pair")}}
+    signatures = {"serving_default": signature}
+    for example, texts in {
+        "it's \u00fc": ["it's \u00fc", "it's \u00fc"],
+        '{"text_pair": "b"}': ["never a dull moment", "b"],
+        "[1, 2]": ["[1, 2]", "[1, 2]"],
+        "{": ["{", "{"],
+    }.items():
+        own = read_examples([example], ["m"])["m"]
+        *_, body, _ = shlex.split(curl_line("http://localhost:1", "m", signatures, own))
+        assert json.loads(body)["inputs"] == {"text": [texts[0]], "text_pair": [texts[1]]}
+
+
 def test_mistakes_end_early_and_in_one_line(model, tmp_path):
     for arguments, words in {
         (): "Missing argument 'PATH...'",
@@ -176,6 +192,10 @@ def test_mistakes_end_early_and_in_one_line(model, tmp_path):
         (model, "--name", "a:b"): "'a:b' cannot be a model's name",
         (model, "--max-connections", 0): "0 is not in the range",
         (model, "--request-timeout", 0): "0.0 is not in the range",
+        (model, "--example", "a", "--example", "b"): "--example is given 2 times for 1 models",
+        (model, "--example", '{"text": 3}', "--rest-port", 0, "--engine", "embedded"): (
+            "examples['counter'] has 3: pass a text"
+        ),
         (model, "--rest-port", 70000): "70000 is not in the range",
         (model, "--engine", "binary", "--rest-port", 0): "tensorflow_model_server is not on PATH",
     }.items():

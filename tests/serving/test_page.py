@@ -1,6 +1,7 @@
 """The page in a real browser: what a person types, sees and copies, and that nothing breaks out."""
 
 import contextlib
+import csv
 import json
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from keras_lm import tasks
 from keras_lm.knowledge import ConceptStore, SchemaGraphs
 from keras_lm.models import BertBackbone, ErnieBackbone, GPT2Backbone, T5Backbone
-from keras_lm.serving import Server, page
+from keras_lm.serving import Client, Server, page
 from keras_lm.tokenizers import BytePairTokenizer, EntityTokenizer, WordPieceTokenizer
 
 pytestmark = pytest.mark.slow  # a dozen exports and a browser
@@ -42,6 +43,11 @@ TAGGED = "\U0001f600 good film was\nloud the"
 TAGS = ["O", "B-PER", "I-PER", "O", "B-<b>odd</b>", "O"]
 STORY = "It was"
 WITH_ATTENTION = ("story", "translator", "vectors")
+EXAMPLES = {
+    "stars": "A film of </script> my own.",
+    "knowing": {"text": ["the film"]},
+    "choices": {"text": "A film", "choices": ["was loud", "was good"]},
+}
 
 
 class Double(tf.Module):
@@ -193,7 +199,8 @@ def page_server(tmp_path_factory, goldens):
     # What no test asks for need not be warm.
     for warmup in folder.glob("*/*/assets.extra/tf_serving_warmup_requests"):
         warmup.unlink()
-    with Server([folder / name for name in [*made, *others, "explaining", "empty"]]) as running:
+    folders = [folder / name for name in [*made, *others, "explaining", "empty"]]
+    with Server(folders, examples=EXAMPLES) as running:
         yield running
 
 
@@ -585,6 +592,94 @@ def test_each_task_has_its_word_and_its_example_until_one_types(browser):
     assert browser.find("#ask").text == "Write"
     browser.choose("tagger")
     assert browser.find("#fields textarea").get_property("value") == "summarize: a film"
+
+
+def test_an_example_of_ones_own_stands_in_the_fields(browser):
+    def shown():
+        areas = browser.driver.find_elements(By.CSS_SELECTOR, "#fields textarea")
+        return [area.get_property("value") for area in areas]
+
+    for model, texts in {
+        "stars": ["A film of </script> my own."],
+        "knowing": ["the film"],
+        "choices": ["A film", "was loud", "was good"],
+        "critic": [VERBS["critic"][1]],
+    }.items():
+        browser.choose(model)
+        assert shown() == texts
+
+
+ROWS = [  # id, review
+    ("1", "the film, was good"),
+    ("2", 'a "bad"\nsong <b>'),
+    ("3", ""),
+    *((str(number), "loud film " * (number % 3)) for number in range(4, 72)),
+]
+
+
+def test_rows_of_a_file_are_answered_and_saved(browser, page_server, tmp_path):
+    with open(tmp_path / "films.csv", "w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([("id", "review"), *ROWS])
+    browser.choose("critic")
+    browser.find("#rows-file").send_keys(str(tmp_path / "films.csv"))
+    until = WebDriverWait(browser.driver, 60).until
+    until(lambda _: browser.find("#rows-note").text == "71 rows")
+    Select(browser.find("#rows-columns select")).select_by_value("review")
+    browser.find("#rows-ask").click()
+    until(lambda _: browser.find("#rows-note").text == "71 of 71 rows answered")
+    with Client(page_server.rest_url, "critic") as client:
+        expected = client.predict({"text": [text for _, text in ROWS]})
+    assert len(browser.texts("#rows tbody tr")) == 71
+    shown = [cell.split("\n")[0] for cell in browser.texts("#rows tbody td:nth-child(3)")]
+    assert shown == [str(label) for label in expected["labels"]]
+
+    allow = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", allow)
+    browser.find("#rows-save").click()
+    saved = tmp_path / "films-answers.csv"
+    until(lambda _: saved.is_file())
+    with open(saved, newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["id", "review", "labels", "scores"]
+    assert [tuple(row[:2]) for row in rows] == ROWS
+    assert [row[2] for row in rows] == shown
+    best = [float(row[3]) for row in rows]
+    np.testing.assert_allclose(best, expected["scores"].max(axis=1), atol=1e-6)
+    assert not browser.driver.find_elements("css selector", "#rows b")
+
+    browser.choose("choices")  # whose inputs are lists
+    assert not browser.find("#rows-card").is_displayed()
+
+
+def test_rows_of_other_files_and_what_is_wrong_with_them(browser, tmp_path):
+    browser.choose("pairs")
+    said = []
+    for name, content in {
+        "a.jsonl": '{"sentence2": "bad", "sentence1": "a"}\n\n{"sentence1": 1, "sentence2": null}',
+        "a.tsv": 'text\ttext_pair\nthe "film\tgood\n',
+        "a.txt": "a film\n",
+        "b.csv": 'text,text_pair\n"a film,good\n',
+        "c.csv": "text,text_pair\na film\n",
+        "b.jsonl": "[1]",
+        "d.csv": "text,text_pair\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+        browser.find("#rows-file").send_keys(str(tmp_path / name))
+        until = WebDriverWait(browser.driver, 30).until
+        until(lambda _: browser.find("#rows-note").text or browser.texts("#rows .error"))
+        said.append((browser.find("#rows-note").text or browser.find("#rows .error").text)[:40])
+        chosen = browser.driver.find_elements(By.CSS_SELECTOR, "#rows-columns select")
+        said[-1] = (said[-1], [Select(x).first_selected_option.text for x in chosen])
+        browser.driver.execute_script("document.getElementById('rows-note').textContent = ''")
+    assert said == [
+        ("2 rows", ["sentence1", "sentence2"]),
+        ("1 row", ["text", "text_pair"]),
+        ("1 row", ["text", "text"]),
+        ("Line 2: a quote is not closed, or not at", []),
+        ("Row 1 has 1 field, and the header 2.", []),
+        ('Line 1 is not a JSON object, such as {"t', []),
+        ("The file has no rows.", []),
+    ]
 
 
 def attention_of(browser, *texts):
