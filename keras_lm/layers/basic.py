@@ -218,6 +218,39 @@ class PositionEmbedding(keras.layers.Layer):
         }
 
 
+def make_token_embedding(vocabulary_size: int, embedding_dim: int, dtype: DType) -> Any:
+    """Return the layer of BERT's token embedding, whose table may be an output matrix, too."""
+    return keras.layers.ReversibleEmbedding(
+        vocabulary_size,
+        embedding_dim,
+        embeddings_initializer=truncated_normal(),
+        dtype=dtype,
+        name="token_embedding",
+    )
+
+
+def make_segment_embedding(num_segments: int, embedding_dim: int, dtype: DType) -> Any:
+    """Return the layer of BERT's segment embedding."""
+    return keras.layers.Embedding(
+        num_segments,
+        embedding_dim,
+        embeddings_initializer=truncated_normal(),
+        dtype=dtype,
+        name="segment_embedding",
+    )
+
+
+def make_pooler(hidden_dim: int, dtype: DType) -> Any:
+    """Return BERT's pooler, a dense layer for the state of the first token."""
+    return Dense(
+        hidden_dim,
+        activation="tanh",
+        kernel_initializer=truncated_normal(),
+        dtype=dtype,
+        name="pooler",
+    )
+
+
 def embedding_layers(
     vocabulary_size: int,
     embedding_dim: int,
@@ -238,23 +271,11 @@ def embedding_layers(
     Source: BERT, https://arxiv.org/abs/1810.04805, figure 2.
     """
     return (
-        keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        ),
+        make_token_embedding(vocabulary_size, embedding_dim, dtype),
         PositionEmbedding(
             max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
         ),
-        keras.layers.Embedding(
-            num_segments,
-            embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="segment_embedding",
-        ),
+        make_segment_embedding(num_segments, embedding_dim, dtype),
         LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"),
     )
 

@@ -9,6 +9,7 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import (
     Dense,
     float32_or_wider,
+    make_pooler,
     truncated_normal,
 )
 
@@ -38,13 +39,7 @@ class PooledClassifier(keras.layers.Layer):
         if pooled_shape is None:
             batch, _, hidden_dim = outputs_shape["sequence_output"]
             pooled_shape = (batch, hidden_dim)
-            self.pooler = Dense(
-                hidden_dim,
-                activation="tanh",
-                kernel_initializer=truncated_normal(),
-                dtype=self.dtype_policy,
-                name="pooler",
-            )
+            self.pooler = make_pooler(hidden_dim, self.dtype_policy)
             self.pooler.build(pooled_shape)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(

@@ -1,11 +1,11 @@
 """Transformer blocks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
-from keras_lm.argument_types import Tensor
+from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.attention import ContextLayer, SelfAttention
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
@@ -64,6 +64,22 @@ class FeedForward(keras.layers.Layer):
             "activation": self.activation,
             "output_stddev": self.output_stddev,
         }
+
+
+def block_options(config: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
+    """Return the arguments of the blocks of a backbone like BERT.
+
+    Args:
+        config: the arguments of the backbone, by name.
+        dtype: of the blocks.
+    """
+    dropout, attention_dropout = config["dropout"], config["attention_dropout"]
+    names = ("num_heads", "intermediate_dim", "activation", "layer_norm_epsilon")
+    return {name: config[name] for name in names} | {
+        "dropout": dropout,
+        "attention_dropout": dropout if attention_dropout is None else attention_dropout,
+        "dtype": dtype,
+    }
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -45,7 +45,6 @@ from keras_lm.converters.names import (
 from keras_lm.converters.published_labels import Labels, google_labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     EachTokenClassifier,
     MaskedLMHead,
     PaddingBias,
@@ -53,9 +52,10 @@ from keras_lm.layers import (
     PostNormBlock,
     SpanHead,
     embedding_layers,
-    truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_pooler
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -160,27 +160,10 @@ class BertBackbone(Backbone):
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.blocks = [
-            PostNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
+            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
             for i in range(num_layers)
         ]
-        self.pooler = None
-        if use_pooler:
-            self.pooler = Dense(
-                hidden_dim,
-                activation="tanh",
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="pooler",
-            )
+        self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):

@@ -48,6 +48,8 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_segment_embedding, make_token_embedding
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.deberta_layers import (
@@ -198,36 +200,17 @@ class DebertaV3Backbone(Backbone):
         embedding_dim = self.config["embedding_dim"] = embedding_dim or hidden_dim
         self.config["max_distance"] = max_distance or max_sequence_length
         _check(**self.config)
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        self.token_embedding = make_token_embedding(vocabulary_size, embedding_dim, dtype)
         self.position_embedding = None
         if use_position_embedding:
             self.position_embedding = PositionEmbedding(
                 max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
             )
-        self.segment_embedding = None
+        self.segment_embedding = self.projection = None
         if num_segments:
-            self.segment_embedding = keras.layers.Embedding(
-                num_segments,
-                embedding_dim,
-                embeddings_initializer=truncated_normal(),
-                dtype=dtype,
-                name="segment_embedding",
-            )
-        self.projection = None
+            self.segment_embedding = make_segment_embedding(num_segments, embedding_dim, dtype)
         if embedding_dim != hidden_dim:
-            self.projection = Dense(
-                hidden_dim,
-                use_bias=False,
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="projection",
-            )
+            self.projection = _make_projection(hidden_dim, dtype)
         self.embedding_norm = MaskedNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
@@ -235,16 +218,7 @@ class DebertaV3Backbone(Backbone):
         self.attention_bias = PairBias()
         self.distances = _make_distances(self.config, dtype) if position_attention else None
         self.blocks = [_make_block(self.config, dtype, f"block_{i}") for i in range(num_layers)]
-        self.convolution = None
-        if conv_kernel_size:
-            self.convolution = LocalConvolution(
-                conv_kernel_size,
-                conv_activation,
-                dropout,
-                layer_norm_epsilon,
-                dtype=dtype,
-                name="convolution",
-            )
+        self.convolution = _make_convolution(self.config, dtype) if conv_kernel_size else None
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):
@@ -313,18 +287,29 @@ def _make_distances(config, dtype):
     )
 
 
+def _make_projection(hidden_dim, dtype):
+    return Dense(
+        hidden_dim,
+        use_bias=False,
+        kernel_initializer=truncated_normal(),
+        dtype=dtype,
+        name="projection",
+    )
+
+
+def _make_convolution(config, dtype):
+    return LocalConvolution(
+        config["conv_kernel_size"],
+        config["conv_activation"],
+        config["dropout"],
+        config["layer_norm_epsilon"],
+        dtype=dtype,
+        name="convolution",
+    )
+
+
 def _make_block(config, dtype, name):
-    dropout, attention_dropout = config["dropout"], config["attention_dropout"]
-    arguments = {
-        "num_heads": config["num_heads"],
-        "intermediate_dim": config["intermediate_dim"],
-        "dropout": dropout,
-        "attention_dropout": dropout if attention_dropout is None else attention_dropout,
-        "activation": config["activation"],
-        "layer_norm_epsilon": config["layer_norm_epsilon"],
-        "dtype": dtype,
-        "name": name,
-    }
+    arguments = block_options(config, dtype) | {"name": name}
     if not config["position_attention"]:
         return PostNormBlock(**arguments)
     terms, shared = config["position_attention"], config["share_projections"]

@@ -57,6 +57,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -207,24 +208,11 @@ class ElectraBackbone(Backbone):
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.projection = None
         if embedding_dim != hidden_dim:
-            self.projection = Dense(
-                hidden_dim,
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="projection",
-            )
+            options = {"kernel_initializer": truncated_normal(), "name": "projection"}
+            self.projection = Dense(hidden_dim, **options, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.blocks = [
-            PostNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
+            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
             for i in range(num_layers)
         ]
         self.finish()

@@ -18,6 +18,20 @@ from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 
 
+def _make_lstm(i, config, dtype):
+    return ProjectedLSTMs(
+        config["cell_dim"],
+        config["hidden_dim"] if config["project_cells"] else None,
+        config["cell_clip"],
+        config["projection_clip"],
+        residual=config["residual"] and i > 0,
+        dropout=config["dropout"],
+        directions=["forward"],
+        dtype=dtype,
+        name=f"layer_{i}",
+    )
+
+
 class NextWord(WordSoftmax):
     """The softmax of both directions of ELMo as a head: `head(outputs, inputs)` → (B, S, V)."""
 
@@ -112,20 +126,7 @@ class ElmoForwardBackbone(WordBackbone):
             dtype=dtype,
             name="character_cnn",
         )
-        self.lstms = [
-            ProjectedLSTMs(
-                cell_dim,
-                hidden_dim if project_cells else None,
-                cell_clip,
-                projection_clip,
-                residual=residual and i > 0,
-                dropout=dropout,
-                directions=["forward"],
-                dtype=dtype,
-                name=f"layer_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        self.lstms = [_make_lstm(i, self.config, dtype) for i in range(num_layers)]
         self.finish()
 
     @classmethod

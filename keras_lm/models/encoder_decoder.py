@@ -6,8 +6,10 @@
 Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per head, D hidden.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_lm.argument_types import DType, Tensor
@@ -18,6 +20,29 @@ from keras_lm.models.causal import CachedBackbone
 from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import Template
+
+
+def make_token_embeddings(
+    rows: int, decoder_rows: int | None, width: int, initializer: Callable[[], Any], dtype: DType
+) -> tuple[Any, Any]:
+    """Return the layers that embed tokens of the source and of the target.
+
+    Args:
+        rows, decoder_rows: sizes of the two vocabularies; None for one layer that embeds both.
+        width: of an embedding.
+        initializer: callable that returns the initializer of a table.
+        dtype: of the layers.
+    """
+
+    def make(rows, name):
+        return keras.layers.ReversibleEmbedding(
+            rows, width, embeddings_initializer=initializer(), dtype=dtype, name=name
+        )
+
+    of_source = make(rows, "token_embedding")
+    if decoder_rows is None:
+        return of_source, of_source
+    return of_source, make(decoder_rows, "decoder_token_embedding")
 
 
 class EncoderDecoderBackbone(Backbone):

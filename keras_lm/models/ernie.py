@@ -31,13 +31,13 @@ from keras_lm.converters.entries import Entries
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     PaddingBias,
     PostNormBlock,
     embedding_layers,
-    truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_pooler
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.bert import HUGGINGFACE_NAMES, BertBackbone
 from keras_lm.models.ernie_layers import (
@@ -87,6 +87,26 @@ def entity_inputs(num_entities, entity_dim):
         "entity_embeddings": Input((None, entity_dim), "float32", default=zeros, like="token_ids"),
         "entity_mask": Input(default=first_tokens, like="padding_mask"),
     }
+
+
+def _check(layer_types, num_layers, num_entity_heads, entity_dim):
+    if len(layer_types or ()) > num_layers:
+        raise ValueError(
+            f"layer_types has {len(layer_types)} entries for num_layers={num_layers}: pass one "
+            "for each block."
+        )
+    if entity_dim % num_entity_heads:
+        raise ValueError(
+            f"num_entity_heads={num_entity_heads} does not divide entity_dim={entity_dim}."
+        )
+
+
+def _make_block(kind, config, dtype, name):
+    options = block_options(config, dtype) | {"name": name}
+    if kind == "sim":
+        return PostNormBlock(**options)
+    heads = config["num_entity_heads"] if kind == "norm" else None
+    return KnowledgeBlock(config["entity_dim"], heads, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -181,15 +201,7 @@ class ErnieBackbone(Backbone):
         dtype: DType = None,
         name: str = "ernie_backbone",
     ):
-        if len(layer_types or ()) > num_layers:
-            raise ValueError(
-                f"layer_types has {len(layer_types)} entries for num_layers={num_layers}: pass one "
-                "for each block."
-            )
-        if entity_dim % num_entity_heads:
-            raise ValueError(
-                f"num_entity_heads={num_entity_heads} does not divide entity_dim={entity_dim}."
-            )
+        _check(layer_types, num_layers, num_entity_heads, entity_dim)
         super().__init__(
             inputs={
                 "token_ids": Input(),
@@ -221,32 +233,11 @@ class ErnieBackbone(Backbone):
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.layer_types = all_layer_types(layer_types, num_layers)
-        options = {
-            "num_heads": num_heads,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "attention_dropout": dropout if attention_dropout is None else attention_dropout,
-            "activation": activation,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "dtype": dtype,
-        }
-        self.blocks = []
-        for i, kind in enumerate(self.layer_types):
-            if kind == "sim":
-                block = PostNormBlock(**options, name=f"block_{i}")
-            else:
-                heads = num_entity_heads if kind == "norm" else None
-                block = KnowledgeBlock(entity_dim, heads, **options, name=f"block_{i}")
-            self.blocks.append(block)
-        self.pooler = None
-        if use_pooler:
-            self.pooler = Dense(
-                hidden_dim,
-                activation="tanh",
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="pooler",
-            )
+        self.blocks = [
+            _make_block(kind, self.config, dtype, f"block_{i}")
+            for i, kind in enumerate(self.layer_types)
+        ]
+        self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
     def forward(

@@ -67,23 +67,7 @@ class FeatureBackbone(Backbone):
     ):
         chosen = _choose(backbone.hidden_states, layers)
         _check_pooling(pooling, projections, skipped_tokens)
-        if truncate_dim is not None and (type(truncate_dim) is not int or truncate_dim < 1):
-            raise ValueError(f"truncate_dim={truncate_dim!r}: pass an int of 1 or more, or None.")
-        if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
-            raise ValueError(
-                f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
-                "a larger number."
-            )
-        if num_lstm_layers < 0 or lstm_dim < 2 or lstm_dim % 2:
-            raise ValueError(
-                f"num_lstm_layers={num_lstm_layers}, lstm_dim={lstm_dim}: pass 0 or more layers "
-                "of an even width, half of it for each direction."
-            )
-        if num_lstm_layers and (pooling != "none" or num_mixes > 1):
-            raise ValueError(
-                f"num_lstm_layers={num_lstm_layers} with pooling={pooling!r} and num_mixes="
-                f"{num_mixes}: an LSTM reads one vector a token, so pass pooling='none'."
-            )
+        _check_sizes(layers, pooling, truncate_dim, num_mixes, num_lstm_layers, lstm_dim)
         if "padding_mask" not in backbone.input_fields:
             raise ValueError(
                 f"{type(backbone).__name__} has no head for features, as it reads two texts: pass "
@@ -200,6 +184,26 @@ class FeatureBackbone(Backbone):
     def from_config(cls, config, custom_objects=None):
         backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects)
         return cls(**(config | {"backbone": backbone}))
+
+
+def _check_sizes(layers, pooling, truncate_dim, num_mixes, num_lstm_layers, lstm_dim):
+    if truncate_dim is not None and (type(truncate_dim) is not int or truncate_dim < 1):
+        raise ValueError(f"truncate_dim={truncate_dim!r}: pass an int of 1 or more, or None.")
+    if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
+        raise ValueError(
+            f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
+            "a larger number."
+        )
+    if num_lstm_layers < 0 or lstm_dim < 2 or lstm_dim % 2:
+        raise ValueError(
+            f"num_lstm_layers={num_lstm_layers}, lstm_dim={lstm_dim}: pass 0 or more layers "
+            "of an even width, half of it for each direction."
+        )
+    if num_lstm_layers and (pooling != "none" or num_mixes > 1):
+        raise ValueError(
+            f"num_lstm_layers={num_lstm_layers} with pooling={pooling!r} and num_mixes="
+            f"{num_mixes}: an LSTM reads one vector a token, so pass pooling='none'."
+        )
 
 
 def _check_pooling(pooling, projections, skipped_tokens):

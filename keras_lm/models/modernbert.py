@@ -30,8 +30,10 @@ from keras_lm.converters.converter import (
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
-from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias, truncated_normal
+from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_token_embedding
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.modernbert_layers import (
@@ -55,6 +57,17 @@ _TRANSFORMATION = {
     "layer_norm_epsilon": own("layer_norm_epsilon"),
 }
 _OPTIONS = {"dropout": own("classifier_dropout", "dropout"), **_TRANSFORMATION}
+
+
+def _check_arguments(classifier_pooling, num_heads, hidden_dim):
+    if classifier_pooling not in POOLINGS.values():
+        known = " or ".join(map(repr, POOLINGS.values()))
+        raise ValueError(f"classifier_pooling={classifier_pooling!r}: pass {known}.")
+    if hidden_dim % (2 * num_heads):
+        raise ValueError(
+            f"num_heads={num_heads} does not divide hidden_dim={hidden_dim} into even parts, "
+            "whose halves are rotated: choose a num_heads that does."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -155,21 +168,8 @@ class ModernBertBackbone(Backbone):
             dtype=dtype,
             name=name,
         )
-        if classifier_pooling not in POOLINGS.values():
-            known = " or ".join(map(repr, POOLINGS.values()))
-            raise ValueError(f"classifier_pooling={classifier_pooling!r}: pass {known}.")
-        if hidden_dim % (2 * num_heads):
-            raise ValueError(
-                f"num_heads={num_heads} does not divide hidden_dim={hidden_dim} into even parts, "
-                "whose halves are rotated: choose a num_heads that does."
-            )
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        _check_arguments(classifier_pooling, num_heads, hidden_dim)
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, center=False, dtype=dtype, name="embedding_norm"
         )
@@ -188,17 +188,10 @@ class ModernBertBackbone(Backbone):
             RotaryPositions(hidden_dim // num_heads, wavelengths.get(window, near))
             for window in kinds
         ]
+        options = {"output_stddev": 0.02 / (2 * num_layers) ** 0.5}
         self.blocks = [
             (ModernBertBlock if i else FirstModernBertBlock)(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                output_stddev=0.02 / (2 * num_layers) ** 0.5,
-                dtype=dtype,
-                name=f"block_{i}",
+                **block_options(self.config, dtype), **options, name=f"block_{i}"
             )
             for i in range(num_layers)
         ]

@@ -33,7 +33,6 @@ from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
-    Dense,
     EachTokenClassifier,
     FirstTokenClassifier,
     LayerNormalization,
@@ -43,9 +42,10 @@ from keras_lm.layers import (
     PostNormBlock,
     RelativePositionBias,
     SpanHead,
-    truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_pooler, make_token_embedding
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -124,13 +124,7 @@ class MPNetBackbone(Backbone):
             dtype=dtype,
             name=name,
         )
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.position_embedding = CountedPositionEmbedding(
             max_sequence_length, hidden_dim, FIRST_POSITION, dtype=dtype, name="position_embedding"
         )
@@ -148,27 +142,10 @@ class MPNetBackbone(Backbone):
             name="relative_positions",
         )
         self.blocks = [
-            PostNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
+            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
             for i in range(num_layers)
         ]
-        self.pooler = None
-        if use_pooler:
-            self.pooler = Dense(
-                hidden_dim,
-                activation="tanh",
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="pooler",
-            )
+        self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
     def forward(self, token_ids, padding_mask, training=None):

@@ -28,9 +28,9 @@ from keras_lm.layers import (
     PositionEmbedding,
     SpanHead,
     float32_or_wider,
-    truncated_normal,
 )
 from keras_lm.layers.backend import Dropout, draw_seed, split_seed
+from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import Head, Input, own
@@ -64,6 +64,18 @@ def _classifier(**options):
         is_causal=own("causal"),
         dropout=own("dropout"),
         **options,
+    )
+
+
+def _make_block(i, config, dtype):
+    return ReformerBlock(
+        make_attention(config, i, dtype),
+        config["intermediate_dim"],
+        config["activation"],
+        config["dropout"],
+        config["layer_norm_epsilon"],
+        dtype=dtype,
+        name=f"block_{i}",
     )
 
 
@@ -180,13 +192,7 @@ class ReformerBackbone(CachedBackbone):
         if causal:
             inputs["cache"] = Input(is_state=True)
         super().__init__(inputs=inputs, dtype=dtype, name=name)
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         if axial_shape is None:
             self.position_embedding = PositionEmbedding(
                 max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
@@ -197,18 +203,7 @@ class ReformerBackbone(CachedBackbone):
             )
         self.dropout = Dropout(dropout, dtype=dtype)
         self.seed_generator = keras.random.SeedGenerator()
-        self.blocks = [
-            ReformerBlock(
-                make_attention(self.config, i, dtype),
-                intermediate_dim,
-                activation,
-                dropout,
-                layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        self.blocks = [_make_block(i, self.config, dtype) for i in range(num_layers)]
         self.whole_chunks = WholeChunks([block.attention.chunk_length for block in self.blocks])
         self.at_places = AtPlaces()
         self.final_norm = LayerNormalization(

@@ -6,6 +6,7 @@ that of its layers, of one size for any length. Between 2014 and 2017 it was mac
 Shapes: B batch, S source, T target, D hidden, E width of an embedding, L layers, V vocabulary.
 """
 
+import functools
 from typing import Any
 
 import keras
@@ -16,7 +17,11 @@ from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Head, own
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
+from keras_lm.models.encoder_decoder import (
+    EncoderDecoderBackbone,
+    EncoderHalf,
+    make_token_embeddings,
+)
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
 from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
@@ -115,23 +120,10 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         super().__init__(state_name="states", dtype=dtype, name=name)
         embedding_dim = embedding_dim or hidden_dim
         num_decoder_layers = num_decoder_layers or num_layers
-
-        def embedding(rows, name):
-            return keras.layers.ReversibleEmbedding(
-                rows,
-                embedding_dim,
-                embeddings_initializer=keras.initializers.RandomUniform(-0.1, 0.1),
-                dtype=dtype,
-                name=name,
-            )
-
-        self.token_embedding = self.decoder_token_embedding = embedding(
-            vocabulary_size, "token_embedding"
+        initializer = functools.partial(keras.initializers.RandomUniform, -0.1, 0.1)
+        self.token_embedding, self.decoder_token_embedding = make_token_embeddings(
+            vocabulary_size, decoder_vocabulary_size, embedding_dim, initializer, dtype
         )
-        if decoder_vocabulary_size is not None:
-            self.decoder_token_embedding = embedding(
-                decoder_vocabulary_size, "decoder_token_embedding"
-            )
         self.dropout = keras.layers.SpatialDropout1D(dropout, dtype=dtype)
         self.padding_bias = PaddingBias()
         one_way = {} if bidirectional else {"reverse": reverse_source}

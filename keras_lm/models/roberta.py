@@ -39,7 +39,6 @@ from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
-    Dense,
     EachTokenClassifier,
     FirstTokenClassifier,
     LayerNormalization,
@@ -48,9 +47,10 @@ from keras_lm.layers import (
     PooledClassifier,
     PostNormBlock,
     SpanHead,
-    truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.sizes import transformer_size
@@ -127,52 +127,23 @@ class RobertaBackbone(Backbone):
             dtype=dtype,
             name=name,
         )
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.position_embedding = CountedPositionEmbedding(
             max_sequence_length, hidden_dim, first_position, dtype=dtype, name="position_embedding"
         )
         self.segment_embedding = None
         if num_segments:
-            self.segment_embedding = keras.layers.Embedding(
-                num_segments,
-                hidden_dim,
-                embeddings_initializer=truncated_normal(),
-                dtype=dtype,
-                name="segment_embedding",
-            )
+            self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
         self.embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.blocks = [
-            PostNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
+            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
             for i in range(num_layers)
         ]
-        self.pooler = None
-        if use_pooler:
-            self.pooler = Dense(
-                hidden_dim,
-                activation="tanh",
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="pooler",
-            )
+        self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):

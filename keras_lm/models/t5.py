@@ -48,6 +48,18 @@ from keras_lm.models.t5_layers import (
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
+def _make_positions(half, config, dtype):
+    return RelativePositionBias(
+        config["num_buckets"],
+        config["num_heads"],
+        config["max_distance"],
+        bidirectional=half == "encoder",
+        stddev=config["hidden_dim"] ** -0.5,
+        dtype=dtype,
+        name=f"{half}_positions",
+    )
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class T5Backbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of T5.
@@ -147,16 +159,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
             T5DecoderBlock(**options, name=f"decoder_block_{i}") for i in range(number)
         ]
         self.encoder_positions, self.decoder_positions = (
-            RelativePositionBias(
-                num_buckets,
-                num_heads,
-                max_distance,
-                bidirectional=half == "encoder",
-                stddev=hidden_dim**-0.5,
-                dtype=dtype,
-                name=f"{half}_positions",
-            )
-            for half in ("encoder", "decoder")
+            _make_positions(half, self.config, dtype) for half in ("encoder", "decoder")
         )
         self.encoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="encoder_norm")
         self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")

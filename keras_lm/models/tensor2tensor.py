@@ -8,6 +8,7 @@ vector tells the encoder what kind of text to write.
 Shapes: B batch, S source, T target, D hidden, V vocabulary.
 """
 
+import functools
 import re
 
 import keras
@@ -34,7 +35,11 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Head, own
-from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
+from keras_lm.models.encoder_decoder import (
+    CachedEncoderDecoderBackbone,
+    EncoderHalf,
+    make_token_embeddings,
+)
 from keras_lm.packers import Template
 from keras_lm.tokenizers.subwords import SubwordTokenizer
 
@@ -90,6 +95,13 @@ class TimingSignal(SinusoidalPositionEmbedding):
         angles = np.arange(self.max_sequence_length)[:, None] * frequency
         table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         self.embeddings = np.pad(table, [(0, 0), (0, self.hidden_dim % 2)]).astype("float32")
+
+
+def _check_space(target_space):
+    if target_space is not None and not 0 <= target_space < NUM_SPACES:
+        raise ValueError(
+            f"target_space={target_space!r} must be from 0 to {NUM_SPACES - 1}, or None."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -162,31 +174,18 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         dtype: DType = None,
         name: str = "tensor2tensor_backbone",
     ):
+        _check_space(target_space)
         super().__init__(dtype=dtype, name=name)
-        if target_space is not None and not 0 <= target_space < NUM_SPACES:
-            raise ValueError(
-                f"target_space={target_space!r} must be from 0 to {NUM_SPACES - 1}, or None."
-            )
-
-        def embedding(rows, name):
-            return keras.layers.ReversibleEmbedding(
-                rows,
-                hidden_dim,
-                embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
-                dtype=dtype,
-                name=name,
-            )
-
-        self.token_embedding = self.decoder_token_embedding = embedding(
-            vocabulary_size, "token_embedding"
+        initializer = functools.partial(keras.initializers.RandomNormal, stddev=hidden_dim**-0.5)
+        self.token_embedding, self.decoder_token_embedding = make_token_embeddings(
+            vocabulary_size, decoder_vocabulary_size, hidden_dim, initializer, dtype
         )
-        if decoder_vocabulary_size is not None:
-            self.decoder_token_embedding = embedding(
-                decoder_vocabulary_size, "decoder_token_embedding"
-            )
         self.target_space_embedding = None
         if target_space is not None:
-            self.target_space_embedding = embedding(NUM_SPACES, "target_space_embedding")
+            options = {"embeddings_initializer": initializer(), "name": "target_space_embedding"}
+            self.target_space_embedding = keras.layers.ReversibleEmbedding(
+                NUM_SPACES, hidden_dim, **options, dtype=dtype
+            )
         self.position_embedding = TimingSignal(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )

@@ -3,6 +3,7 @@
 Shapes: B batch, S source, T target, D hidden, V vocabulary.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,11 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Head, own
-from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
+from keras_lm.models.encoder_decoder import (
+    CachedEncoderDecoderBackbone,
+    EncoderHalf,
+    make_token_embeddings,
+)
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
@@ -87,24 +92,11 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
         name: str = "transformer_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
-
-        def embedding(rows, name):
-            return keras.layers.ReversibleEmbedding(
-                rows,
-                hidden_dim,
-                # Times √D, a vector begins with the length of a position's.
-                embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
-                dtype=dtype,
-                name=name,
-            )
-
-        self.token_embedding = self.decoder_token_embedding = embedding(
-            vocabulary_size, "token_embedding"
+        # Times √D, a vector begins with the length of a position's.
+        initializer = functools.partial(keras.initializers.RandomNormal, stddev=hidden_dim**-0.5)
+        self.token_embedding, self.decoder_token_embedding = make_token_embeddings(
+            vocabulary_size, decoder_vocabulary_size, hidden_dim, initializer, dtype
         )
-        if decoder_vocabulary_size is not None:
-            self.decoder_token_embedding = embedding(
-                decoder_vocabulary_size, "decoder_token_embedding"
-            )
         self.position_embedding = SinusoidalPositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )

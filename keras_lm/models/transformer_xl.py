@@ -42,6 +42,7 @@ from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.layers.state import FIXED
+from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.checked_arguments import Whole, check_arguments
@@ -57,6 +58,12 @@ from keras_lm.models.transformer_xl_layers import (
 from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_lm.packers import Template
 from keras_lm.tokenizers import TransformerXLTokenizer
+
+
+def _make_block(config, dtype, name):
+    block = RelativePreNormBlock if config["pre_norm"] else RelativePostNormBlock
+    options = block_options(config | {"activation": "relu"}, dtype)
+    return block(head_dim=config["head_dim"], **options, name=name)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -173,21 +180,7 @@ class TransformerXLBackbone(Backbone):
         self.positions = SegmentPositions(hidden_dim, clamp_length, dtype=dtype, name="positions")
         self.attention_bias, self.padding_bias = CausalBias(), PaddingBias()
         self._set_lengths()
-        block = RelativePreNormBlock if pre_norm else RelativePostNormBlock
-        self.blocks = [
-            block(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                head_dim=head_dim,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation="relu",
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        self.blocks = [_make_block(self.config, dtype, f"block_{i}") for i in range(num_layers)]
         if not untie_biases:
             self.biases = RelativeBiases(
                 num_heads, head_dim or hidden_dim // num_heads, dtype=dtype, name="biases"

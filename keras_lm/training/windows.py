@@ -71,24 +71,9 @@ def fit_windows(
     if steps is not None and (steps < 1 or epochs != 1):
         raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
     windows, number = _counted(windows)
-    workers, strategy = 1, task.distribute_strategy
-    if is_own(windows):
-        workers = workers_of(strategy).number
-    if batch_size % workers:
-        raise ValueError(
-            f"batch_size={batch_size} is shared by {workers} workers, and each reads its own part "
-            "of the windows: pass a multiple."
-        )
-    of_worker = batch_size // workers
-    steps_per_epoch = number // of_worker
-    if workers > 1:
-        numbers = gather(strategy, number)
-        number, steps_per_epoch = int(numbers.sum()), int(numbers.min()) // of_worker
-    if not steps_per_epoch:
-        raise ValueError(
-            f"There are {number} windows, and batch_size={batch_size} of them make a step: give "
-            "more text, or a lower batch_size or sequence length."
-        )
+    strategy = task.distribute_strategy
+    workers = workers_of(strategy).number if is_own(windows) else 1
+    number, steps_per_epoch = _steps_per_epoch(number, batch_size, workers, strategy)
     callbacks = list(callbacks)
     done = 0
     if checkpoint is not None:
@@ -109,7 +94,7 @@ def fit_windows(
         validation_windows = window_batches(_counted(validation_windows)[0], batch_size)
 
     def batches(epoch, first):
-        whole = epoch_batches(windows, of_worker, seed, epoch).take(steps_per_epoch)
+        whole = epoch_batches(windows, batch_size // workers, seed, epoch).take(steps_per_epoch)
         return whole.skip(first) if first else whole
 
     return fit_epochs(
@@ -144,6 +129,29 @@ def check_kind(task, windows):
                 f"windows are rows with {name}, which no objective of this "
                 f"{type(task).__name__} takes: make rows of another form, or give a Pretrainer one."
             )
+
+
+def _steps_per_epoch(number, batch_size, workers, strategy):
+    """Return how many windows all workers have, and how many steps an epoch has.
+
+    `number` is how many this worker has: all of them, or its own part of several workers'.
+    """
+    if batch_size % workers:
+        raise ValueError(
+            f"batch_size={batch_size} is shared by {workers} workers, and each reads its own part "
+            "of the windows: pass a multiple."
+        )
+    of_worker = batch_size // workers
+    steps = number // of_worker
+    if workers > 1:
+        numbers = gather(strategy, number)
+        number, steps = int(numbers.sum()), int(numbers.min()) // of_worker
+    if not steps:
+        raise ValueError(
+            f"There are {number} windows, and batch_size={batch_size} of them make a step: give "
+            "more text, or a lower batch_size or sequence length."
+        )
+    return number, steps
 
 
 def _counted(windows):

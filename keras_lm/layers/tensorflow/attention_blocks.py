@@ -3,6 +3,8 @@
 Shapes: B batch, N heads, S sequence, H per head, X any width.
 """
 
+import functools
+
 from keras_lm.tensorflow import tf
 
 BLOCK = 64  # queries
@@ -31,27 +33,10 @@ def in_blocks(read, rows, columns, seed):
     length = given[0].shape[-2]
     number = -(-length // BLOCK)
     size = -(-length // number)
+    cut, join = (functools.partial(step, number=number, size=size) for step in (_cut, _join))
 
     is_cut = [i < number_of_rows and x.shape[-2] != 1 for i, x in enumerate(given)]
     floats = [i for i, x in enumerate(given) if x.dtype.is_floating]
-
-    def sizes(x):
-        return [known or tf.shape(x)[axis] for axis, known in enumerate(x.shape)]
-
-    def cut(x):
-        """(…, S, X) → (blocks, …, size, X)."""
-        rank, (*outer, _, width) = x.shape.rank, sizes(x)
-        x = tf.pad(x, [(0, 0)] * (rank - 2) + [(0, number * size - length), (0, 0)])
-        x = tf.reshape(x, (*outer, number, size, width))
-        return tf.transpose(x, (rank - 2, *range(rank - 2), rank - 1, rank))
-
-    def join(blocks, like):
-        """An array of (…, size, X) → (…, S, X)."""
-        x, rank = blocks.stack(), like.shape.rank
-        x = tf.transpose(x, (*range(1, rank - 1), 0, rank - 1, rank))
-        *outer, _, width = sizes(like)  # not the sizes of `x`, which XLA would consider variable
-        x = tf.reshape(x, (*outer, number * size, width))[..., :length, :]
-        return tf.ensure_shape(x, like.shape)
 
     def array(like):
         shape = (*like.shape[:-2], size, like.shape[-1])
@@ -105,10 +90,34 @@ def in_blocks(read, rows, columns, seed):
             gradients = [None] * len(given)
             for j, total in zip(floats, loop(backward, *sums), strict=True):
                 is_array = is_cut[j]
-                gradients[j] = join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
+                gradients[j] = (
+                    _join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
+                )
             return gradients
 
         (contexts,) = loop(forward, array(given[0]))
         return join(contexts, given[0]), gradient
 
     return attend(*given)
+
+
+def _cut(x, number, size):
+    """(…, S, X) → (number, …, size, X), padded with zeros."""
+    rank, (*outer, length, width) = x.shape.rank, _sizes(x)
+    x = tf.pad(x, [(0, 0)] * (rank - 2) + [(0, number * size - length), (0, 0)])
+    x = tf.reshape(x, (*outer, number, size, width))
+    return tf.transpose(x, (rank - 2, *range(rank - 2), rank - 1, rank))
+
+
+def _join(blocks, like, number, size):
+    """A TensorArray of (…, size, X) → (…, S, X), which is the shape of `like`."""
+    x, rank = blocks.stack(), like.shape.rank
+    x = tf.transpose(x, (*range(1, rank - 1), 0, rank - 1, rank))
+    # Not the sizes of `x`, which XLA would consider variable.
+    *outer, length, width = _sizes(like)
+    x = tf.reshape(x, (*outer, number * size, width))[..., :length, :]
+    return tf.ensure_shape(x, like.shape)
+
+
+def _sizes(x):
+    return [known or tf.shape(x)[axis] for axis, known in enumerate(x.shape)]
