@@ -4,6 +4,8 @@ Every public call takes the same kinds: lists, tuples, arrays (of strings of any
 and columns of pandas, polars, pyarrow and `datasets`. None of these is imported here.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 ACCEPTED = (
@@ -70,9 +72,34 @@ def plain_column(column, name):
     return column
 
 
+def columns_of(value):
+    """Return the names of a table's columns, None for anything else; of several tables a dict."""
+    return getattr(value, "column_names", getattr(value, "columns", None))
+
+
+def refuse_tables(value, name):
+    """Raise ValueError if a value is a table or a query, where a column is needed."""
+    refuse_queries(value, name)
+    names = columns_of(value)
+    if names is not None:
+        names = [str(each) for each in names]
+        raise ValueError(
+            f"{name} is a {type(value).__name__} with the columns {names}: pass one of them, "
+            f"{name}[{(names or ['…'])[0]!r}]."
+        )
+
+
 def iterable(values, name):
     """Return what can be iterated, of a column of a library; other iterables as they are."""
-    return values if type(values).__module__ == "builtins" else plain_column(values, name)
+    refuse_tables(values, name)
+    if isinstance(values, (str, bytes)):
+        raise ValueError(f"{name} is one string: pass a list of strings.")
+    values = values if type(values).__module__ == "builtins" else plain_column(values, name)
+    if isinstance(values, Mapping):
+        raise ValueError(f"{name} is a {type(values).__name__}: pass one of its columns, a list.")
+    if not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
+        raise ValueError(f"{name} is a {type(values).__name__}: pass {ACCEPTED}.")
+    return values
 
 
 def _library(kind):

@@ -98,12 +98,11 @@ def document_batches(documents):
         ValueError: if they have another form.
     """
     if not isinstance(documents, tf.data.Dataset):
-        documents = iterable(documents, "documents")
-        if isinstance(documents, (str, bytes)) or not all(
-            isinstance(document, (str, bytes)) for document in documents
-        ):
+        is_one = isinstance(documents, (str, bytes))
+        found = [] if is_one else [*iterable(documents, "documents")]  # an iterator is read once
+        if is_one or not all(isinstance(document, (str, bytes)) for document in found):
             raise ValueError("documents must be a list of strings or a tf.data.Dataset of these.")
-        documents = tf.data.Dataset.from_tensor_slices(tf.constant(list(documents), tf.string))
+        documents = tf.data.Dataset.from_tensor_slices(tf.constant(found, tf.string))
     spec = documents.element_spec
     if (
         not isinstance(spec, tf.TensorSpec)

@@ -20,6 +20,7 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
     """See `Task.answer_all`."""
     order, number = [], None
     if isinstance(x, tf.data.Dataset):
+        datasets.batches_spec(task, x)
         windows = _joined_batches(x.map(lambda *batch: datasets.named(task, batch[0])))
         windows = ((c, lengths.batches_by_length(task, c, size)) for c, size in windows)
     else:

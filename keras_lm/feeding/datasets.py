@@ -226,13 +226,7 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
     """Return a dataset of raw batches, packed in `tf.data`; labels may be prepared already."""
     if has_replicas(task) and not whole:  # each worker tokenizes what it reads
         dataset = replicas.parts(task.distribute_strategy, dataset)
-    spec = _as_tuple(dataset.element_spec)[0]
-    packed = task.is_packed(spec)
-    for leaf in tf.nest.flatten(spec):
-        if leaf.shape.rank == 0:
-            raise ValueError("x is a tf.data.Dataset of single examples: call .batch(n) on it.")
-        if not packed:
-            _check_strings(task, leaf)
+    spec, packed = batches_spec(task, dataset)
     if not packed:
         task.require_tokenizer()
         task.note_pairs(named(task, spec))
@@ -251,6 +245,18 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
         return _packed(task, x, *rest)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def batches_spec(task, dataset):
+    """Return what a dataset yields, and if it is packed; ValueError if these are no batches."""
+    spec = _as_tuple(dataset.element_spec)[0]
+    packed = task.is_packed(spec)
+    for leaf in tf.nest.flatten(spec):
+        if leaf.shape.rank == 0:
+            raise ValueError("x is a tf.data.Dataset of single examples: call .batch(n) on it.")
+        if not packed:
+            _check_strings(task, leaf)
+    return spec, packed
 
 
 def _check_strings(task, leaf):

@@ -6,7 +6,13 @@ import keras
 import numpy as np
 
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.user_columns import ACCEPTED, plain_column, refuse_queries
+from keras_lm.user_columns import (
+    ACCEPTED,
+    columns_of,
+    plain_column,
+    refuse_queries,
+    refuse_tables,
+)
 
 # Labels of a row that are no column of a library.
 PLAIN = (str, bytes, int, float, list, tuple, dict, np.ndarray, np.generic, type(None))
@@ -73,7 +79,7 @@ def names_in_table(x):
     Raises:
         ValueError: if x holds several datasets, or one that cannot be read by its columns.
     """
-    if isinstance(x, dict) and any(hasattr(part, "column_names") for part in x.values()):
+    if isinstance(x, dict) and x and all(hasattr(part, "column_names") for part in x.values()):
         splits = [*x]
         raise ValueError(
             f"x is a {type(x).__name__} of {splits}: pass one of them, such as x[{splits[0]!r}]."
@@ -81,7 +87,7 @@ def names_in_table(x):
     if is_stream(x):
         return None
     refuse_queries(x, "x")
-    names = getattr(x, "column_names", getattr(x, "columns", None))
+    names = columns_of(x)
     if hasattr(x, "column_names") and not hasattr(x, "__len__"):
         raise ValueError(
             f"x is a {type(x).__name__}, of unknown length: pass a Dataset, or a generator of "
@@ -234,6 +240,7 @@ def _pair(x, names):
 
 def _as_objects(column, name):
     kind = type(column).__name__
+    refuse_tables(column, name)
     column = plain_column(column, name)
     if hasattr(column, "numpy"):  # a ragged tensor
         column = column.numpy()
@@ -251,7 +258,8 @@ def _is_sequence(value):
     """Whether rows can be read in their order, as from a list; so from a column of a `Dataset`."""
     if isinstance(value, (str, bytes, dict)):
         return False
-    return hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    is_list = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    return is_list and getattr(value, "ndim", 1) != 0
 
 
 def _strings(column, name):

@@ -20,7 +20,7 @@ from keras_lm.serving.client_values import (
     signatures_from_json,
     to_json,
 )
-from keras_lm.user_columns import plain_column
+from keras_lm.user_columns import plain_column, refuse_tables
 
 # HTTP status → gRPC's name of the error, the likeliest if several share a status: TF Serving also
 # answers 400 for FAILED_PRECONDITION and OUT_OF_RANGE, 409 for ABORTED, 500 for UNKNOWN and
@@ -125,6 +125,7 @@ class Client:
         for name, column in inputs.items():
             if isinstance(column, (str, bytes)):
                 raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
+            refuse_tables(column, name)
         inputs = {name: plain_column(column, name) for name, column in inputs.items()}
         expected = self._signatures.get(signature)
         if expected is None or not fits(inputs, expected["inputs"]):

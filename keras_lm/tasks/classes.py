@@ -20,7 +20,7 @@ from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
 from keras_lm.registry import advice
 from keras_lm.tensorflow import tf
-from keras_lm.user_columns import plain_column
+from keras_lm.user_columns import iterable
 
 
 def check_classes(num_classes, class_names):
@@ -45,13 +45,14 @@ def check_classes(num_classes, class_names):
 
 def _names(class_names):
     """Return the names of classes as strings; ValueError if they have no order, or one is none."""
-    if isinstance(class_names, (str, bytes, set, frozenset, Mapping)):
+    if isinstance(class_names, (str, bytes, bytearray, memoryview, set, frozenset, Mapping)):
         raise ValueError(
             f"class_names={class_names!r}: pass a list, whose order is that of the scores."
         )
-    class_names = list(plain_column(class_names, "class_names"))
+    class_names = list(iterable(class_names, "class_names"))
     for name in class_names:
-        if not isinstance(name, (str, bytes, int, float, np.generic)) or name != name:
+        is_name = isinstance(name, (str, bytes, int, float, np.generic))
+        if not is_name or isinstance(name, np.void) or name != name:
             raise ValueError(
                 f"class_names={class_names}: {name!r} is not a name. Leave it out if it stands "
                 "for a missing label, and pass names as strings."

@@ -324,7 +324,8 @@ def _without_gaps(labels):
     if labels.dtype.kind not in "Of":
         return labels
     for row, label in enumerate(labels):
-        if label != label or not isinstance(label, (str, bytes, int, np.integer, np.floating)):
+        is_known = isinstance(label, (str, bytes, int, np.integer, np.floating))
+        if not is_known or label != label:
             label = label.item() if isinstance(label, np.generic) else label
             raise ValueError(
                 f"labels[{row}]={label!r} is neither a class name nor an integer: pass one integer "

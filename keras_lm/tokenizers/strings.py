@@ -7,8 +7,9 @@ memory for the values alone. Shapes: B batch, S values of a row, T values of all
 
 import numpy as np
 
+from keras_lm.plain import first_line
 from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
-from keras_lm.user_columns import plain_column
+from keras_lm.user_columns import ACCEPTED, plain_column, refuse_tables
 
 UNITS = ("byte", "character")
 
@@ -23,20 +24,28 @@ def as_tensor(values, dtype):
     Raises:
         ValueError: if a value is masked, or not a string where `dtype` is that.
     """
+    if isinstance(values, tf.SparseTensor):
+        raise ValueError("text is a SparseTensor: pass a tensor, tf.sparse.to_dense(text).")
     if isinstance(values, tf.RaggedTensor) or tf.is_tensor(values):
         return values
-    values = plain_column(values, "text" if dtype == tf.string else "ids")
+    name = "text" if dtype == tf.string else "ids"
+    refuse_tables(values, name)
+    values = plain_column(values, name)
     try:
         return _as_tensor(values, dtype)
     except (TypeError, ValueError) as error:
-        rows = values if dtype == tf.string and isinstance(values, (list, np.ndarray)) else ()
-        for row, value in enumerate(rows):
-            if not isinstance(value, (str, bytes, list, tuple, np.ndarray)):
+        if not isinstance(values, (list, tuple, np.ndarray)):
+            kind = type(values).__name__
+            one = "a string" if dtype == tf.string else "an int"
+            raise ValueError(f"{name} is a {kind}: pass {one}, or {ACCEPTED}.") from error
+        for row, value in enumerate(values if dtype == tf.string else ()):
+            is_row = isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) != 0
+            if not is_row and not isinstance(value, (str, bytes)):
                 raise ValueError(
                     f"`text`[{row}] is {value!r}, a {type(value).__name__}, and not a string: "
                     "replace or drop it."
                 ) from error
-        raise
+        raise ValueError(f"{name} cannot be read: {first_line(error)}") from error
 
 
 def _as_tensor(values, dtype):

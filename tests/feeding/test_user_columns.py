@@ -7,9 +7,11 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from keras_lm.data import split_sentences
 from keras_lm.feeding.user_data import columns_from_user, labels_from_user
 from keras_lm.serving.client_values import check_strings, to_json
 from keras_lm.tasks import TextClassifier, TextRegressor, TokenClassifier
+from keras_lm.tokenizers import train_vocabulary
 from keras_lm.user_columns import plain_column
 
 pytestmark = pytest.mark.eager
@@ -206,3 +208,79 @@ def test_numbers_keep_their_types():
     assert labels_from_user(series([0.5, 2]), 2).dtype.kind == "f"
     soft = labels_from_user(array([[0.5, 0.5], [1.0, 0.0]]), 2)
     assert soft.shape == (2, 2) and soft.dtype.kind == "f"
+
+
+TABLES = {
+    "DataFrame": pandas.DataFrame({"text": TEXTS, "label": NAMES}),
+    "Table": standing_in("pyarrow", "Table", column_names=["text", "label"]),
+    "Dataset": standing_in("datasets", "Dataset", column_names=["text", "label"]),
+    "LazyFrame": QUERIES[0][0],
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_where_a_column_is_needed(classifier, kind):
+    """Its labels, or the names of its columns, were read as texts by some calls."""
+    table = TABLES[kind]
+    remedy = "a query that has not run" if kind == "LazyFrame" else "the columns .*: pass one of"
+
+    def names():
+        TextClassifier(classifier.backbone, class_names=table)
+
+    calls = {
+        "text": [classifier.tokenizer, classifier.tokenizer.tokenize_with_offsets],
+        "documents": [split_sentences],
+        "texts": [lambda texts: train_vocabulary("wordpiece", 60, texts=texts)],
+        "class_names": [lambda _: names()],
+        "text_pair": [lambda pair: classifier.predict({"text": TEXTS, "text_pair": pair})],
+    }
+    for name, each in calls.items():
+        for call in each:
+            with pytest.raises(ValueError, match=f"{name} is a {kind}.* {remedy}"):
+                call(table)
+
+
+def test_texts_that_are_read_once():
+    """An iterator was empty after it had been checked; a dict has its keys."""
+    for texts in (iter(TEXTS), (text for text in TEXTS), pandas.Series(TEXTS), tuple(TEXTS)):
+        found = [text.decode() for text in split_sentences(texts).as_numpy_iterator()]
+        assert found == TEXTS
+    for call in (split_sentences, lambda texts: train_vocabulary("wordpiece", 60, texts=texts)):
+        with pytest.raises(ValueError, match="is a dict: pass one of its columns"):
+            call({"text": TEXTS})
+        with pytest.raises(ValueError, match="is a ndarray: pass a list"):
+            call(np.array("one"))
+
+
+def test_what_is_no_column_of_strings(classifier):
+    for value in (None, iter(TEXTS), {"text": TEXTS}, tf.data.Dataset.from_tensors(TEXTS)):
+        kind = type(value).__name__
+        with pytest.raises(ValueError, match=f"text is a {kind}: pass a string, or a list, an"):
+            classifier.tokenizer(value)
+    for rows in (np.empty(2, object), [["a"], [None]], [{"text": "a"}]):
+        with pytest.raises(ValueError, match=r"`?text`?(\[0\] is .* not a string| cannot be read)"):
+            classifier.tokenizer(rows)
+    for call in (classifier.predict, classifier.classify, classifier.fit):
+        with pytest.raises(ValueError, match="x is a ndarray: pass a list"):
+            call(np.array("one text"))
+        with pytest.raises(ValueError, match=r"Dataset of single examples: call .batch\(n\)"):
+            call(tf.data.Dataset.from_tensor_slices(TEXTS))
+    with pytest.raises(ValueError, match=r"labels\[3\]=<NA> is neither"):
+        classifier.test_on_batch(TEXTS, ["a", "b", "a", pandas.NA])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array([("a",), ("b",)], [("name", "U1")]),
+        np.array([b"a", b"b"], "V2"),
+        memoryview(b"ab"),
+        np.array("a"),
+        3,
+        [["a"], ["b"]],
+        [pandas.NA, "a"],
+    ],
+)
+def test_names_that_are_none(classifier, names):
+    with pytest.raises(ValueError, match="class_names"):
+        TextClassifier(classifier.backbone, class_names=names)
