@@ -32,6 +32,7 @@ NOT_TEXT = {
     b"\x89HDF": f"HDF5: {AS_JSONL.format('hdf')}",
     b"SQLite format 3": "a database of SQLite: save the table as CSV or JSONL.",
     b"(?s:.{8})DUCK": "a database of DuckDB: save the table as CSV or JSONL, by COPY … TO.",
+    b"version https://git-lfs": "a pointer of Git LFS: get the file itself by git lfs pull.",
     b"%PDF-": "a PDF: save its text in UTF-8.",
     rb"\{\\rtf": "RTF: save its text in UTF-8.",
     b"\x1f\x8b": "packed by gzip: unpack it, or end its name in .gz.",

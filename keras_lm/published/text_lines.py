@@ -14,6 +14,7 @@ from keras_lm.input_files import BYTE_ORDER_MARK, not_utf8, unpacking
 from keras_lm.user_warning import warn
 
 STRING_OR_BRACE = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:?)|[{}]')  # of JSON
+WHOLLY = re.compile(r'".*"')
 QUOTED = re.compile(r'"[^"]*(""[^"]*)+"')  # as a writer of CSV quotes a field with quotes in it
 
 
@@ -143,13 +144,18 @@ def tab_rows(name, text):
     """Yield (line, fields) of a table separated by tabs, in which quotes have no meaning.
 
     Blank lines are skipped. Fields in quotes, as CSV has them, are read with their quotes; of the
-    first one with a quote that is written twice in it, there is a warning.
+    first one with a quote that is written twice in it, there is a warning, and at the end of a
+    column where all are in quotes.
     """
-    has_warned = False
+    has_warned, rows, in_quotes = False, 0, set()
     for number, line in text:
         if not line.strip(" \r\n"):
             continue
         fields = chomp(line).split("\t")
+        rows += 1
+        if rows == 2:  # after what may be a header
+            in_quotes = {*range(len(fields))}
+        in_quotes = {i for i in in_quotes if i < len(fields) and WHOLLY.fullmatch(fields[i])}
         if not has_warned and any(map(QUOTED.fullmatch, fields)):
             has_warned = True
             warn(
@@ -158,6 +164,11 @@ def tab_rows(name, text):
                 "they are not."
             )
         yield number, fields
+    if in_quotes and rows > 2 and not has_warned:
+        warn(
+            f"{name}: all fields of column {min(in_quotes) + 1} are in quotes. In a table "
+            "separated by tabs they are letters of the text: save the file as CSV if they are not."
+        )
 
 
 def wrong_number_of_fields(name, line, fields, expected, separator):

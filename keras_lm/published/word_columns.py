@@ -45,10 +45,7 @@ class WordColumns:
             layout = fixed_layout(first, self.fields, self.labels)
         else:
             layout = infer_layout(name, first, labels)
-        for block in itertools.chain(first, blocks):
-            lines = list(_words_of(block, layout))
-            if not lines:
-                continue
+        for lines in _parts(itertools.chain(first, blocks), layout):
             for number, fields, line in lines:
                 self._check(name, number, fields, line, layout, len(lines[0][1]))
             found = [layout.label(fields) for _, fields, _ in lines]
@@ -86,6 +83,13 @@ class WordColumns:
                     f"{name}, line {number}: {label[:60]!r} is not the name of a class. The file "
                     f"is read as {layout}; pass the number of another one as labels=."
                 )
+
+
+def _parts(blocks, layout):
+    """Yield the lines of sentences that have words, where a column numbers sentences by it, too."""
+    for block in blocks:
+        words = _words_of(block, layout)
+        yield from (list(part) for _, part in itertools.groupby(words, layout.sentence_of))
 
 
 def _words_of(block, layout):

@@ -35,8 +35,10 @@ LABEL_NAMES = {
     *("ner", "ner_tag", "ner_tags", "ne", "entity", "entities", "label", "labels", "tag", "tags"),
     *("bio", "iob"),
 }
+SENTENCE_NAMES = {"sentence", "sentence_id", "sent_id", "sentence_number", "sentence_idx", "sentid"}
 OTHER_NAMES = {
-    *("index", "idx", "text", "sentence", "sentence_id", "pos", "pos_tag", "pos_tags", "postag"),
+    *SENTENCE_NAMES,
+    *("index", "idx", "text", "pos", "pos_tag", "pos_tags", "postag"),
     *("chunk", "chunk_tag", "chunk_tags", "chunks", "start", "end", *UNIVERSAL),
 }
 # CoNLL-2012: document, part, number, word, part of speech, …, entity, one for each predicate, …
@@ -59,6 +61,7 @@ class Layout:
         header: list of str, the line that names the columns, or None.
         language: str, what each word begins with, in WikiANN.
         numbered: bool. Whether words are characters with a number each, `科0`, as in Weibo NER.
+        sentence: int, the column that changes where a sentence begins, or None.
         seen: set of str, labels from the beginning of the file.
     """
 
@@ -71,6 +74,7 @@ class Layout:
     header: list | None = None
     language: str = ""
     numbered: bool = False
+    sentence: int | None = None
     seen: frozenset = frozenset()
 
     def is_word(self, fields, line, place=0):
@@ -86,6 +90,11 @@ class Layout:
             return False
         rest = {*fields} - {fields[self.words]}
         return bool(place or rest & self.seen or any(map(_is_tag, rest)))
+
+    def sentence_of(self, each):
+        """Return what a line, (number, fields, line), says of its sentence, None if nothing."""
+        fields = each[1]
+        return None if self.sentence is None else fields[self.sentence : self.sentence + 1]
 
     def word(self, fields):
         """Return the word of a line."""
@@ -169,7 +178,14 @@ def infer_layout(name, blocks, given=None):
     tags = [i for i, column in enumerate(columns) if _are_tags(column)]
     words = _word_column(names, number, tags, columns)
     layout = Layout(
-        words, -1, None if width >= WIDE and number is not None else width, number, header=header
+        words,
+        -1,
+        None if width >= WIDE and number is not None else width,
+        number,
+        header=header,
+        sentence=next(
+            (i for i in range(len(columns)) if _counts_sentences(i, names, columns)), None
+        ),
     )
     others = [i for i in range(width) if i not in (words, number)]
     if given is not None:
@@ -211,6 +227,11 @@ def _names(blocks, header, number, width):
         if found := GLOBAL_COLUMNS.match(line):
             return [part.lower() for part in found[1].split()]
     return UNIVERSAL if number == 0 and width >= len(UNIVERSAL) and width < WIDE else []
+
+
+def _counts_sentences(column, names, columns):
+    name = names[column] if column < len(names) else ""
+    return name in SENTENCE_NAMES and all(columns[column])
 
 
 def _word_column(names, number, tags, columns):

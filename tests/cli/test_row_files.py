@@ -112,6 +112,15 @@ def test_a_table_by_tabs_that_seems_quoted_is_named(write):
     assert len(said) == 1
 
 
+def test_a_table_by_tabs_with_all_in_quotes_is_named(write):
+    path = write("a.tsv", 'text\tlabel\n"a"\t1\n"b c"\t0\n')
+    with pytest.warns(UserWarning, match="all fields of column 1 are in quotes.*as CSV") as said:
+        assert [row["text"] for row in read(path)] == ['"a"', '"b c"']
+    assert len(said) == 1
+    assert read(write("b.tsv", 'text\tlabel\n"a"\t1\nb\t0\n'))[0]["text"] == '"a"'
+    assert read(write("c.tsv", 'text\tlabel\n"a"\t1\n'))[0]["text"] == '"a"'
+
+
 TEXT = "text\nfine\n"
 NOT_TEXT = {
     "a spreadsheet .* save it as CSV": b"PK\x03\x04",
@@ -127,6 +136,7 @@ NOT_TEXT = {
     "SQLite": b"SQLite format 3\0",
     "DuckDB": b"\x01\x02\x03\x04\x05\x06\x07\x08DUCK\x40",
     "PDF": b"%PDF-1.7\n",
+    "Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
     "RTF": rb"{\rtf1\ansi",
     "gzip": gzip.compress(TEXT.encode()),
     "bzip2": bz2.compress(TEXT.encode()),

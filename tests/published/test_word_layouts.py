@@ -131,6 +131,16 @@ READ = {
         "column 3 of 4. All labels at its beginning are O, .* Column 4 has labels, too",
     ),
     "no entities": ("Der ART O\nHut N O\n", ["Der/O Hut/O"], "marks no entities. Another column"),
+    "numbers of sentences": (
+        "sentence_id\twords\tlabels\n0\tAda\tB-PER\n0\tran\tO\n1\tIvo\tB-PER\n1\tran\tO\n",
+        ["Ada/B-PER ran/O", "Ivo/B-PER ran/O"],
+        "words from column 2",
+    ),
+    "numbers of sentences between blank lines": (
+        "word sent_id ner\nAda 1 B-PER\n\nIvo 1 B-PER\nran 2 O\n",
+        ["Ada/B-PER", "Ivo/B-PER", "ran/O"],
+        None,
+    ),
     "labels first, all outside": (
         "O\twhat\nO\tfilms\n",
         ["what/O films/O"],
