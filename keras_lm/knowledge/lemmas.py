@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import re
+import unicodedata
 
 from keras_lm.optional import require
 
@@ -20,6 +21,7 @@ def lemmatizer():
 
 def lemmas_of(text):
     """Return the lemmas of the words of a text, lower-cased."""
+    text = unicodedata.normalize("NFC", text)  # an accent of its own would end a word
     return [_lemma(word) for word in WORDS.findall(text.lower())]
 
 

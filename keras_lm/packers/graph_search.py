@@ -107,7 +107,7 @@ class GraphSearch(tf.Module):
     def _words(self, text):
         """Return the lemmas of (R,) texts, ragged int64, -1 for a word that no concept has."""
         text = tf.strings.regex_replace(text, r"\x00", " ")  # `lower` would end there
-        text = tf.strings.lower(text, encoding="utf-8")
+        text = tf.strings.lower(tf_text.normalize_utf8(text, "NFC"), encoding="utf-8")
         words = tf.strings.split(tf.strings.regex_replace(text, self._between, " "))
         words = words.with_values(tf_text.normalize_utf8(words.values, "NFC"))
         return words.with_values(self._lemmas.lookup(words.values))

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import time
+import unicodedata
 
 import numpy as np
 import pytest
@@ -47,6 +48,16 @@ def test_digits_are_part_of_words(tmp_path):
     assert concepts.of("a fru, fru12, fru 3") == []
     assert names(store, concepts.of("b 2 b in 1984: ½ cup")) == ["b_2_b", "1984", "½_cup"]
     assert concepts.of("b b in 19 84, cup") == []
+
+
+def test_letters_and_their_accents(tmp_path):
+    """An accent that stands after its letter, as in names of files on macOS, ended the word."""
+    edges = [("éclair", 1, "crème_brûlée", 1.0), ("eclair", 1, "film", 1.0)]
+    concepts = Concepts(ConceptStore.build(edges, tmp_path / "store"))
+    for form in ("NFC", "NFD"):
+        text = unicodedata.normalize(form, "An ÉCLAIR, a Crème-Brûlée")
+        assert names(concepts.store, concepts.of(text)) == ["éclair", "crème_brûlée"]
+    assert names(concepts.store, concepts.of("an eclair")) == ["eclair"]
 
 
 def test_a_store_is_read_with_the_lemmatizer_that_made_it(store, tmp_path):

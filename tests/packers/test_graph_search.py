@@ -37,7 +37,11 @@ NASTY = {
     "": ["so"],
     "a\0b X-RAY film": ["film", "x ray"],
     "ba\u0301ker's walking; bakers bread baked bak": ["baker", "bakes", "bread baker"],
-    "STRASSE Straße ÉCLAIR e\u0301clair éclairs 中 \U0001f6ac Ⅷ²": ["city", "dessert éclair 中"],
+    "STRASSE Straße ÉCLAIR e\u0301clair éclairs 中 \U0001f6ac Ⅷ²": [
+        "city",
+        "dessert éclair 中",
+        "dessert e\u0301clair",
+    ],
     "ΟΔΟΣ οδοσ donʼt film's filmʼs story_song": ["film stories", "songs", "city"],
     "film " * 50: ["story song city film"],
     "42 ! ": ["the of", "42"],
