@@ -92,4 +92,13 @@ def _special_id(token, tokenizer):
     known = tokenizer.special_tokens
     if token not in known.values():
         token = next((known[role] for role in ROLES.get(token, ()) if role in known), token)
-    return tokenizer.token_to_id(token)
+    try:
+        return tokenizer.token_to_id(token)
+    except ValueError:
+        roles = " or ".join(f"{role}_token" for role in ROLES.get(token, ()))
+        raise ValueError(
+            f"the model puts {token!r} around texts, and the tokenizer has no such entry"
+            f"{f', and names no {roles}' if roles else ''}. Append it to the vocabulary"
+            f"{', or name the entry that plays this role' if roles else ''}; or pass "
+            "template=('$A:0', '$A:0 $B:0') to the tokenizer for texts without special tokens."
+        ) from None

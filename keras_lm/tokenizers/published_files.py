@@ -49,6 +49,9 @@ OF_GPT2, END_OF_TEXT = ("gpt2", "gpt_neo"), "<|endoftext|>"
 CONFIG = "tokenizer_config.json"
 FILES = (CONFIG, "special_tokens_map.json", "tokenizer.json")
 UNUSED = re.compile(r"<unused id \d+>")
+# In transformers 5, whose files name a backend, others than these tell no segments apart unless
+# `model_input_names` says so.
+_WITH_SEGMENTS = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
@@ -363,7 +366,8 @@ class TokenizerFolder:
             ValueError: if the tokenizer.json adds them in a way that is not supported.
         """
         found, names = self._template(), self.config.get("model_input_names")
-        if found is None or names is None or "token_type_ids" in names:
+        has_segments = "backend" not in self.config or stated_class(self.folder) in _WITH_SEGMENTS
+        if found is None or (has_segments if names is None else "token_type_ids" in names):
             return found
         return tuple(re.sub(r":\d+( |$)", r":0\1", each) for each in found)
 

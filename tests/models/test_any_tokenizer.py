@@ -175,7 +175,8 @@ def test_without_the_tokens_that_a_model_needs():
         **dict.fromkeys(("cls_token", "sep_token", "pad_token", "mask_token")),
     )
     backbone = RobertaBackbone(2, 1, 1, hidden_dim=8, intermediate_dim=8, max_sequence_length=16)
-    with pytest.raises(ValueError, match="'<s>' is not one of the vocabulary's 2 entries"):
+    says = r"puts '<s>' around texts, .* names no cls_token or bos_token\. .* template=\('\$A:0'"
+    with pytest.raises(ValueError, match=says):
         tasks.TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
 
 

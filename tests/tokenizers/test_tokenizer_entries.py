@@ -97,6 +97,36 @@ def test_inputs_without_segments(tmp_path):
     assert ":1" not in Tokenizer.from_preset(tmp_path).template[1]
 
 
+@pytest.mark.parametrize(
+    ("cls", "names", "has_segments"),
+    [
+        ("BertTokenizer", None, True),
+        ("ElectraTokenizer", None, True),
+        ("DebertaV2Tokenizer", None, True),
+        ("AlbertTokenizer", None, False),
+        ("XLNetTokenizer", None, False),
+        ("TokenizersBackend", None, False),
+        ("TokenizersBackend", ["input_ids", "token_type_ids"], True),
+        ("XLNetTokenizer", ["input_ids", "token_type_ids"], True),
+        ("BertTokenizer", ["input_ids"], False),
+    ],
+)
+def test_segments_in_transformers_5(cls, names, has_segments, tmp_path):
+    """Its classes differ from those before, whose files name no backend."""
+    pieces = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]
+    described = WORDPIECE | {
+        "post_processor": {"type": "TemplateProcessing", "single": pieces[:1], "pair": pieces}
+    }
+    stated = {"tokenizer_class": cls, "backend": "tokenizers", "model_input_names": names}
+    folder = write(tmp_path, stated, tokenizer=described)
+    for backend, expected in (("tokenizers", has_segments), (None, names is None or has_segments)):
+        entries = {name: value for name, value in stated.items() if value is not None}
+        entries = entries if backend else {k: v for k, v in entries.items() if k != "backend"}
+        write(folder, entries, tokenizer=described)
+        template = TokenizerFolder(folder, kind_of(cls)).template()
+        assert template == ("$A:0", f"$A:0 $B:{int(expected)}")
+
+
 def test_clean_up(tmp_path):
     ids = [5, 8, 6, 8]
     tokenizer = Tokenizer.from_preset(write(tmp_path, {"tokenizer_class": "BertTokenizer"}))
