@@ -21,6 +21,7 @@ from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, ne
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
 from keras_lm.saved_models import find_saved_model
+from keras_lm.user_warning import warn
 
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"
@@ -178,6 +179,12 @@ def find_folder(source: str) -> pathlib.Path:
 def _open_adapted(source, root, folder, adapter):
     """Open an adapter, with the model that lies beside it or that it names."""
     model = str(folder) if _has_weights(folder) else _adapted_model(folder, adapter)
+    named = adapter.get("base_model_name_or_path")
+    if model == str(folder) and isinstance(named, str) and _other_folder(folder, named):
+        warn(
+            f"{folder} is an adapter of the model {named!r}, and another model lies beside it, "
+            "which is read. Remove its weights to read the one that is named."
+        )
     place = root if model == str(folder) else _find_root(model)
     opened = _open(model, place, _find_network(place))
     if opened.format != "huggingface":
@@ -206,9 +213,9 @@ def _adapted_model(folder, adapter):
             f"{folder} is an adapter that names no base_model_name_or_path: copy the model's files "
             "into this folder."
         )
-    for place in (pathlib.Path(name).expanduser(), folder / name):
-        if place.is_dir() and place.resolve() != folder.resolve():
-            return str(place)
+    place = _other_folder(folder, name)
+    if place is not None:
+        return str(place)
     if not hub.NAME.fullmatch(name):
         raise CheckpointError(
             f"{folder} is an adapter of the model {name[:200]!r}, and there is no such folder: "
@@ -216,6 +223,12 @@ def _adapted_model(folder, adapter):
         )
     revision = adapter.get("revision")
     return f"{hub.PREFIX}{name}{f'@{revision}' if revision else ''}"
+
+
+def _other_folder(folder, name):
+    """Return the folder that an adapter names as its model's, None if there is no other one."""
+    places = (pathlib.Path(name).expanduser(), folder / name)
+    return next((p for p in places if p.is_dir() and p.resolve() != folder.resolve()), None)
 
 
 def _has_weights(folder):

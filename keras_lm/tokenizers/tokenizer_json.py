@@ -80,7 +80,7 @@ def _normalize(tokenizer, spec):
         elif kind == "Replace" and pattern.get("Regex") in (" {2,}", RUNS_AND_LINES):
             spec.remove_extra_whitespaces = True
         elif kind == "NFC" and "Precompiled" not in kinds:
-            pass  # see below
+            settings["normalization"] = kind
         elif kind == "Replace" and pattern.get("String") in ("``", "''"):
             settings["straighten_quotes"] = True
         elif kind == "Prepend" and step["prepend"] == SPACE:
@@ -97,7 +97,7 @@ def _normalize(tokenizer, spec):
     if "Precompiled" not in kinds:
         patterns = [(step.get("pattern") or {}).get("Regex") for step in steps]
         own = (
-            "NFC" in kinds,  # most of it, also for LiteRT
+            "NFC" in kinds,  # most of it, for LiteRT
             RUNS_AND_LINES in patterns,
             "WhitespaceSplit" in [step["type"] for step in _splitters(tokenizer)],
         )

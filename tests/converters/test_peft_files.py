@@ -169,6 +169,13 @@ def test_beside_its_model_and_as_a_bin_of_another_name(adapter, model, goldens):
     assert abs(np.asarray(classifier(ids)) - np.asarray(plain(ids))).max() > 1e-3
 
 
+def test_beside_another_model_than_its_own(adapter, model, tmp_path):
+    other = shutil.copytree(model, tmp_path / "other")
+    beside = adapter(folder=model, base_model_name_or_path=str(other))
+    with pytest.warns(UserWarning, match="of the model '.*other', and another model lies beside"):
+        open_checkpoint(beside)
+
+
 def test_layers_that_were_trained_as_a_whole(adapter, model):
     tensors = pair(QUERY) | {
         "classifier.modules_to_save.weight": np.ones((5, 48), "float32"),

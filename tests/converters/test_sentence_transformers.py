@@ -667,6 +667,34 @@ def test_activations_of_cross_encoders_that_differ(cross_encoder, goldens, tmp_p
     assert tasks.TextClassifier.from_preset(several, tokenizer=None).multi_label
 
 
+# === Adapters ===
+
+
+def test_an_adapter_of_another_folders_network(make, network, tmp_path):
+    """As sentence-transformers writes one: the adapter lies where the network would."""
+    query, random = "encoder.layer.0.attention.self.query", np.random.default_rng(0)
+    a, b = (random.normal(size=size).astype("float32") for size in ((2, 48), (48, 2)))
+    folder = make({}, ("Normalize", None, None))
+    plain = embed(folder)
+    merged = shutil.copytree(folder, tmp_path / "merged")
+    tensors = load_file(merged / "model.safetensors")
+    tensors[f"bert.{query}.weight"] += 2 * b @ a
+    save_file(tensors, merged / "model.safetensors")
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).unlink()
+    stated = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "task_type": "FEATURE_EXTRACTION"}
+    stated["base_model_name_or_path"] = str(network)
+    write(folder / "adapter_config.json", stated)
+    tensors = {
+        f"base_model.model.{query}.lora_A.weight": a,
+        f"base_model.model.{query}.lora_B.weight": b,
+    }
+    save_file(tensors, folder / "adapter_model.safetensors")
+    expected = embed(merged)
+    assert abs(plain - expected).max() > 0.01
+    assert_close(embed(folder), expected)
+
+
 # === Errors ===
 
 BROKEN = {
