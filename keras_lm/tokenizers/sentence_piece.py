@@ -19,7 +19,6 @@ from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, Preparation
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import checked_form, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
-from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 from keras_lm.tokenizers.vocabulary import strings_of
 
 SPACE_SIZE = len(SPACE.encode())
@@ -271,9 +270,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [tf.gather(tf.concat(found, 0), places) for found in zip(*some, strict=True)]
 
     def _stripped(self, text):
-        if not self._rules.strip_end:
-            return text
-        return tf.strings.regex_replace(text, f"[{character_class(WHITE_SPACE)}]+$", "")
+        return steps.without_end_space(text) if self._rules.strip_end else text
 
     def _pieces(self, text):
         ids = self._match(self._stripped(strings.valid_utf8(text))).with_row_splits_dtype(tf.int64)
@@ -385,10 +382,8 @@ class SentencePieceTokenizer(Tokenizer):
         It has no added tokens. With `split_digit_commas`, it does without the pieces that are to be
         split, which seldom finds others than splitting them.
         """
-        special = set(self._vocabulary.all_special_tokens)
-        model = running.prepared_model(
-            files.parse_model(self._data), self._rules.preparation, special
-        )
+        proto, special = files.parse_model(self._data), set(self._vocabulary.all_special_tokens)
+        model = running.prepared_model(proto, self._rules.preparation, special)
         if self._rules.split_digit_commas:
             for i in steps.with_comma([piece.piece for piece in model.pieces]):
                 model.pieces[i].type = files.CONTROL

@@ -7,7 +7,7 @@ import typing
 
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import sentence_piece_model as files
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.sentence_piece_model import SPACE
 from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_table import Table
@@ -63,6 +63,12 @@ def begin_texts(parts):
     """Return whether each of ragged (B, P) parts begins a text, (P,) bool."""
     rows = strings.row_ids(parts)
     return tf.concat([[-1], rows[:-1]], 0) != rows
+
+
+def without_end_space(text):
+    """Return (B,) texts without white space at their ends."""
+    white = unicode_ranges.character_class(unicode_ranges.WHITE_SPACE)
+    return tf.strings.regex_replace(text, f"[{white}]+$", "")
 
 
 def first_space(charsmap):
