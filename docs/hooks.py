@@ -118,6 +118,8 @@ def _documented(config):
     """Return a dict from public names to the modules that have a page and export them."""
     found = {}
     for page in Path(config["docs_dir"]).glob("api/*.md"):
+        if page.stem == "index":
+            continue
         source = (IMPORTED / "keras_lm" / page.stem / "__init__.py").read_text(encoding="utf-8")
         for statement in ast.parse(source).body:
             if isinstance(statement, ast.Assign) and statement.targets[0].id == "__all__":
