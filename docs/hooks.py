@@ -117,12 +117,13 @@ def on_page_content(html, page, config, files):
 def _documented(config):
     """Return a dict from public names to the modules that have a page and export them."""
     found = {}
-    for page in Path(config["docs_dir"]).glob("api/*.md"):
-        if page.stem == "index":
-            continue
-        source = (IMPORTED / "keras_lm" / page.stem / "__init__.py").read_text(encoding="utf-8")
+    pages = "".join(
+        page.read_text(encoding="utf-8") for page in Path(config["docs_dir"]).glob("api/*.md")
+    )
+    for module in sorted(set(re.findall(r"^::: keras_lm\.(\w+)", pages, re.M))):
+        source = (IMPORTED / "keras_lm" / module / "__init__.py").read_text(encoding="utf-8")
         for statement in ast.parse(source).body:
             if isinstance(statement, ast.Assign) and statement.targets[0].id == "__all__":
                 for name in ast.literal_eval(statement.value):
-                    found.setdefault(name, []).append(page.stem)
+                    found.setdefault(name, []).append(module)
     return found

@@ -122,7 +122,28 @@ def test_the_site_builds_without_a_warning(tmp_path):
     page = (reference / "metrics" / "index.html").read_text(encoding="utf-8")
     signature = re.search(r'id="keras_lm.metrics.MatthewsCorrelation".*?</pre>', page, re.S)[0]
     assert "num_classes" in re.sub("<[^>]+>", "", signature)
-    page = (reference / "tasks" / "index.html").read_text(encoding="utf-8")
-    assert re.search(r'href="\.\./models/#keras_lm\.models\.ElmoBackbone"', page)
+    page = (reference / "tasks_texts" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'href="\.\./models_recurrent/#keras_lm\.models\.ElmoBackbone"', page)
     assert "<autoref" not in page
     assert "build/imported" not in page
+    pages = [reference / "index.html", *reference.glob("*/index.html")]
+    assert len(pages) > 20
+    for page in pages:
+        assert page.stat().st_size <= 300_000, page
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"<(link|script|img)[^>]+(href|src)=.?(https?:)?//", text), page
+    assert 'id="keras_lm.serving.server.Server"' in (
+        reference / "serving" / "index.html"
+    ).read_text(encoding="utf-8")
+
+
+def test_the_reference_has_every_public_name():
+    for module in ("models", "tasks", "tokenizers"):
+        names = []
+        for page in (REPOSITORY / "docs" / "api").glob(f"{module}*.md"):
+            (listed,) = re.findall(r"members: \[(.*)\]", page.read_text(encoding="utf-8"))
+            names += listed.split(", ")
+        assert sorted(names) == sorted(importlib.import_module(f"keras_lm.{module}").__all__)
+    index = (REPOSITORY / "docs" / "api" / "index.md").read_text(encoding="utf-8")
+    pages = {page.stem for page in (REPOSITORY / "docs" / "api").glob("*.md")} - {"index"}
+    assert pages == {*re.findall(r"\]\((\w+)\.md\)", index)}
