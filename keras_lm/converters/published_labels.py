@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.sentence_entries import ACTIVATIONS
 from keras_lm.converters.sentence_transformers import (
     check_cross_encoder,
     cross_encoder_activation,
@@ -169,6 +170,11 @@ def labels_config(labels):
         config |= {key: labels.arguments[name]} if name in (labels.arguments or {}) else {}
     if labels.problem_type in ONE_TEXT:
         config["problem_type"] = labels.problem_type
+    if labels.activation is not None:
+        names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        config["sentence_transformers"] = {"activation_fn": names[labels.activation]}
+        if labels.activation == "sigmoid":  # as pipelines of transformers do where none is stated
+            del config["problem_type"]
     return config
 
 

@@ -47,7 +47,8 @@ GENERATION = Entries(
     },
 )
 # What a value means that transformers takes if nothing is stated.
-USUAL = {name: OPTIONS[name].default for name in OPTIONS} | {"num_beams": 1, "length_penalty": 1.0}
+USUAL = {name: option.default for name, option in OPTIONS.items() if name != "max_new_tokens"}
+USUAL |= {"num_beams": 1, "length_penalty": 1.0}
 USUAL_TOP_K = 50  # where it samples
 UNSTATED_LENGTH = 20  # what older versions wrote of `max_length` if nothing was said
 REMEDY = "Pass generation={} to load it without these settings."
@@ -109,9 +110,8 @@ def _settings(stated, config, has_source, path):
         settings = {"temperature": 1.0, "top_k": USUAL_TOP_K} | settings
     else:
         settings.pop("temperature", None)
-    if "max_new_tokens" in settings:
-        settings.pop("max_length", None)
-    elif has_source and "max_length" in settings:  # counts the token that the decoder starts with
+    if has_source and "max_length" in settings and "max_new_tokens" not in settings:
+        # It counts the token that the decoder starts with, too.
         settings["max_new_tokens"] = settings.pop("max_length") - 1
     if has_source and "target_length" in stated:
         settings["target_length"] = stated["target_length"]
@@ -131,6 +131,8 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
         ValueError: if a name is unknown, or a value out of range.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
+    if "max_new_tokens" in settings:
+        settings.pop("max_length", None)
     for name in settings:
         if name not in (*SETTINGS, "target_length", ENDS_PROMPTS):
             raise ValueError(
@@ -157,8 +159,9 @@ def options_of(settings):
 def written(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of `generation_config.json` that say what settings do."""
     stated = {name: value for name, value in settings.items() if name != ENDS_PROMPTS}
-    if stated.get("temperature"):
-        stated = {"do_sample": True, "top_k": 0} | stated
+    # Both are said, since pipelines of transformers sample where nothing is.
+    samples = {"do_sample": True, "top_k": 0} if stated.get("temperature") else {"do_sample": False}
+    stated = samples | stated
     for name in ("eos_token_id", "forced_eos_token_id"):
         if isinstance(stated.get(name), list) and len(stated[name]) == 1:
             (stated[name],) = stated[name]

@@ -56,6 +56,12 @@ def counterpart(format, backbone, task):
             what = f"is read from the files of {library}, which are not written"
         raise ValueError(f"{name} {what}: save_to_preset writes it for keras_lm.")
     labels = None if task is None else task.published_labels()
+    activation = getattr(labels, "activation", None)
+    if format != "huggingface" and activation not in (None, "linear"):
+        raise ValueError(
+            f"{type(task).__name__} has activation={activation!r}, and regressors of {library} "
+            "have none: only activation=None can be saved for it."
+        )
     kinds = [] if task is None else sorted(set(task.head_kinds))
     # Beside another head, that of the language model only has a part in the loss.
     kinds = [kind for kind in kinds if kind != "causal_lm" or len(kinds) == 1]

@@ -142,7 +142,8 @@ def _template(backbone, task, tokenizer):
 
 
 def _is_bare(task):
-    return task is None or "causal_lm" in task.head_kinds
+    # (Classifiers over GPT have the language model's head beside theirs.)
+    return task is None or {*task.head_kinds} == {"causal_lm"}
 
 
 def _limits(backbone, task):

@@ -337,6 +337,12 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
             "num_prompt_tokens": tf.cast(ids.row_lengths(), tf.int32),
         }
 
+    def published_generation(self, config):
+        entries = super().published_generation(config)
+        if "max_length" in entries:
+            return entries
+        return {"max_new_tokens": self.default_max_new_tokens} | entries
+
     @property
     def answer_names(self):
         return ["prompt"]
@@ -382,5 +388,8 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
     @property
     def default_max_new_tokens(self):
         window = self.backbone.max_sequence_length
-        usual = self.setting("max_new_tokens", OPTIONS["max_new_tokens"].default)
-        return usual if window is None else min(usual, window // 2)
+        stated = self.setting("max_new_tokens")
+        usual = OPTIONS["max_new_tokens"].default if stated is None else stated
+        if window is None or (stated is not None and stated < window):
+            return usual
+        return min(usual, window // 2)

@@ -167,13 +167,26 @@ class FeatureExtractor(Task):
         tokenizer, prompt = arguments.get("tokenizer"), arguments.get("prompt")
         if not pool_prompt and prompt and tokenizer is not None:
             prompt = prompt.lower() if arguments.get("lowercase") else prompt
-            pieces = [piece for piece, _ in backbone.template_for(tokenizer).pieces("single")]
-            number = pieces.index("$A") + len(tokenizer([prompt]).to_list()[0])
+            number = _prompt_length(prompt, tokenizer, backbone.template_for(tokenizer))
             arguments = {"skipped_tokens": number} | arguments
         return super().from_parts(backbone, **arguments)
 
+    def _check_skipped(self, skipped):
+        """Raise a ValueError if sentence-transformers would leave out other tokens of a prompt."""
+        if not skipped or self.tokenizer is None:
+            return
+        prompt = self.prompt.lower() if self.lowercase else self.prompt
+        number = _prompt_length(prompt, self.tokenizer, self.template)
+        if skipped != number:
+            raise ValueError(
+                f"FeatureExtractor has skipped_tokens={skipped}, and sentence-transformers leaves "
+                f"out all {number} tokens before a text with prompt={self.prompt!r}, or none: make "
+                f"it with skipped_tokens={number}, or 0."
+            )
+
     def published_labels(self):
         arguments = self.features.get_arguments()
+        self._check_skipped(arguments["skipped_tokens"])
         for name, only in (("layers", "last"), ("num_lstm_layers", 0)):
             if arguments[name] != only:
                 raise ValueError(
@@ -277,3 +290,13 @@ class FeatureExtractor(Task):
         if not self.packer.takes_words:
             return {}
         return {"default": specs(is_pair), "tokens": specs(is_pair, words=True)}
+
+
+def _prompt_length(prompt, tokenizer, template):
+    """Return how many tokens sentence-transformers counts as a prompt's.
+
+    They are those of the prompt as a text, without the special token at its end.
+    """
+    special = len(template.pieces("single")) - 1
+    ends_special = template.pieces("single")[-1][0] != "$A"
+    return special - ends_special + len(tokenizer([prompt]).to_list()[0])

@@ -154,7 +154,9 @@ def _with_end_of(tokenizer, settings):
 def with_targets(task, entries):
     """Return the entries of generation_config.json with the arguments of a `Seq2SeqLM`."""
     entries.pop("max_new_tokens", None)
-    entries["max_length"] = task.limits.max_new_tokens + 1  # with what the decoder starts with
+    limits = task.limits
+    most = entries.get("max_length", limits.max_new_tokens + 1)  # with what the decoder starts with
+    entries["max_length"] = most if limits.window is None else min(most, limits.window)
     entries |= {"num_beams": task.num_beams, "length_penalty": task.length_penalty}
     if (length := task.get_arguments()["target_length"]) is not None:
         entries["target_length"] = length  # for us: transformers has no such entry

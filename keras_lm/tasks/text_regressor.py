@@ -74,12 +74,7 @@ class TextRegressor(Prompted, Task):
 
     def published_labels(self):
         self.check_without_prompt()
-        if self.activation is not None:
-            raise ValueError(
-                f"TextRegressor has activation={self.activation!r}, and transformers' regressors "
-                "have none: only activation=None can be saved for it."
-            )
-        return Labels(1, problem_type="regression")
+        return Labels(1, problem_type="regression", activation=self.activation or "linear")
 
     def get_arguments(self):
         own = self.fine_tuning.get_arguments() | {"activation": self.activation}
