@@ -22,6 +22,7 @@ from keras_lm.converters import open_checkpoint
 from keras_lm.converters.converter import ConfigTable
 from keras_lm.registry import BACKBONES
 from keras_lm.tokenizers import (
+    BytePairTokenizer,
     MarianTokenizer,
     Tokenizer,
     TransformerXLTokenizer,
@@ -395,6 +396,120 @@ def test_features_go_to_sentence_transformers(tokenizer_of, backbone_of, tmp_pat
 
 
 @pytest.mark.eager
+@pytest.mark.parametrize("name", ["BertBackbone", "XLNetBackbone", "GPT2Backbone"])
+def test_a_prompt_that_is_left_out(name, tokenizer_of, backbone_of, tmp_path):
+    """As many tokens as the prompt has as a text, without the special one at its end."""
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    if "pad" not in tokenizer.special_tokens:
+        tokenizer = BytePairTokenizer(
+            tokenizer.vocabulary,
+            tiny.GOLDENS / "tokenizers/bytebpe-gpt2/merges.txt",
+            pad_token="<|endoftext|>",
+            eos_token="<|endoftext|>",
+        )
+    special = {"BertBackbone": 1, "XLNetBackbone": 1, "GPT2Backbone": 0}[name]
+    number = special + len(tokenizer(["query: "]).to_list()[0])
+    task = tasks.FeatureExtractor(
+        backbone_of(name), tokenizer=tokenizer, prompt="query: ", skipped_tokens=number
+    )
+    task.save_to_huggingface(tmp_path / "new")
+    stated = json.loads((tmp_path / "new/1_Pooling/config.json").read_text())
+    assert stated["include_prompt"] is False
+    again = tasks.FeatureExtractor.from_preset(tmp_path / "new")
+    assert again.features.skipped_tokens == number
+    np.testing.assert_array_equal(again.predict(tiny.GOOD), task.predict(tiny.GOOD))
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", ["BertBackbone", "RobertaBackbone", "GPT2Backbone"])
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_regressors_go_to_sentence_transformers(
+    name, activation, tokenizer_of, backbone_of, tmp_path
+):
+    """A CrossEncoder with one output has a sigmoid, unless its configuration names another."""
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    task = tasks.TextRegressor(backbone_of(name), tokenizer=tokenizer, activation=activation)
+    task.save_to_huggingface(tmp_path / "new")
+    config = json.loads((tmp_path / "new/config.json").read_text())
+    kind = "activation.Sigmoid" if activation else "linear.Identity"
+    assert config["sentence_transformers"]["activation_fn"] == f"torch.nn.modules.{kind}"
+    # Pipelines of transformers do the same: a sigmoid, unless it is a regression.
+    assert config.get("problem_type") == (None if activation else "regression")
+    again = tasks.TextRegressor.from_preset(tmp_path / "new")
+    assert again.activation == activation
+    texts = (tiny.GOOD, tiny.BAD)
+    np.testing.assert_array_equal(again.predict(texts), task.predict(texts))
+
+
+def test_no_other_format_has_an_activation(tmp_path):
+    for way in ("google", "keras_hub"):
+        task = tasks.TextRegressor(_bert(), activation="sigmoid")
+        with pytest.raises(ValueError, match=r"activation='sigmoid'.* only activation=None"):
+            getattr(task, f"save_to_{way}")(tmp_path / way)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", ["GPTBackbone", "GPT2Backbone", "GPTNeoBackbone"])
+def test_classifiers_beside_a_language_model(name, tokenizer_of, backbone_of, tmp_path):
+    """What is around texts, and how many tokens are kept, is the classifier's."""
+    task = tasks.TextClassifier(
+        backbone_of(name) if name != "GPTBackbone" else _gpt(),
+        num_classes=2,
+        tokenizer=tokenizer_of(tiny.MODELS[name][0]),
+        sequence_length=6,
+        lm_loss_weight=0.5,
+        truncation_side="left",
+    )
+    task.save_to_huggingface(tmp_path / "new")
+    stated = json.loads((tmp_path / "new/tokenizer_config.json").read_text())
+    assert (stated["model_max_length"], stated["truncation_side"]) == (6, "left")
+    again = tasks.TextClassifier.from_preset(tmp_path / "new", lm_loss_weight=0.5)
+    texts = ["the film was good, and so were the cast and the story", "a word"]
+    np.testing.assert_array_equal(again.predict(texts), task.predict(texts))
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    ("options", "stated"),
+    [
+        ({}, {"max_new_tokens": 16, "do_sample": False}),
+        ({"max_new_tokens": 20}, {"max_new_tokens": 20, "do_sample": False}),
+        ({"max_length": 9, "num_beams": 2}, {"max_length": 9, "num_beams": 2, "do_sample": False}),
+        ({"temperature": 0.7}, {"max_new_tokens": 16, "temperature": 0.7, "top_k": 0}),
+    ],
+)
+@pytest.mark.parametrize("name", ["GPT2Backbone", "GPTNeoBackbone"])
+def test_lengths_of_continuations(name, options, stated, tokenizer_of, backbone_of, tmp_path):
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    task = tasks.CausalLM(backbone_of(name), tokenizer=tokenizer, generation=options)
+    task.save_to_huggingface(tmp_path / "new")
+    found = json.loads((tmp_path / "new/generation_config.json").read_text())
+    assert found.items() >= stated.items()
+    assert ("max_length" in found) != ("max_new_tokens" in found)
+    again = tasks.CausalLM.from_preset(tmp_path / "new")
+    assert (again.limits.usual_number, again.limits.rules) == (
+        task.limits.usual_number,
+        task.limits.rules,
+    )
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("name", ["T5Backbone", "MarianBackbone"])
+@pytest.mark.parametrize(
+    ("options", "most"), [({"max_length": 6}, 6), ({"max_new_tokens": 50}, 51), ({}, 9)]
+)
+def test_lengths_of_targets(name, options, most, goldens, tmp_path):
+    folder = goldens({"T5Backbone": "t5", "MarianBackbone": "marian"}[name])
+    backbone = models.Backbone.from_preset(folder)
+    options = options | {"eos_token_id": 0}
+    task = tasks.Seq2SeqLM(backbone, tokenizer=_words(), target_length=8, generation=options)
+    task.save_to_huggingface(tmp_path / "new")
+    found = json.loads((tmp_path / "new/generation_config.json").read_text())
+    window = backbone.max_sequence_length
+    assert found["max_length"] == (most if window is None else min(most, window))
+
+
+@pytest.mark.eager
 def test_cards(tmp_path):
     task = tasks.TextClassifier(_bert(), class_names=["bad", "good"])
     for made, words in (
@@ -440,6 +555,16 @@ def test_upload(monkeypatch, tmp_path):
 
 def _features(**arguments):
     return tasks.FeatureExtractor(_bert(), **arguments)
+
+
+def _words():
+    tokens = ["[PAD]", "[SEP]", "[UNK]", *(f"w{i}" for i in range(20))]
+    return WordPieceTokenizer(tokens, lowercase=False, mask_token=None, cls_token=None)
+
+
+def _gpt():
+    rows = tiny.TOKENIZERS["bpe-gpt1"]().vocabulary_size
+    return models.GPTBackbone(rows, **tiny.TRANSFORMER | {"intermediate_dim": 64})
 
 
 def _bert(**arguments):
@@ -500,7 +625,9 @@ REFUSED = {
     "ConstituencyParser is not a task": lambda: tasks.ConstituencyParser(
         _bert(), class_names=["NP"], hidden_dim=8
     ),
-    "activation='sigmoid'": lambda: tasks.TextRegressor(_bert(), activation="sigmoid"),
+    "leaves out all 4 tokens before a text": lambda: _features(
+        tokenizer=tiny.TOKENIZERS["wordpiece"](), prompt="query:", skipped_tokens=2
+    ),
     "weights that transformers has no place for": lambda: tasks.TokenClassifier(
         _bert(), class_names=["O", "B-X"], crf=True
     ),

@@ -158,7 +158,8 @@ class Rules:
             start, factor = self.exponential_decay_length_penalty
             beyond = ops.cast(ops.maximum(new - start, 0), "float32")[:, None]
             more = ops.abs(logits) * (ops.power(float(factor), beyond) - 1.0)
-            logits = ops.where(_among(end_ids, logits), logits + more, logits)
+            likelier = _among(end_ids, logits) & (logits > BANNED)
+            logits = ops.where(likelier, logits + more, logits)
         if self.suppress_tokens:
             logits = _banned(logits, self.suppress_tokens, total >= 0)
         if self.begin_suppress_tokens:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import tasks
+from keras_lm import models, tasks
 from keras_lm.converters import CheckpointError
+from keras_lm.converters.huggingface_entries import HUGGINGFACE
 from keras_lm.generation.generation_config import FILE, GENERATION, checked, read_settings, written
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.rules import Rules
@@ -85,6 +86,39 @@ def test_a_batch_is_continued_as_each_prompt(tmp_path):
     assert task.generate({"token_ids": ids, "padding_mask": mask}) == golden["ids"]
 
 
+@pytest.mark.eager
+def test_an_end_that_is_banned_stays_so(tmp_path):
+    """A text that is too short does not end, though the end becomes likelier with each token."""
+    stated = {"min_new_tokens": 6, "max_new_tokens": 7, "eos_token_id": 9}
+    stated["exponential_decay_length_penalty"] = [0, 3.0]
+    task = tasks.CausalLM.from_preset(stating("gpt2", tmp_path, **stated), tokenizer=None)
+    assert [len(task.generate({"token_ids": [p]})[0]) for p in CAUSAL["prompts"]] == [6] * len(
+        CAUSAL["prompts"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "number"),
+    [
+        ({"max_new_tokens": 12}, 12),  # more than half of the window
+        ({"max_new_tokens": 5, "max_length": 4}, 5),
+        ({"max_new_tokens": 99}, 8),  # beside which no prompt has room
+        ({}, 8),
+    ],
+)
+def test_a_stated_number_of_tokens_is_not_halved(stated, number):
+    backbone = models.GPT2Backbone(20, 1, 2, 8, 16, max_sequence_length=16)
+    task = tasks.CausalLM(backbone, generation=stated)
+    assert (task.limits.max_new_tokens, task.limits.rules.max_length) == (number, None)
+
+
+def test_what_is_usual_for_prompts_is_stated_for_sources():
+    """50 tokens are the default of a `CausalLM`, and not of a `Seq2SeqLM`."""
+    backbone = models.T5Backbone(20, 1, 2, 8, 16)
+    task = tasks.Seq2SeqLM(backbone, generation={"max_new_tokens": 50})
+    assert task.limits.max_new_tokens == 50
+
+
 def words():
     """A vocabulary in which w7 is the token 7, and 0 and 1 are padding and the end."""
     tokens = ["[PAD]", "[SEP]", "[UNK]", "[CLS]", *(f"w{i}" for i in range(4, 180))]
@@ -114,6 +148,11 @@ def read(tmp_path, config=None, has_source=False, **stated):
         if values:
             (tmp_path / name).write_text(json.dumps(values))
     return read_settings(tmp_path, "CausalLM", has_source)
+
+
+def test_configurations_may_have_every_entry():
+    """Where there is no other file, they are read from config.json: none is called unknown."""
+    assert not HUGGINGFACE.unknown(dict.fromkeys((*DEFAULTS, *OTHERS.split()), 1))
 
 
 def test_every_entry_of_transformers_has_a_word(tmp_path):
@@ -182,6 +221,12 @@ def test_settings_are_written_as_they_are_read(tmp_path):
     ):
         (tmp_path / FILE).write_text(json.dumps(written(settings)))
         assert read_settings(tmp_path, "CausalLM", False) == settings
+
+
+def test_what_is_not_sampled_is_said():
+    """Pipelines of transformers sample where a folder does not say that they shall not."""
+    assert written({"num_beams": 3}) == {"do_sample": False, "num_beams": 3}
+    assert written({"temperature": 0.5})["do_sample"] is True
 
 
 def test_a_call_counts_more_than_the_task():
