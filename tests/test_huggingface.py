@@ -22,7 +22,6 @@ from keras_lm.converters import open_checkpoint
 from keras_lm.converters.converter import ConfigTable
 from keras_lm.registry import BACKBONES
 from keras_lm.tokenizers import (
-    BytePairTokenizer,
     MarianTokenizer,
     Tokenizer,
     TransformerXLTokenizer,
@@ -78,6 +77,13 @@ WRITTEN_BY = {
 }
 # Arguments that are no part of a configuration.
 OTHERS = {"self", "dtype", "name", "embeddings_of"}
+
+
+def slow(case):
+    """A case whose code a quicker one runs, too."""
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
 # Entries that may say the same in another way, and, without a tokenizer, ids of tokens.
 SPELLINGS = {"architectures", "attention_types", "dtype"}
 SPELLINGS |= {f"{role}_token_id" for role in ("pad", "bos", "eos", "cls", "sep")}
@@ -396,18 +402,17 @@ def test_features_go_to_sentence_transformers(tokenizer_of, backbone_of, tmp_pat
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("name", ["BertBackbone", "XLNetBackbone", "GPT2Backbone"])
-def test_a_prompt_that_is_left_out(name, tokenizer_of, backbone_of, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "special"),
+    [
+        ("BertBackbone", 1),
+        pytest.param("XLNetBackbone", 1, marks=pytest.mark.slow),
+        pytest.param("T5EncoderBackbone", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_prompt_that_is_left_out(name, special, tokenizer_of, backbone_of, tmp_path):
     """As many tokens as the prompt has as a text, without the special one at its end."""
     tokenizer = tokenizer_of(tiny.MODELS[name][0])
-    if "pad" not in tokenizer.special_tokens:
-        tokenizer = BytePairTokenizer(
-            tokenizer.vocabulary,
-            tiny.GOLDENS / "tokenizers/bytebpe-gpt2/merges.txt",
-            pad_token="<|endoftext|>",
-            eos_token="<|endoftext|>",
-        )
-    special = {"BertBackbone": 1, "XLNetBackbone": 1, "GPT2Backbone": 0}[name]
     number = special + len(tokenizer(["query: "]).to_list()[0])
     task = tasks.FeatureExtractor(
         backbone_of(name), tokenizer=tokenizer, prompt="query: ", skipped_tokens=number
@@ -421,7 +426,7 @@ def test_a_prompt_that_is_left_out(name, tokenizer_of, backbone_of, tmp_path):
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("name", ["BertBackbone", "RobertaBackbone", "GPT2Backbone"])
+@pytest.mark.parametrize("name", ["BertBackbone", *map(slow, ["RobertaBackbone", "GPT2Backbone"])])
 @pytest.mark.parametrize("activation", [None, "sigmoid"])
 def test_regressors_go_to_sentence_transformers(
     name, activation, tokenizer_of, backbone_of, tmp_path
@@ -449,7 +454,7 @@ def test_no_other_format_has_an_activation(tmp_path):
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("name", ["GPTBackbone", "GPT2Backbone", "GPTNeoBackbone"])
+@pytest.mark.parametrize("name", [*map(slow, ["GPTBackbone", "GPTNeoBackbone"]), "GPT2Backbone"])
 def test_classifiers_beside_a_language_model(name, tokenizer_of, backbone_of, tmp_path):
     """What is around texts, and how many tokens are kept, is the classifier's."""
     task = tasks.TextClassifier(
@@ -478,7 +483,7 @@ def test_classifiers_beside_a_language_model(name, tokenizer_of, backbone_of, tm
         ({"temperature": 0.7}, {"max_new_tokens": 16, "temperature": 0.7, "top_k": 0}),
     ],
 )
-@pytest.mark.parametrize("name", ["GPT2Backbone", "GPTNeoBackbone"])
+@pytest.mark.parametrize("name", ["GPT2Backbone", slow("GPTNeoBackbone")])
 def test_lengths_of_continuations(name, options, stated, tokenizer_of, backbone_of, tmp_path):
     tokenizer = tokenizer_of(tiny.MODELS[name][0])
     task = tasks.CausalLM(backbone_of(name), tokenizer=tokenizer, generation=options)
