@@ -630,8 +630,12 @@ REFUSED = {
     "ConstituencyParser is not a task": lambda: tasks.ConstituencyParser(
         _bert(), class_names=["NP"], hidden_dim=8
     ),
-    "leaves out all 4 tokens before a text": lambda: _features(
-        tokenizer=tiny.TOKENIZERS["wordpiece"](), prompt="query:", skipped_tokens=2
+    "leaves out all 3 tokens before a text": lambda: _features(
+        tokenizer=WordPieceTokenizer(
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", ":"], True, mask_token=None
+        ),
+        prompt="query:",
+        skipped_tokens=2,
     ),
     "weights that transformers has no place for": lambda: tasks.TokenClassifier(
         _bert(), class_names=["O", "B-X"], crf=True

@@ -89,12 +89,11 @@ def test_a_batch_is_continued_as_each_prompt(tmp_path):
 @pytest.mark.eager
 def test_an_end_that_is_banned_stays_so(tmp_path):
     """A text that is too short does not end, though the end becomes likelier with each token."""
-    stated = {"min_new_tokens": 6, "max_new_tokens": 7, "eos_token_id": 9}
-    stated["exponential_decay_length_penalty"] = [0, 3.0]
+    stated = {"min_new_tokens": 4, "max_new_tokens": 5, "eos_token_id": 9}
+    stated["exponential_decay_length_penalty"] = [0, 5.0]
     task = tasks.CausalLM.from_preset(stating("gpt2", tmp_path, **stated), tokenizer=None)
-    assert [len(task.generate({"token_ids": [p]})[0]) for p in CAUSAL["prompts"]] == [6] * len(
-        CAUSAL["prompts"]
-    )
+    (found,) = task.generate({"token_ids": [CAUSAL["prompts"][0]]})
+    assert len(found) == 4
 
 
 @pytest.mark.parametrize(
