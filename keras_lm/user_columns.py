@@ -63,12 +63,17 @@ def plain_column(column, name):
         return column.to_pylist()
     if library == "polars" and hasattr(column, "to_list"):
         return column.to_list()
+    if library == "torch" and hasattr(column, "detach"):
+        column = column.detach().cpu()
+        column = column.float() if "bfloat16" in str(column.dtype) else column
     if hasattr(column, "to_numpy"):
         return plain_column(column.to_numpy(), name)
     if hasattr(column, "numpy") and not hasattr(column, "row_splits"):
         return plain_column(column.numpy(), name)
     if isinstance(column, np.ndarray) and column.dtype.kind == "T":  # of StringDType
         return column.astype(object)
+    if isinstance(column, np.ndarray) and column.dtype.name == "bfloat16":  # no type of numpy
+        return column.astype("float32")
     return column
 
 
@@ -91,10 +96,11 @@ def refuse_tables(value, name):
 
 def iterable(values, name):
     """Return what can be iterated, of a column of a library; other iterables as they are."""
-    refuse_tables(values, name)
     if isinstance(values, (str, bytes)):
         raise ValueError(f"{name} is one string: pass a list of strings.")
-    values = values if type(values).__module__ == "builtins" else plain_column(values, name)
+    if type(values).__module__ != "builtins":
+        refuse_tables(values, name)
+        values = plain_column(values, name)
     if isinstance(values, Mapping):
         raise ValueError(f"{name} is a {type(values).__name__}: pass one of its columns, a list.")
     if not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:

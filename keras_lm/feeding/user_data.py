@@ -89,9 +89,15 @@ def names_in_table(x):
     refuse_queries(x, "x")
     names = columns_of(x)
     if hasattr(x, "column_names") and not hasattr(x, "__len__"):
+        features = getattr(x, "features", None) or {}
+        named = [name for name in features if hasattr(features[name], "int2str")]
+        label = "batch['label']"
+        if named:  # numbers may be those of other classes than the task's
+            label = f"x.features[{named[0]!r}].int2str(batch[{named[0]!r}])"
         raise ValueError(
             f"x is a {type(x).__name__}, of unknown length: pass a Dataset, or a generator of "
-            "batches, such as ((batch['text'], batch['label']) for batch in x.iter(batch_size=16))."
+            f"batches, such as ((batch['text'], {label}) for batch in "
+            "x.iter(batch_size=16))."
         )
     return None if names is None else [str(name) for name in names]
 
@@ -129,7 +135,7 @@ def labelled(task, x, y):
         ValueError: if the task needs labels, and a table has none.
     """
     found = names_in_table(x)
-    y = _one_column(y)
+    y = _in_order_of_classes(task, _one_column(y))
     if found is None:
         return x, by_names_of(task, y)
     if y is None and task.needs_labels:
@@ -154,6 +160,24 @@ def _one_column(y):
             f"y is a {type(y).__name__} with the columns {[*names]}: pass one, y[{names[0]!r}]."
         )
     return y if names is None else y[names[0]]
+
+
+def _in_order_of_classes(task, y):
+    """Return a DataFrame with a column for each class in the order of the task's classes."""
+    classes = getattr(task, "class_names", None)
+    columns = None if is_stream(y) else getattr(y, "columns", None)
+    if classes is None or columns is None or len(columns) < 2:
+        return y
+    by_name = {str(column): column for column in columns}
+    if {*by_name} == {*classes}:
+        return y[[by_name[name] for name in classes]]
+    if any(isinstance(column, str) for column in columns):
+        raise ValueError(
+            f"y is a {type(y).__name__} with the columns {[*by_name]}, and class_names are "
+            f"{classes}: pass one column, one for each class by its name, or y.to_numpy() with "
+            "columns in the order of class_names."
+        )
+    return y
 
 
 def by_names_of(task, y, feature=None):

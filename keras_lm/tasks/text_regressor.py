@@ -99,6 +99,8 @@ class TextRegressor(Prompted, Task):
         return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
 
     def prepare_labels(self, labels):
+        if labels.dtype.kind in "cmM":  # complex, differences of times, and times
+            raise ValueError(f"labels are of dtype {labels.dtype}, and must be real numbers.")
         try:
             labels = labels.astype("float32")
         except (TypeError, ValueError) as error:

@@ -203,6 +203,33 @@ def test_other_kinds_are_named(classifier):
     assert found == pytest.approx(classifier.fit(TEXTS, NAMES, verbose=0).history["loss"])
 
 
+@pytest.mark.parametrize("dtype", ["timedelta64[s]", "datetime64[s]", "complex64"])
+def test_labels_that_are_no_real_numbers(make, dtype):
+    """Times became seconds, and complex numbers lost a part."""
+    with pytest.raises(ValueError, match=r"labels are of dtype .*, and must be real numbers"):
+        make(TextRegressor).test_on_batch(TEXTS, np.array(NUMBERS).astype(dtype))
+
+
+def test_tensors_of_torch():
+    class Tensor:
+        __module__ = "torch"
+        dtype = "torch.bfloat16"
+        detach = cpu = lambda self: self
+
+        def float(self):
+            found = Tensor()
+            found.dtype = "torch.float32"
+            return found
+
+        def numpy(self):
+            assert self.dtype == "torch.float32"  # numpy has no other
+            return np.array([1.0, 0.5], "float32")
+
+    assert labels_from_user(Tensor(), 2).tolist() == [1.0, 0.5]
+    numbers = tf.constant([1.0, 0.5], tf.bfloat16)
+    assert labels_from_user(numbers, 2).dtype == np.float32
+
+
 def test_numbers_keep_their_types():
     assert labels_from_user(array([1, 2]), 2).dtype.kind == "i"
     assert labels_from_user(series([0.5, 2]), 2).dtype.kind == "f"
@@ -216,6 +243,21 @@ TABLES = {
     "Dataset": standing_in("datasets", "Dataset", column_names=["text", "label"]),
     "LazyFrame": QUERIES[0][0],
 }
+
+
+def test_a_column_for_each_class(classifier, make):
+    """Columns in another order than the classes were read as the other classes, in silence."""
+    expected = classifier.evaluate(TEXTS, NAMES, verbose=0)
+    several = make(TextClassifier, class_names=["o", "x"], multi_label=True)
+    hot = pandas.DataFrame({"x": [1, 0, 0, 1], "o": [1, 1, 0, 0]})
+    as_array = several.evaluate(TEXTS, hot[["o", "x"]].to_numpy(), verbose=0)
+    assert several.evaluate(TEXTS, hot, verbose=0) == pytest.approx(as_array)
+    dummies = pandas.get_dummies(pandas.Series(NAMES))
+    for y in (dummies, dummies[["b", "a"]], dummies.set_axis(range(2), axis=1)):
+        assert classifier.evaluate(TEXTS, y, verbose=0) == pytest.approx(expected)
+    assert classifier.evaluate(TEXTS, pandas.DataFrame({"z": NAMES}), verbose=0) == expected
+    with pytest.raises(ValueError, match=r"columns \['l_a', 'l_b'\], and class_names are"):
+        classifier.evaluate(TEXTS, dummies.add_prefix("l_"), verbose=0)
 
 
 @pytest.mark.parametrize("kind", TABLES)
