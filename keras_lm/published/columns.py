@@ -4,6 +4,7 @@ import itertools
 import re
 
 from keras_lm.published.empty_rows import EmptyRow
+from keras_lm.registry import advice
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # The usual names of columns, which are looked for if the user names none.
@@ -38,8 +39,9 @@ def no_column(rows, role, candidates):
         remedy += " If there is a word and its label on each line, pass format=conll."
     remedy = _other_delimiter(rows.columns) or _word_lines(rows.columns) or remedy
     wanted = " or ".join(repr(name) for name in candidates)
+    near = advice(candidates[0], rows.columns) if len(candidates) == 1 else ""
     return ValueError(
-        f"{rows.name} has no column {wanted}, only {', '.join(rows.columns)}.{remedy}"
+        f"{rows.name} has no column {wanted}, only {', '.join(rows.columns)}.{near}{remedy}"
     )
 
 

@@ -415,6 +415,14 @@ def test_lines_and_their_targets_are_left_out_together(write):
     assert examples.rows.num_empty == 2
 
 
+def test_a_column_that_is_not_there_is_answered_with_one_that_is(write):
+    path = write("a.csv", "id,description,kind\n1,a saw,tool\n")
+    with pytest.raises(
+        ValueError, match=r"'descripton', only .*\. Did you mean description\? Name"
+    ):
+        read(path, "text-classifier", text="descripton", labels="kind")
+
+
 def test_other_columns_are_kept_if_asked_for(write):
     path = write(
         "a.csv", "id,title,body,label,by\n1,x,fine,good,me\n2,y,,bad,you\n3,z,dull,bad,me\n"
