@@ -110,6 +110,8 @@ class Server:
         for line in self.process.stdout:
             if line.startswith("REST:"):
                 self.address = urlsplit(line.split()[1]).netloc
+            if line.startswith("gRPC:"):
+                self.grpc_address = line.split()[1]
             if line.startswith("Ctrl-C"):
                 return
         raise RuntimeError("The server did not start.")

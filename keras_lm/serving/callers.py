@@ -115,9 +115,8 @@ def all_of(callers):
 
 
 @contextlib.asynccontextmanager
-async def watched(request, caller=None):
-    """Yield a `Caller` and a task that ends, and makes it leave, once the client is gone."""
-    caller = caller or Caller()
+async def watched(request, caller):
+    """Yield the `Caller` and a task that ends, and makes it leave, once the client is gone."""
 
     async def watch():
         while (await request.receive())["type"] != "http.disconnect":
@@ -128,7 +127,7 @@ async def watched(request, caller=None):
     try:
         yield caller, gone
     except asyncio.CancelledError:  # at the server's end
-        caller.leave()
+        caller.leave(SHUTTING_DOWN)
         raise
     finally:
         gone.cancel()

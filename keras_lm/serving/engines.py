@@ -1,5 +1,6 @@
 """Servers of exported models: TF Serving as a program or a container, and the embedded server."""
 
+import gc
 import os
 import shutil
 import socket
@@ -275,6 +276,9 @@ class EmbeddedServer:
     def start(self):
         from keras_lm.serving.server import Server  # imports TensorFlow
 
+        # What is there already stays: to look through it for garbage takes a second, in which no
+        # thread of Python runs, and would be done while models are loaded.
+        gc.freeze()
         plan = self.plan
         try:
             self.server = Server(

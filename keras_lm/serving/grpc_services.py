@@ -28,17 +28,18 @@ PATIENCE = 2  # seconds that a message may take to arrive while other calls wait
 TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
 
 
-def add_services(server, models, folders, body_memory):
-    """Register both services over `Models` with a `grpc.Server`; messages count in `BodyMemory`.
+def add_services(server, models, folders, body_memory, callers):
+    """Register both services over `Models` with a `grpc.Server`.
 
-    Clients may change the names, versions and labels under which the models in `folders` are
-    served. They cannot add other folders, because there is no authentication.
+    Messages count in the `BodyMemory`, and all who wait join the `Callers`. Clients may change the
+    names, versions and labels under which the models in `folders` are served. They cannot add other
+    folders, because there is no authentication.
     """
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(models, body_memory), server
+        PredictionService(models, body_memory, callers), server
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        ModelService(models, body_memory, folders), server
+        ModelService(models, body_memory, callers, folders), server
     )
 
 
@@ -113,7 +114,7 @@ def _answering(method):
         try:
             with self._body_memory.share() as take:
                 take(request.ByteSize())
-                caller = Caller()
+                caller = self._callers.add(Caller())
                 # At the call's end, too: if its deadline passes, or its client leaves.
                 if not context.add_callback(caller.leave):
                     caller.leave()
@@ -139,9 +140,10 @@ def _answering(method):
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     """Runs models."""
 
-    def __init__(self, models, body_memory):
+    def __init__(self, models, body_memory, callers):
         self._models = models
         self._body_memory = body_memory
+        self._callers = callers
 
     def _lease(self, spec):
         choice = spec.WhichOneof("version_choice")
@@ -200,9 +202,10 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     """Reports which versions are served, and changes them."""
 
-    def __init__(self, models, body_memory, folders):
+    def __init__(self, models, body_memory, callers, folders):
         self._models = models
         self._body_memory = body_memory
+        self._callers = callers
         self._folders = folders
 
     @_answering

@@ -15,9 +15,9 @@ import tensorflow_text  # noqa: F401  registers the ops that tokenize in the gra
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_lm.generation.work import MOST_BEAMS, MOST_TOKENS, TOO_MANY
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
+from keras_lm.serving.work_limits import check_answer, check_request
 
 DEFAULT_SIGNATURE = "serving_default"
 STRINGS_A_ROW = 16  # the most on average, such as choices or words
@@ -44,7 +44,7 @@ class ServedModel:
         self.number = number
         self.signature_defs = signature_defs
         self._max_rows = max_rows
-        self.observe = None  # see `Models`
+        self.observe = self.work = None  # see `Models`
         self._batchers = {
             name: batching.Batcher(functools.partial(self._call, name), parameters, self._observe)
             for name, signature in signature_defs.items()
@@ -70,14 +70,18 @@ class ServedModel:
         for alias in inputs:
             _check_input(alias, inputs[alias], signature.inputs[alias])
             self._check_size(alias, inputs[alias])
-        _check_work(inputs)
+        work = check_request(inputs, signature)
         _check_output_names(output_names, signature)
         batcher = self._batchers.get(name)
         if batcher is None:
             self._observe(
                 max((len(array) for array in inputs.values() if array.ndim), default=1), [0.0]
             )
-        outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
+        with contextlib.nullcontext() if self.work is None else self.work.share() as take:
+            if work and take:
+                take(work)
+            outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
+        check_answer(outputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
 
     def check_rows(self, number, strings=0):
@@ -218,19 +222,6 @@ def _check_input(alias, array, info):
             f"Expects input {alias} to have shape {shape} but {tf.TensorShape(array.shape)} is "
             "provided"
         )
-
-
-def _check_work(inputs):
-    # What is known before prompts are read; graphs, but for those of older exports, count all. Each
-    # graph names an option that is out of its own range.
-    if "max_new_tokens" not in inputs:
-        return
-    rows = max(len(array) for array in inputs.values() if array.ndim) if inputs else 1
-    beams = float(np.max(inputs.get("num_beams", 1), initial=1))
-    tokens = float(np.max(inputs["max_new_tokens"], initial=0))
-    work = rows * beams * tokens
-    if work > MOST_TOKENS and beams <= MOST_BEAMS and tokens <= MOST_TOKENS:
-        raise invalid(f"{TOO_MANY} {work:.0f}.")
 
 
 def _check_output_names(names, signature):

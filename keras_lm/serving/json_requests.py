@@ -87,11 +87,24 @@ def signature_name(document):
     return name
 
 
+def check_keys(document, known):
+    """Raise a `ServingError` for a key of a request that would have no effect, such as an option.
+
+    TF Serving passes over them.
+    """
+    for key in document.keys() - {*known, "signature_name"}:
+        raise invalid(
+            f"{_show(key)} is not a key of this request, which has {', '.join(known)} and "
+            "signature_name: options of a signature are inputs, beside its texts."
+        )
+
+
 # Requests for Predict
 
 
 def read_inputs(document, signature):
     """Return the arrays in a request, as a dict, and whether it has the row format."""
+    check_keys(document, ("instances", "inputs"))
     if "instances" in document and "inputs" in document:
         raise invalid(
             f"JSON Value: {_show(document)} Not formatted correctly expecting only one of 'inputs' "
@@ -115,9 +128,18 @@ def _read_columns(columns, signature):
     arrays = {}
     for name, info in signature.inputs.items():
         if name in columns:
-            arrays[name] = _make_array(*_flatten(columns[name], info.dtype), info.dtype)
+            try:
+                arrays[name] = _make_array(*_flatten(columns[name], info.dtype), info.dtype)
+            except ServingError as error:
+                message = f"Failed to process input: {name}. Error: {error.message}"
+                raise ServingError(error.code, message) from error
         else:  # even if it has a default: TF Serving fills in defaults over gRPC only
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
+    for name in columns.keys() - signature.inputs.keys():
+        raise invalid(
+            f"{_show(name)} is not an input of this signature, which takes "
+            f"{', '.join(sorted(signature.inputs))}."
+        )
     return arrays
 
 
@@ -299,6 +321,7 @@ def _show(value):
 
 def read_examples(document):
     """Return the serialised tf.Examples of a request, each with the features of its context."""
+    check_keys(document, ("examples", "context"))
     context = _read_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
         raise invalid(

@@ -79,6 +79,7 @@ class Models:
     Args:
         max_rows: int, the maximum number of rows in a request; None for no limit.
         num_interpreters, num_threads: int, of each `.tflite`; see `litert.InterpreterPool`.
+        work: `budgets.Work` that all share; None for no limit.
 
     Attributes:
         observe: function that is called with a model's name, the number of rows of a batch, and a
@@ -86,8 +87,9 @@ class Models:
             served under several names is counted under the first.
     """
 
-    def __init__(self, max_rows=None, num_interpreters=1, num_threads=None):
+    def __init__(self, max_rows=None, num_interpreters=1, num_threads=None, work=None):
         self._max_rows = max_rows
+        self._work = work
         self._pool = {"num_interpreters": num_interpreters, "num_threads": num_threads}
         self._models = {}
         self._lock = threading.Lock()  # held briefly, to read or change `_models`
@@ -283,6 +285,7 @@ class Models:
         if path.suffix == TFLITE:
             return LiteRTModel(number, path, self._max_rows, **self._pool)
         served = SavedModel(path, self._max_rows)
+        served.work = self._work
         warm_up(served, path)
         served.warm_up_streams()
         return served

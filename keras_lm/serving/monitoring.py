@@ -90,7 +90,7 @@ class Monitor(grpc.ServerInterceptor):
 
     def answered(self, protocol, method, model, code, seconds):
         """Count a request; a model that is not served is counted as "", as clients invent names."""
-        model = model if model in self._models.names else ""
+        model = model if model and model in self._models.names else ""
         self._requests.labels(protocol, method, model, str(code)).inc()
         self._seconds.labels(protocol, method, model).observe(seconds)
 

@@ -143,7 +143,8 @@ def stream_request(document):
 
 def event_writer(document):
     """Return a function from an event of `SavedModel.stream`, or an error, to what is sent."""
-    start, most = _completion(document), document.get("max_tokens") or DEFAULTS["max_tokens"]
+    start, most = _completion(document), document.get("max_tokens")
+    most = DEFAULTS["max_tokens"] if most is None else most
 
     def write(event):
         if isinstance(event, ServingError):
@@ -157,7 +158,7 @@ def event_writer(document):
 
 
 def _completion_inputs(document):
-    """Return prompts, the number of choices, and our options, all checked but for their ranges."""
+    """Return prompts, the number of choices, and our options, all checked."""
     known = ("prompt", "n", "stop", "stream", "echo", *COMPLETION)
     _check_fields(document, known, UNSUPPORTED)
     prompts, choices = _strings(document, "prompt"), document.get("n")
@@ -174,11 +175,14 @@ def _completion_inputs(document):
         value = DEFAULTS.get(field) if value is None else value
         if value is None:
             continue
-        whole = np.dtype(OPTIONS[name or field].dtype).kind == "i"
+        option = OPTIONS[name or field]
+        whole = np.dtype(option.dtype).kind == "i"
         if type(value) not in ((int,) if whole else (int, float)):
             raise invalid(f"{field}={value!r}: pass a {'whole ' * whole}number.")
-        if whole and abs(value) > np.iinfo(OPTIONS[name or field].dtype).max:
+        if whole and abs(value) > np.iinfo(option.dtype).max:
             raise invalid(f"{field}={value}: pass a smaller number.")
+        if not option.allowed(np.asarray(value)):
+            raise invalid(option.message(field, value))
         inputs[name or field] = value
     return prompts, choices, inputs
 

@@ -7,7 +7,8 @@ from starlette.responses import HTMLResponse, Response
 from keras_lm.serving import monitoring, openapi
 
 
-def _live(models, monitor):
+def live():
+    """Return the answer of a server that lives."""
     return Response("The server answers.\n", media_type="text/plain")
 
 
@@ -32,6 +33,6 @@ def _page(models, monitor):
     return HTMLResponse(openapi.page(openapi.document(models)))
 
 
-# Each takes `Models` and the `Monitor`.
-PROBES = {"/healthz": _live, "/readyz": _ready, "/metrics": _metrics}
+# Each takes `Models` and the `Monitor`, and may wait for them.
+PROBES = {"/readyz": _ready, "/metrics": _metrics}
 PROBES |= {"/openapi.json": _openapi, "/docs": _page}

@@ -11,13 +11,12 @@
 
 and OpenAI's for embeddings and completions, see `openai_api`.
 
-Models and large JSON are handled in worker threads, and everything else in the event loop, which
-thus can answer while they work.
+The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and what is
+told about models have threads of their own, so that a server that lives can always say so.
 """
 
 import asyncio
 import collections
-import contextlib
 import functools
 import json
 import logging
@@ -28,16 +27,15 @@ import urllib.parse
 from google.protobuf import json_format
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
-from keras_lm.serving import inference, json_answers, json_requests, messages, openai_api
+from keras_lm.serving import json_answers, json_requests, messages, openai_api, streams, verbs
 from keras_lm.serving.bodies import read_body, read_to_the_end
 from keras_lm.serving.callers import Caller, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.inference import DEFAULT_SIGNATURE
-from keras_lm.serving.probes import PROBES
+from keras_lm.serving.probes import PROBES, live
 
 logger = logging.getLogger("keras_lm.serving")
 
@@ -74,6 +72,8 @@ def make_application(
     workers,
     share,
     writers,
+    tellers,
+    callers,
     render_page,
     hosts,
     max_request_bytes,
@@ -89,6 +89,8 @@ def make_application(
         share: int. The most threads that one model may use, so that slow requests to it, such as
             generating long texts, leave some for other models.
         writers: executor for streams, each of which occupies a thread for long.
+        tellers: executor for what is told about models.
+        callers: `Callers`, whom all that wait join.
         render_page: function from the models' names to the HTML of the page.
         hosts: `Hosts` that requests may name.
         max_request_bytes: int, the largest body, both as sent and unzipped.
@@ -126,10 +128,13 @@ def make_application(
             return refused
         if cors and request.method == "OPTIONS":
             return Response()
-        if path == "/" and request.method in ("GET", "HEAD"):
-            return HTMLResponse(render_page(models.names))
-        if path in PROBES and request.method in ("GET", "HEAD"):
-            return PROBES[path](models, monitor)
+        if request.method in ("GET", "HEAD"):
+            if path == "/healthz":
+                return live()
+            if path == "/":
+                return HTMLResponse(await _in_a_thread(tellers, render_page, models.names))
+            if path in PROBES:
+                return await _in_a_thread(tellers, PROBES[path], models, monitor)
         if not path.lower().startswith("/v1/"):
             return _error(path, f"Not found: {path}", 404)
         try:
@@ -142,18 +147,20 @@ def make_application(
         return _error(path, message, status)
 
     async def answer_api(request, path):
-        if request.method == "GET" and (about := _about_models(models, path)) is not None:
-            return about
+        if request.method == "GET":
+            about = await _in_a_thread(tellers, _about_models, models, path)
+            if about is not None:
+                return about
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
             spec, verb = _read_spec(match), match["verb"]
-            if spec["name"] and verb in (*VERBS, "stream"):
+            if spec["name"] and verb in (*verbs.VERBS, "stream"):
                 request.state.asked |= {"method": verb, "model": spec["name"]}
                 with body_memory.share() as take:
                     body = await read_body(request, workers, max_request_bytes, take)
                     parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
-                        return await stream(request, spec, parse, _write_event)
-                    return await run_model(request, VERBS[verb], spec, parse)
+                        return await stream(request, spec, parse, streams.write_event)
+                    return await run_model(request, verbs.VERBS[verb], spec, parse)
         if request.method == "POST" and path in openai_api.ANSWERS:
             with body_memory.share() as take:
                 body = await read_body(request, workers, max_request_bytes, take)
@@ -169,15 +176,18 @@ def make_application(
 
     async def stream(request, spec, parse, write_event):
         gone = functools.partial(monitor.gone, **request.state.asked)
-        return await _event_stream(request, writers, models, spec, parse, write_event, gone)
+        caller = callers.add(Caller())
+        return await streams.stream(
+            request, writers, models, spec, parse, write_event, gone, caller
+        )
 
     async def run_model(request, run, spec, parse):
         # Nothing is kept for other names, since clients can invent any number of them.
         share = shares[spec["name"]] if spec["name"] in models.names else asyncio.Semaphore()
-        async with watched(request) as (caller, gone):
+        async with watched(request, callers.add(Caller())) as (caller, gone):
             await unless_gone(share.acquire(), gone)
             try:
-                return await _in_a_thread(workers, _run, run, models, spec, parse, caller)
+                return await _in_a_thread(workers, verbs.answer, run, models, spec, parse, caller)
             finally:
                 share.release()
 
@@ -269,113 +279,3 @@ def _message_to_dict(message):
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-
-
-def _run(run, models, spec, parse, caller):
-    """Answer a POST in a worker thread; `parse` returns the JSON object in its body."""
-    try:
-        caller.check()  # before it starts
-        document = parse()
-        with caller.served(), models.lease(**spec) as served:
-            _check_rows(served, document)
-            return run(served, document)
-    except ServingError:
-        raise
-    except RecursionError as error:
-        raise invalid("JSON Parse error: Nested too deeply.") from error
-    except MemoryError as error:
-        raise ServingError(StatusCode.RESOURCE_EXHAUSTED, "Out of memory.") from error
-    except Exception as error:
-        logger.exception("A request to %s failed.", spec["name"])
-        raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
-
-
-def _write_event(event):
-    """Return an event of `:stream`, or an error, as what is sent: JSON objects."""
-    if isinstance(event, ServingError):
-        return f"data: {json_answers.write_error(event.message).decode()}\n\n"
-    return f"data: {json.dumps(event)}\n\n"
-
-
-async def _event_stream(request, writers, models, spec, parse, write_event, gone):
-    """Return a response with the pieces of a text as server-sent events, once the first exists.
-
-    The events are `{"text": piece}`, at the end `{"done": True, …}` with the numbers of tokens, or
-    a `ServingError`; `write_event` returns what is sent for one. `gone` is called if the client
-    does not wait for the end.
-    """
-    loop, queue, caller = asyncio.get_running_loop(), asyncio.Queue(), Caller()
-
-    def put(event):
-        with contextlib.suppress(RuntimeError):  # the server and its event loop have ended
-            loop.call_soon_threadsafe(queue.put_nowait, event)
-
-    def write(served, document):
-        for event in served.stream(document):
-            put(event)
-
-    def work():
-        try:
-            _run(write, models, spec, parse, caller)
-        except ServingError as error:
-            put(error)
-
-    async def events(event):
-        is_whole = False
-        try:
-            while isinstance(event, dict) and "done" not in event:
-                yield write_event(event)
-                event = await queue.get()
-            yield write_event(event)
-            is_whole = True
-        finally:  # also if the client has gone
-            caller.leave()
-            if not is_whole:
-                gone()
-
-    loop.run_in_executor(writers, work)
-    try:
-        async with watched(request, caller) as (_, gone_now):
-            first = await unless_gone(queue.get(), gone_now)
-    except (asyncio.CancelledError, ClientDisconnect):
-        caller.leave()
-        raise
-    if isinstance(first, ServingError):
-        raise first
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not buffer
-    return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
-
-
-def _check_rows(served, document):
-    """Refuse too many rows before any of them is read."""
-    columns = document.get("inputs")
-    columns = list(columns.values()) if isinstance(columns, dict) else [columns]
-    for rows in (document.get("instances"), document.get("examples"), *columns):
-        if isinstance(rows, list):
-            served.check_rows(len(rows))
-
-
-def _predict(served, document):
-    name = json_requests.signature_name(document) or DEFAULT_SIGNATURE
-    signature = served.signature_defs.get(name)
-    if signature is None:
-        raise invalid(f'Serving signature name: "{name}" not found in signature def')
-    if not signature.inputs:
-        raise invalid(f"Failed to get input map for signature: {name}")
-    inputs, by_row = json_requests.read_inputs(document, signature)
-    return json_answers.write_outputs(served.run(name, inputs), by_row)
-
-
-def _classify(served, document):
-    name = json_requests.signature_name(document)
-    examples = json_requests.read_examples(document)
-    return json_answers.write_classes(*inference.classify(served, name, examples))
-
-
-def _regress(served, document):
-    name = json_requests.signature_name(document)
-    examples = json_requests.read_examples(document)
-    return json_answers.write_numbers(inference.regress(served, name, examples))
-
-
-VERBS = {"predict": _predict, "classify": _classify, "regress": _regress}

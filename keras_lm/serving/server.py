@@ -14,8 +14,10 @@ from typing import Any
 import grpc
 
 from keras_lm.argument_types import PathLike
+from keras_lm.generation.work import MOST_TOKENS
 from keras_lm.serving import page
-from keras_lm.serving.body_memory import BodyMemory
+from keras_lm.serving.budgets import BodyMemory, Work
+from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
 from keras_lm.serving.hosts import Hosts
@@ -30,7 +32,9 @@ logger = logging.getLogger("keras_lm.serving")
 REST_THREADS = 32
 MODEL_THREADS = REST_THREADS // 2  # at most for one model, so that a slow one leaves some free
 STREAM_THREADS = 8  # a stream occupies one until its end; further streams wait
+TELLING_THREADS = 2  # what is told about models, and measures
 GRPC_THREADS = 64  # these also answer quick requests
+REQUESTS_AT_ONCE = 2  # of those that generate as much as one may
 GRACE = 5  # seconds that running requests have to end after `stop`
 STOPPING = 1  # seconds more for work that is stopped, until its next operation
 HANDSHAKE = 5000  # milliseconds for a gRPC client's handshake
@@ -158,7 +162,8 @@ class Server:
         self._request_timeout = request_timeout
         self._body_memory = BodyMemory(max_total_bytes)
         self._arrivals = Arrivals(max_total_bytes // max_request_bytes, request_timeout)
-        self._models = Models(max_rows, num_interpreters, num_threads)
+        work = Work(REQUESTS_AT_ONCE * MOST_TOKENS)
+        self._models = Models(max_rows, num_interpreters, num_threads, work)
         self._monitor = Monitor(self._models)
         self._cors = cors
         self._examples = _check_examples(examples or {}, self.model_names)
@@ -193,6 +198,7 @@ class Server:
         """
         if self._is_running:
             raise RuntimeError(f"This server is already running, at {self.rest_url}.")
+        self._callers = Callers()
         with contextlib.ExitStack() as undo:  # ports first, since loading may take long
             rest_socket = self._bind_rest()
             undo.callback(rest_socket.close)
@@ -207,11 +213,14 @@ class Server:
         self._stopping.clear()
         self._workers = ThreadPoolExecutor(REST_THREADS, "keras-lm-rest")
         self._writers = ThreadPoolExecutor(STREAM_THREADS, "keras-lm-stream")
+        self._tellers = ThreadPoolExecutor(TELLING_THREADS, "keras-lm-tell")
         application = make_application(
             self._models,
             self._workers,
             MODEL_THREADS,
             self._writers,
+            self._tellers,
+            self._callers,
             lambda names: page.render(names, self.grpc_address, self._examples),
             self._hosts,
             self._max_request_bytes,
@@ -219,7 +228,9 @@ class Server:
             self._monitor,
             self._cors,
         )
-        self._rest = HttpServer(application, self._max_connections, self._request_timeout, GRACE)
+        self._rest = HttpServer(
+            application, self._max_connections, self._request_timeout, GRACE + STOPPING
+        )
         self._rest_thread = threading.Thread(
             target=self._rest.run, args=([rest_socket],), name="keras-lm-rest", daemon=True
         )
@@ -236,18 +247,21 @@ class Server:
 
         Returns:
             bool, whether nothing is computed any more. Requests that take longer are answered with
-            503 or `CANCELLED`, and their work is stopped; False if it cannot be, as in a long
-            operation of TensorFlow's.
+            503 or `UNAVAILABLE`, streams end with an event that says so, and their work is stopped;
+            False if it cannot be, as in a long operation of TensorFlow's.
         """
         if not self._is_running:
             return True
         self._is_running = False
         self._stopping.set()
         end = time.monotonic() + GRACE
+        ending = threading.Timer(GRACE, self._callers.leave, [SHUTTING_DOWN])
+        ending.start()
         self._rest.should_exit = True
-        self._grpc.stop(GRACE).wait(GRACE + 1)
+        self._grpc.stop(GRACE + STOPPING).wait(GRACE + STOPPING + 1)
         self._rest_thread.join()
-        for threads in (self._workers, self._writers):
+        ending.cancel()
+        for threads in (self._workers, self._writers, self._tellers):
             threads.shutdown(wait=False, cancel_futures=True)
         self._poll_thread.join(max(end - time.monotonic(), 0))
         while self._models.is_busy and time.monotonic() < end + STOPPING:
@@ -298,7 +312,7 @@ class Server:
             ],
         )
         folders = [config.folder for config in self._configs]
-        add_services(server, self._models, folders, self._body_memory)
+        add_services(server, self._models, folders, self._body_memory, self._callers)
         try:
             port = server.add_insecure_port(self.grpc_address)
         except RuntimeError as error:

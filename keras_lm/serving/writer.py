@@ -16,6 +16,8 @@ from keras_lm.generation.options import (
 )
 from keras_lm.generation.streaming import Stream
 from keras_lm.generation.texts import real_tokens
+from keras_lm.generation.work import MOST_TOKENS
+from keras_lm.layers.tensorflow.tracing import bounded
 from keras_lm.serving.errors import invalid, tensorflow_errors
 
 FILE = "assets.extra/generation.json"  # written by an export
@@ -42,7 +44,8 @@ class Writer:
             for name, info in step.inputs.items()
             if name not in tokens
         }
-        self._stream = Stream(self)
+        with bounded(MOST_TOKENS):
+            self._stream = Stream(self)
 
     def events(self, request):
         """Check a request, a dict with keys from `NAMES`, and yield its events.

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.generation.work import few_pairs
 from keras_lm.layers import SpanScorer
 from keras_lm.layers.span_chart import best_trees
 from keras_lm.metrics import ConstituentF1
@@ -212,6 +213,9 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         """
         words, places, pieces = self.read_words(columns, tokenize)
         packed, _ = self.rows.pack_words(self.packer, words, pieces)
+        rows, tokens = tf.unstack(tf.shape(packed["padding_mask"]))
+        usual = self.packing["sequence_length"]
+        packed = few_pairs(packed, rows, tokens, self.hidden_dim, usual)
         scores = self(packed, training=False)
         names = names_of_classes(self.class_names, self.num_classes)
         tree = best_trees(scores, _lengths(packed))

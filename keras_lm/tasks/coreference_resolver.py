@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.generation.work import few_pairs, longest
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import take_rows
 from keras_lm.metrics import CoreferenceF1
@@ -19,6 +20,9 @@ from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, splitting, strings
+
+# Each span is compared with all earlier ones, by several numbers.
+NUMBERS_A_PAIR = 4
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -193,6 +197,8 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         """
         text = columns["text"]
         words, places, packed = self._packed(columns, tokenize)
+        usual = 2 * self.packing["sequence_length"]
+        packed = few_pairs(packed, words.nrows(), longest(words), NUMBERS_A_PAIR, usual)
         found = clusters_of(self(packed, training=False))
         start, last = found["start"], tf.maximum(found["end"] - 1, 0)
         if not places:

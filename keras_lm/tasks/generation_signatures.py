@@ -12,9 +12,10 @@ import numpy as np
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
+from keras_lm.generation.work import MOST_PIECES, few_tokens, longest
 from keras_lm.layers.last_token import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow.tracing import bounded, for_lite, required
+from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace, with_few_pairs
 from keras_lm.tensorflow import tf
@@ -48,10 +49,10 @@ class GenerationSignatures(TextSignatures):
         return {
             "serving_default": answer,
             "generate": generate,
-            "score": trace(lambda text: task.score_texts(text, tokenize=whole), TEXT),
+            "score": trace(lambda text: task.score_texts(text, tokenize=_few(whole)), TEXT),
             "next_token": trace(self.next_token, {**PACKED, **self.state_specs()}),
-            "tokenize": trace(self.pieces(tokenize), PROMPT),
-            "detokenize": trace(self.detokenize, PACKED),
+            "tokenize": trace(self.pieces(tokenize), PROMPT, MOST_PIECES),
+            "detokenize": trace(self.detokenize, PACKED, MOST_PIECES),
             "tokens": self.raw(),
         }
 
@@ -59,8 +60,7 @@ class GenerationSignatures(TextSignatures):
     def tokenize(self):
         def tokenize(text):
             ids = self.task.tokenize(text)
-            longest = tf.reduce_max(tf.concat([ids.row_lengths(), [0]], axis=0))
-            cells = ids.nrows() * longest
+            cells = ids.nrows() * longest(ids)
             message = f"texts, each as long as the longest, may have {MOST_CELLS} tokens, but have"
             return ids.with_values(required(ids.values, cells <= MOST_CELLS, message, cells))
 
@@ -76,8 +76,7 @@ class GenerationSignatures(TextSignatures):
 
         def tokenize(text):
             ids = self.tokenize(text)
-            longest = tf.reduce_max(tf.concat([ids.row_lengths(), [0]], axis=0))
-            return ids.with_values(with_few_pairs(ids.values, ids.nrows(), longest, at_once))
+            return ids.with_values(with_few_pairs(ids.values, ids.nrows(), longest(ids), at_once))
 
         return tokenize
 
@@ -125,23 +124,13 @@ class GenerationSignatures(TextSignatures):
 
     # === Text → text ===
 
-    def answer(self, tokenize=None):
-        answer = super().answer(tokenize)
-
-        def within_bounds(**columns):
-            with bounded():
-                return answer(**columns)
-
-        return within_bounds
-
     def generate(self, tokenize):
         """Return the function of `generate`: prompts and options → `task.continue_prompts`."""
 
         def generate(prompt, stop, **options):
             rows = tf.size(prompt)
             options = self.for_rows(rows, options) | self.stops(rows, stop)
-            with bounded():
-                return self.task.continue_prompts(prompt, tokenize=tokenize, **options)
+            return self.task.continue_prompts(prompt, tokenize=tokenize, **options)
 
         return generate
 
@@ -178,12 +167,13 @@ class GenerationSignatures(TextSignatures):
         """Return the function of `tokenize`: prompts → the tokens that the model reads."""
 
         def pieces(prompt):
-            ids = self.task.prompt_ids(prompt, tokenize)
+            ids = self.task.prompt_ids(prompt, _few(tokenize or self.tokenize))
             return {"tokens": self.task.tokenizer.tokens(ids).to_tensor("")} | _padded(ids)
 
         return pieces
 
     def detokenize(self, token_ids, padding_mask):
+        token_ids = few_tokens(token_ids, *tf.unstack(tf.shape(token_ids)))
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
         return {"text": self.task.tokenizer.detokenize(real_tokens(token_ids, padding_mask))}
 
@@ -214,9 +204,17 @@ class GenerationSignatures(TextSignatures):
         A state of one row is used for all rows; start with the initial one. A cache grows by the
         slots that it lacks. Padding may be on either side.
         """
-        rows = tf.shape(token_ids)[0]
+        rows, columns = tf.unstack(tf.shape(token_ids))
+        slots = [
+            tf.shape(state[name])[axis]
+            for name, spec in self.state_specs().items()
+            for axis in range(1, spec.shape.rank)
+            if spec.shape[axis] is None
+        ]
+        kept = tf.reduce_max(tf.stack([0, *slots]))
+        token_ids, state = few_tokens((token_ids, state), rows, columns + kept)
         if self.attends_without_end:
-            token_ids = with_few_pairs(token_ids, rows, tf.shape(token_ids)[1])
+            token_ids = with_few_pairs(token_ids, rows, columns)
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
         state = {
             name: tf.broadcast_to(part, tf.concat([[rows], tf.shape(part)[1:]], axis=0))
@@ -296,6 +294,16 @@ def per_row(name, value, rows):
         tf.size(value),
         rows,
     )
+
+
+def _few(tokenize):
+    """Return a function of texts: those of `tokenize`, whose rows are not too long together."""
+
+    def few(text):
+        ids = tokenize(text)
+        return few_tokens(ids, ids.nrows(), longest(ids))
+
+    return few
 
 
 def _padded(ids):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_lm.argument_types import RawTexts, Tensor
+from keras_lm.generation.work import few_numbers
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks import host_answers
@@ -72,6 +73,8 @@ class MaskedLM(PretrainingTask):
         and candidates from best to worst.
         """
         is_mask, columns, known = self._masks(packed)
+        width = self.backbone.vocabulary_size
+        columns = few_numbers(columns, *tf.unstack(tf.shape(columns)), width)
         logits = self(self._asking(packed, is_mask, columns, known), training=False)  # (B, M, V)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # (B, M, k)
         filled = tf.where(

@@ -20,6 +20,7 @@ from keras_lm.generation.options import Sampling
 from keras_lm.generation.scoring import target_scores
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
 from keras_lm.generation.texts import tensors_of, with_scores, written_for_all
+from keras_lm.generation.work import few_numbers
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
@@ -404,7 +405,9 @@ class Seq2SeqLM(GenerationSettings, Task):
     ) -> dict[str, Any]:
         """Return tensors of how likely `labels` (B,) are, texts for the other columns."""
         columns = dict(columns)
-        inputs, labels = self.packer.targets(columns.pop("labels"), self.tokenize_target)
+        targets = self.packer.targets(columns.pop("labels"), self.tokenize_target)
+        rows, tokens = tf.unstack(tf.shape(targets[1]))
+        inputs, labels = few_numbers(targets, rows, tokens, self.backbone.vocabulary_size)
         logits = self(self.preprocess(columns, tokenize) | inputs, training=False)
         return target_scores(logits, labels, self.tokenizer.target.tokens)
 

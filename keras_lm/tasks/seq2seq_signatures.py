@@ -7,9 +7,9 @@ Shapes: B sources, T target tokens, V vocabulary.
 import numpy as np
 
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.work import MOST_BEAMS
+from keras_lm.generation.work import MOST_BEAMS, MOST_PIECES, few_tokens
 from keras_lm.layers.state import named_tensors
-from keras_lm.layers.tensorflow.tracing import bounded, for_lite, required
+from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.attention_bytes import attention_of_pair
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
@@ -38,8 +38,8 @@ class Seq2SeqSignatures(GenerationSignatures):
             ),
             "encode": trace(self.encode(tokenize), texts),
             "next_token": trace(self.next_token, {**PACKED, **self.state_specs()}),
-            "tokenize": trace(self.pieces(tokenize), texts),
-            "detokenize": trace(self.detokenize, PACKED),
+            "tokenize": trace(self.pieces(tokenize), texts, MOST_PIECES),
+            "detokenize": trace(self.detokenize, PACKED, MOST_PIECES),
             "tokens": self.raw(),
         }
 
@@ -89,8 +89,7 @@ class Seq2SeqSignatures(GenerationSignatures):
             columns, options = self._divided(inputs)
             rows = tf.size(columns["text"])
             options = self.for_rows(rows, options) | self.stops(rows, stop)
-            with bounded():
-                return self.task.write(columns, tokenize=tokenize, **options)
+            return self.task.write(columns, tokenize=tokenize, **options)
 
         return generate
 
@@ -107,8 +106,7 @@ class Seq2SeqSignatures(GenerationSignatures):
             options["num_beams"] = tf.reshape(num_beams, [-1])[0]
             options["length_penalty"] = tf.reshape(length_penalty, [-1])[0]
             stated = self.task.sampling(num_beams=2).constants()  # the others that the task states
-            with bounded():
-                return self.task.write(columns, tokenize=tokenize, **stated | options)
+            return self.task.write(columns, tokenize=tokenize, **stated | options)
 
         return beam_search
 
@@ -116,6 +114,7 @@ class Seq2SeqSignatures(GenerationSignatures):
         return TextSignatures.pieces(self, tokenize)
 
     def detokenize(self, token_ids, padding_mask):
+        token_ids = few_tokens(token_ids, *tf.unstack(tf.shape(token_ids)))
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
         ids = tf.ragged.boolean_mask(token_ids, padding_mask > 0)
         return {"text": self.task.tokenizer.target.detokenize(ids)}

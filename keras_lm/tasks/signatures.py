@@ -1,11 +1,13 @@
 """The signatures of a task's export: functions of named tensors, and requests to run them."""
 
 import functools
+import math
 
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow.tracing import for_lite, require, required
+from keras_lm.generation.work import MOST_NUMBERS, MOST_PIECES, MOST_TOKENS, few_numbers, few_tokens
+from keras_lm.layers.tensorflow.tracing import bounded, for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
 from keras_lm.tasks.graph_weights import checked, constants
 from keras_lm.tensorflow import tf
@@ -15,15 +17,20 @@ from keras_lm.tensorflow import tf
 MOST_PAIRS = 2**24
 
 
-def trace(function, specs):
-    """Return the `ConcreteFunction` of a function of named tensors; of texts, as many in each."""
+def trace(function, specs, most=MOST_TOKENS):
+    """Return the `ConcreteFunction` of a function of named tensors; of texts, as many in each.
+
+    It refuses more than `most` tokens.
+    """
     columns = [name for name, spec in specs.items() if spec.shape.rank and spec.dtype == tf.string]
 
-    def of_rows(**inputs):
-        return function(**inputs | _with_as_many_rows({name: inputs[name] for name in columns}))
+    def served(**inputs):
+        if len(columns) > 1:
+            inputs |= _with_as_many_rows({name: inputs[name] for name in columns})
+        with bounded(most):
+            return function(**inputs)
 
-    traced = tf.function(of_rows if len(columns) > 1 else function, autograph=False)
-    return traced.get_concrete_function(**specs)
+    return tf.function(served, autograph=False).get_concrete_function(**specs)
 
 
 def _with_as_many_rows(columns):
@@ -107,7 +114,7 @@ class TextSignatures:
         return trace(self.task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
 
     def _of_texts(self, answer, tokenize):
-        pieces = trace(self.pieces(tokenize), self.texts())
+        pieces = trace(self.pieces(tokenize), self.texts(), MOST_PIECES)
         functions = {"serving_default": answer, "tokenize": pieces} | self.of_examples(answer)
         return functions | self.of_tokenizer()
 
@@ -152,20 +159,29 @@ class TextSignatures:
 
         axis = 1 if task.packer.rows.several_for is None else 2
 
-        def bounded(x):
-            shape = tf.shape(x)
-            return with_few_pairs(x, tf.reduce_prod(shape[:axis]), shape[axis])
+        def checked(packed, check):
+            # (A `CoreferenceResolver` also takes the places of words, which are in no rows.)
+            sizes = {n: tf.shape(x) for n, x in packed.items() if x.shape.rank > axis}
+            return packed | {
+                name: check(packed[name], tf.reduce_prod(shape[:axis]), shape[axis])
+                for name, shape in sizes.items()
+            }
 
         def raw(**packed):
+            packed = checked(packed, few_tokens)
             if task.backbone.max_sequence_length is None:
-                # (A `CoreferenceResolver` also takes the places of words, which are in no rows.)
-                is_row = {name: x.shape.rank > axis for name, x in packed.items()}
-                packed = {n: bounded(x) if is_row[n] else x for n, x in packed.items()}
+                packed = checked(packed, with_few_pairs)
             outputs = task(packed, training=False)
             outputs = outputs if isinstance(outputs, dict) else {task.output_name: outputs}
             return plain_floats(outputs)
 
-        return trace(raw, task.packer.row_specs(self.raw_specs()))
+        specs = task.packer.row_specs(self.raw_specs())
+        traced = trace(raw, specs)
+        width = max(math.prod(n or 1 for n in x.shape) for x in traced.structured_outputs.values())
+        if width * MOST_TOKENS <= MOST_NUMBERS:
+            return traced
+        check = functools.partial(few_numbers, width=width)
+        return trace(lambda **packed: traced(**checked(packed, check)), specs)
 
     def raw_specs(self):
         """Return the `tf.TensorSpec`s of packed rows by name."""

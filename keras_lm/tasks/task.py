@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.feeding import collect, user_data
+from keras_lm.generation.work import few_tokens
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, register
@@ -318,7 +319,9 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         self.require_tokenizer()
         if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
             columns = self.columns(columns)
-        return self.pack(columns, tokenize or self.tokenize)
+        packed = self.pack(columns, tokenize or self.tokenize)
+        masks = [mask for name, mask in packed.items() if name.endswith("padding_mask")]
+        return few_tokens(packed, tf.size(masks[0])) if masks else packed
 
     def pack(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_lm.argument_types import Tensor
+from keras_lm.generation.work import few_tokens, longest
 
 
 class WordReader:
@@ -27,4 +28,9 @@ class WordReader:
         """Return the words of texts, their places and their pieces; see `Words.read`."""
         self.require_tokenizer()
         special = self.tokens_in_text(self.tokenizer)
-        return self.rows.read(self.packer, columns["text"], tokenize or self.tokenize, special)
+        words, places, pieces = self.rows.read(
+            self.packer, columns["text"], tokenize or self.tokenize, special
+        )
+        ids, *rest = pieces
+        ids = few_tokens(ids, ids.nrows(), longest(ids))
+        return words, places, (ids, *rest)

@@ -6,7 +6,7 @@ import contextvars
 from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
-_IS_BOUNDED = contextvars.ContextVar("is_bounded", default=False)
+_MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 PRODUCTS = contextvars.ContextVar("products", default=None)  # see `products.Products`
 SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
 
@@ -31,18 +31,18 @@ def is_for_lite():
 
 
 @contextlib.contextmanager
-def bounded():
-    """A context for tracing what is served: graphs that refuse more work than a server can bear."""
-    token = _IS_BOUNDED.set(True)
+def bounded(most):
+    """A context for tracing what is served: graphs that refuse more than `most` tokens at once."""
+    token = _MOST_TOKENS.set(most)
     try:
         yield
     finally:
-        _IS_BOUNDED.reset(token)
+        _MOST_TOKENS.reset(token)
 
 
-def is_bounded():
-    """Whether a graph is being traced that refuses too much work."""
-    return _IS_BOUNDED.get()
+def most_tokens():
+    """Return how many tokens the graph being traced takes at once; None for any number."""
+    return None if is_for_lite() else _MOST_TOKENS.get()
 
 
 def products_for(dense):

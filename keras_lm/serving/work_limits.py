@@ -1,0 +1,68 @@
+"""What a request may ask of a model: options in their ranges, and a bound on the work.
+
+Graphs check the same, but say it in fewer words, and those of older exports know no bound.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.generation.options import OPTIONS, check_options
+from keras_lm.generation.work import MOST_BEAMS, MOST_NUMBERS, MOST_TOKENS, TOO_MANY
+from keras_lm.serving.errors import invalid
+
+
+def check_request(inputs, signature):
+    """Raise a `ServingError` for inputs of a signature that generates, if they ask too much.
+
+    Args:
+        inputs: dict of arrays.
+        signature: its `SignatureDef`, whose defaults are what the model states.
+
+    Returns:
+        int, rows × beams × new tokens; 0 for a signature that does not generate.
+    """
+    if "max_new_tokens" not in inputs:
+        return 0
+    try:
+        for name in OPTIONS.keys() & inputs.keys():
+            array = np.ravel(inputs[name])
+            is_wrong = ~OPTIONS[name].allowed(array) & ~_is_stated(name, array, signature)
+            for value in array[is_wrong][:1]:
+                check_options(**{name: value.item()})
+    except ValueError as error:
+        raise invalid(str(error)) from error
+    beams = np.ravel(inputs.get("num_beams", 1))
+    is_right = (beams >= 1) & (beams <= MOST_BEAMS) | _is_stated("num_beams", beams, signature)
+    _check_all("num_beams", beams, is_right, f"from 1 to {MOST_BEAMS}")
+    penalty = np.ravel(inputs.get("length_penalty", 1.0))
+    _check_all("length_penalty", penalty, np.isfinite(penalty), "a finite number")
+    rows = max(len(array) for array in inputs.values() if array.ndim)
+    # What is known before prompts are read; graphs, but for those of older exports, count all.
+    work = math.prod(int(np.max(x, initial=0)) for x in (beams, inputs["max_new_tokens"])) * rows
+    if work > MOST_TOKENS:
+        raise invalid(f"{TOO_MANY.format(MOST_TOKENS)} {work}.")
+    return max(work, 0)
+
+
+def _is_stated(name, array, signature):
+    """Return where an array has a signature's default, such as -1 for as many tokens as fit."""
+    if name not in signature.defaults:
+        return np.zeros(array.shape, bool)
+    return np.isin(array, tf.make_ndarray(signature.defaults[name]))
+
+
+def _check_all(name, array, is_right, words):
+    for value in array[~is_right][:1]:
+        raise invalid(f"{name}={value} is out of range: it must be {words}.")
+
+
+def check_answer(outputs):
+    """Raise a `ServingError` for outputs, a dict of arrays, that are too large to be sent."""
+    number = sum(array.size for array in outputs.values())
+    if number > MOST_NUMBERS:
+        raise invalid(
+            f"The answer has {number} numbers and strings, and may have {MOST_NUMBERS}: send fewer "
+            "or shorter rows."
+        )
