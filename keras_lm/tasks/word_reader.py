@@ -31,6 +31,6 @@ class WordReader:
         words, places, pieces = self.rows.read(
             self.packer, columns["text"], tokenize or self.tokenize, special
         )
-        ids, *rest = pieces
+        ids = pieces.ids
         ids = few_tokens(ids, ids.nrows(), longest(ids))
-        return words, places, (ids, *rest)
+        return words, places, pieces._replace(ids=ids)

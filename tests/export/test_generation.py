@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import export
+from keras_lm.generation import streaming
 from keras_lm.generation.decoding import Limits
 from keras_lm.generation.options import OPTIONS
 from keras_lm.models import GPT2Backbone
@@ -500,6 +501,29 @@ def test_a_stream_that_cannot_begin_is_an_error(server, request_, message):
         with pytest.raises(ServerError, match=message) as error:
             client._transport.stream(request_)
         assert error.value.code == "INVALID_ARGUMENT"
+
+
+def test_streams_are_warm_before_the_first(folder, monkeypatch):
+    traced = []
+
+    def count(function, *specs):
+        traced.append(function.__name__)
+        return streaming.tf.function(function, autograph=False).get_concrete_function(*specs)
+
+    monkeypatch.setattr(streaming, "_traced", count)
+    with Server(folder.parent) as server:
+        assert traced == ["_start", "_step"]
+        with Client(server.rest_url, "writer") as client:
+            assert "".join(client.stream("a", max_new_tokens=3))
+    assert traced == ["_start", "_step"]
+
+
+@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"temperature": 1.0, "top_k": -5}])
+def test_streams_name_what_is_out_of_range(server, options):
+    with Client(server.rest_url, "writer") as client, pytest.raises(ServerError) as error:
+        client._transport.stream({"prompt": "a"} | options)
+    assert error.value.code == "INVALID_ARGUMENT"
+    assert "is out of range: it must be 0" in str(error.value)
 
 
 def test_a_client_that_goes_ends_its_stream(server):
