@@ -124,6 +124,7 @@ class Load:
         self.labels = {text: self.asked.classify(text) for text in TEXTS}
         self.texts = {prompt: self.asked.complete(prompt) for prompt in PROMPTS}
         self.long = self.asked.generate_over_grpc("a", 200, 120)
+        self.memory, self.sizes = psutil.Process(server.process.pid).memory_info, []
         self.slowest_health = 0
 
     def count(self, what, is_right=True, found=None):
@@ -192,6 +193,7 @@ class Load:
         for thread in threads:
             thread.start()
         while time.monotonic() < self.end:
+            self.sizes.append(self.memory().rss)
             threads.append(threading.Thread(target=self.largest, args=[len(threads) % 2]))
             threads[-1].start()
             start = time.monotonic()
@@ -217,13 +219,12 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         server = Server(make_exports(Path(temporary)))
-        memory = psutil.Process(server.process.pid).memory_info
         load = Load(server)
-        start = memory().rss
+        start = load.memory().rss
         load.run(arguments.warm_up)
-        warm, number = memory().rss, sum(load.counts.values())
+        warm, number, before = load.memory().rss, sum(load.counts.values()), len(load.sizes)
         load.run(60 * arguments.minutes)
-        end = memory().rss
+        end = load.memory().rss
         has_ended = server.process.poll() is not None
         server.stop()
     for what, count in sorted(load.counts.items()):
@@ -233,6 +234,8 @@ def main():
     print(f"/healthz took {load.slowest_health:.2f} s at most")
     sizes = [f"{size / 2**20:.0f}" for size in (start, warm, end)]
     print(f"MiB at the start, after the warm-up, at the end: {', '.join(sizes)}")
+    each = [f"{size / 2**20:.0f}" for size in load.sizes[before::20]]
+    print(f"Every 20 s between: {', '.join(each)}")
     print(f"{end / warm:.2f} times the memory; the server has {'' if has_ended else 'not '}ended")
     sys.exit(bool(load.faults) or has_ended or end > 1.1 * warm)
 

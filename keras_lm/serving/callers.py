@@ -20,16 +20,35 @@ SHUTTING_DOWN = ServingError(StatusCode.UNAVAILABLE, "The server is shutting dow
 _CURRENT = threading.local()  # `caller`, of a thread that works for one
 
 
+def _make_threads_independent():
+    """Let TensorFlow ask each thread what stops its functions.
+
+    Its own context is one for the whole process, so that who leaves would stop what others wait
+    for (`findings/tensorflow-cancellation-of-others.sh`).
+    """
+    of_process = cancellation.context
+
+    def context():
+        caller = getattr(_CURRENT, "caller", None)
+        return of_process() if caller is None else caller.manager
+
+    cancellation.context = context
+
+
+_make_threads_independent()
+
+
 class Caller:
     """One who waits for an answer, or several who wait for the same batch.
 
     Attributes:
         has_left: whether nobody waits any more.
         why: `ServingError`, what is said then.
+        manager: TensorFlow's `CancellationManager`.
     """
 
     def __init__(self):
-        self._manager = cancellation.CancellationManager()
+        self.manager = cancellation.CancellationManager()
         self._lock = threading.Lock()
         self._whoever = []
         self.has_left, self.why = False, GONE
@@ -40,7 +59,7 @@ class Caller:
             if self.has_left:
                 return
             self.has_left, self.why, whoever = True, why, self._whoever
-        self._manager.start_cancel()
+        self.manager.start_cancel()
         for call in whoever:
             call()
 
@@ -63,8 +82,7 @@ class Caller:
         self.check()
         before, _CURRENT.caller = getattr(_CURRENT, "caller", None), self
         try:
-            with cancellation.CancellationManagerContext(self._manager):
-                yield
+            yield
         except ServingError as error:
             if error.code is StatusCode.CANCELLED:  # as TensorFlow says it
                 self.check()

@@ -38,7 +38,7 @@ def check_request(inputs, signature):
     _check_all("num_beams", beams, is_right, f"from 1 to {MOST_BEAMS}")
     penalty = np.ravel(inputs.get("length_penalty", 1.0))
     _check_all("length_penalty", penalty, np.isfinite(penalty), "a finite number")
-    rows = max(len(array) for array in inputs.values() if array.ndim)
+    rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
     # What is known before prompts are read; graphs, but for those of older exports, count all.
     work = math.prod(int(np.max(x, initial=0)) for x in (beams, inputs["max_new_tokens"])) * rows
     if work > MOST_TOKENS:

@@ -73,6 +73,34 @@ def test_who_has_left_is_not_served():
     assert both.has_left
 
 
+def test_who_leaves_stops_nobody_else():
+    count = tf.function(
+        lambda: tf.while_loop(lambda n: n < 3, lambda n: [n + 1], [0]), autograph=False
+    )
+    count()  # traced
+    one, other = Caller(), Caller()
+    inside, goes_on = threading.Event(), threading.Event()
+
+    def serve():
+        with other.served():
+            inside.set()
+            assert goes_on.wait(10)
+
+    serving = threading.Thread(target=serve)
+    with one.served():
+        serving.start()
+        assert inside.wait(10)
+        other.leave()
+        assert int(count()[0]) == 3
+        goes_on.set()
+        serving.join(10)
+        assert int(count()[0]) == 3
+        one.leave()
+        with pytest.raises(tf.errors.CancelledError):
+            count()
+    assert int(count()[0]) == 3
+
+
 def test_who_leaves_the_queue_of_a_batch_is_dropped():
     runs, free, begun = [], threading.Event(), threading.Event()
 
