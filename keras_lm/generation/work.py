@@ -42,6 +42,12 @@ def few_tokens(tensors, rows, tokens=1):
     return _once_few(tensors, TOO_LONG, most_tokens(), rows, tokens)
 
 
+def few_packed(packed):
+    """The same for the packed rows of texts."""
+    masks = [mask for name, mask in packed.items() if name.endswith("padding_mask")]
+    return few_tokens(packed, tf.size(masks[0])) if masks and most_tokens() else packed
+
+
 def few_numbers(tensors, rows, tokens, width):
     """The same for tokens with an output of `width` numbers each, such as logits."""
     most = min(MOST_NUMBERS // width, most_tokens() or 1)

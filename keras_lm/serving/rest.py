@@ -31,7 +31,7 @@ from starlette.responses import HTMLResponse, Response
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
-from keras_lm.serving import json_answers, json_requests, messages, openai_api, streams, verbs
+from keras_lm.serving import event_streams, json_answers, json_requests, messages, openai_api, verbs
 from keras_lm.serving.bodies import read_body, read_to_the_end
 from keras_lm.serving.callers import Caller, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
@@ -101,27 +101,6 @@ def make_application(
 
     shares = collections.defaultdict(lambda: asyncio.Semaphore(share))
 
-    async def application(scope, receive, send):
-        request, begin = Request(scope, receive), time.perf_counter()
-        request.state.asked = {"method": "other", "model": ""}
-        try:
-            with monitor.running.track_inprogress():
-                response = await answer(request)
-            if response.status_code >= 400 and "expect" not in request.headers:
-                await read_to_the_end(request)
-            if await _has_left(request, response):
-                raise ClientDisconnect
-        except ClientDisconnect:  # there is nobody to answer
-            monitor.gone(**request.state.asked)
-            return
-        except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
-            response = _error(scope["path"], "The server is shutting down.", 503)
-        logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
-        asked, seconds = request.state.asked, time.perf_counter() - begin
-        monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
-        response.headers.update(CORS if cors else {})
-        await response(scope, receive, send)
-
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
         if (refused := _refused(request, path, hosts)) is not None:
@@ -159,7 +138,7 @@ def make_application(
                     body = await read_body(request, workers, max_request_bytes, take)
                     parse = functools.partial(json_requests.parse, body)
                     if verb == "stream":
-                        return await stream(request, spec, parse, streams.write_event)
+                        return await stream(request, spec, parse, event_streams.write_event)
                     return await run_model(request, verbs.VERBS[verb], spec, parse)
         if request.method == "POST" and path in openai_api.ANSWERS:
             with body_memory.share() as take:
@@ -177,7 +156,7 @@ def make_application(
     async def stream(request, spec, parse, write_event):
         gone = functools.partial(monitor.gone, **request.state.asked)
         caller = callers.add(Caller())
-        return await streams.stream(
+        return await event_streams.stream(
             request, writers, models, spec, parse, write_event, gone, caller
         )
 
@@ -190,6 +169,33 @@ def make_application(
                 return await _in_a_thread(workers, verbs.answer, run, models, spec, parse, caller)
             finally:
                 share.release()
+
+    return _served(answer, monitor, cors)
+
+
+def _served(answer, monitor, cors):
+    """Return the ASGI application that sends what `answer` returns for a request, and counts it."""
+
+    async def application(scope, receive, send):
+        request, begin = Request(scope, receive), time.perf_counter()
+        request.state.asked = {"method": "other", "model": ""}
+        try:
+            with monitor.running.track_inprogress():
+                response = await answer(request)
+            if response.status_code >= 400 and "expect" not in request.headers:
+                await read_to_the_end(request)
+            if await _has_left(request, response):
+                raise ClientDisconnect
+        except ClientDisconnect:  # there is nobody to answer
+            monitor.gone(**request.state.asked)
+            return
+        except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
+            response = _error(scope["path"], "The server is shutting down.", 503)
+        logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
+        asked, seconds = request.state.asked, time.perf_counter() - begin
+        monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
+        response.headers.update(CORS if cors else {})
+        await response(scope, receive, send)
 
     return application
 

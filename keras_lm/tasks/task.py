@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_lm.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.feeding import collect, user_data
-from keras_lm.generation.work import few_tokens
+from keras_lm.generation.work import few_packed
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, register
@@ -179,9 +179,8 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
 
     def new_weights(self) -> list[Any]:
         """Return the paths of the weights that are new if a checkpoint has no fitting head."""
-        backbone = self.backbone
-        kinds = filter(backbone.is_new_head, self.head_kinds)
-        prefixes = (*self.FRESH, *(f"{backbone.HEADS[kind].name}/" for kind in kinds))
+        kinds = filter(self.backbone.is_new_head, self.head_kinds)
+        prefixes = (*self.FRESH, *(f"{self.backbone.HEADS[kind].name}/" for kind in kinds))
         return [v.path for v in self.weights if v.path.startswith(prefixes)]
 
     @property
@@ -319,9 +318,7 @@ class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
         self.require_tokenizer()
         if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
             columns = self.columns(columns)
-        packed = self.pack(columns, tokenize or self.tokenize)
-        masks = [mask for name, mask in packed.items() if name.endswith("padding_mask")]
-        return few_tokens(packed, tf.size(masks[0])) if masks else packed
+        return few_packed(self.pack(columns, tokenize or self.tokenize))
 
     def pack(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor]
