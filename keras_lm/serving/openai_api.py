@@ -169,6 +169,9 @@ def _completion_inputs(document):
     stop = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, list) or not all(isinstance(text, str) for text in stop):
         raise invalid(f"stop={stop!r}: pass a string or a list of strings.")
+    for field in ("stream", "echo"):
+        if not isinstance(document.get(field), (bool, type(None))):
+            raise invalid(f"{field}={document[field]!r}: pass true or false.")
     inputs = {"stop": stop or [""]}
     for field, name in COMPLETION.items():
         value = document.get(field)

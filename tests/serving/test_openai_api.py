@@ -156,6 +156,11 @@ def test_every_choice_of_every_prompt_has_a_seed(post):
         ("completions", {"model": "writer", "prompt": "a", "max_tokens": "x"}, 400, "max_tokens"),
         ("completions", {"model": "writer", "prompt": "a", "max_tokens": 2**40}, 400, "smaller"),
         ("completions", {"model": "writer", "prompt": ["a", "b"], "stream": True}, 400, "stream"),
+        ("completions", {"model": "writer", "prompt": "a", "stream": "yes"}, 400, "stream='yes'"),
+        ("completions", {"model": "writer", "prompt": "a", "echo": 1}, 400, "echo=1: pass true"),
+        ("completions", {"model": "writer", "prompt": "a", "max_tokens": -1}, 400, "max_tokens=-1"),
+        ("completions", {"model": "writer", "prompt": "a", "top_p": 0}, 400, "top_p=0 is out of"),
+        ("completions", {"model": "writer", "prompt": "a", "temperature": -1}, 400, "0 (greedy)"),
     ],
 )
 def test_errors_have_openais_form(post, path, fields, status, message):
