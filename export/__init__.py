@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 
+from keras_lm import presets
 from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.export.check import CheckReport, ExportCheckError, ExportRunError, check
 from keras_lm.export.saved_model import export_saved_model
@@ -39,6 +40,7 @@ def export(
     attention: bool = False,
     report: Callable[[CheckReport], Any] | None = None,
     verbose: int | str = "auto",
+    allow_nan: bool = False,
 ) -> Path:
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
@@ -73,14 +75,15 @@ def export(
         report: function that is called with the `CheckReport` of the comparison on `texts`, such as
             `print`: how much numbers differ, and which share of strings is equal.
         verbose: whether a bar shows how far the comparison is, see `check`.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
 
     Raises:
         ValueError: if `format`, `weights` or `tokenizer` is unknown; `tolerance` is passed without
             `texts`; `freeze` does not fit the task, its size, the format or `weights`; int8 needs
             oneDNN and it is off; the task has no tokenizer; the graph has an operation that the
             target lacks, or MediaPipe has no such task or tokenizer; `attention` does not fit the
-            format, `freeze` or the model; or the folder's name cannot be a model's name in TF
-            Serving. Nothing is written then.
+            format, `freeze` or the model; weights are NaN or infinite; or the folder's name cannot
+            be a model's name in TF Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
         ImportError: if `texts` are passed for a `.tflite`, and `ai_edge_litert` is not installed.
@@ -125,6 +128,7 @@ def export(
             f"{'freeze' if freeze else 'format'}."
         )
 
+    presets.check_finite(task, allow_nan)
     for part in getattr(task, "tasks", {"": task}).values():
         if _has_untrained_head(part):
             warn(

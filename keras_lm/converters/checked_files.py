@@ -144,3 +144,15 @@ def read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
         f"{folder} has a configuration and no weights that go with it. Put one of these beside it: "
         f"{', '.join(readers)}."
     )
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Return whether all numbers of an array are finite."""
+    if array.dtype.kind not in "fV":
+        return True
+    if array.dtype == np.float32:  # twice as fast; squares of large numbers overflow
+        flat = array.ravel(order="K")
+        with np.errstate(all="ignore"):
+            if np.isfinite(np.vdot(flat, flat)):
+                return True
+    return bool(np.isfinite(array).all())

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from keras_lm.converters.checked_files import is_finite
+
 INDEX = re.compile(r"_(\d+)/")
 LETTERS = ("{i}", "{j}", "{k}")
 
@@ -201,7 +203,7 @@ def _check(array, path, variable, stored):
             "its weights were quantized, by a program whose scale is not read. Take the checkpoint "
             "before that."
         )
-    if array.dtype.kind in "fV" and not np.isfinite(array).all():
+    if not is_finite(array):
         raise ValueError(
             f"{stored} holds numbers that are not finite (NaN or infinity), so that every answer "
             "would be NaN: the checkpoint is damaged, or its training failed."

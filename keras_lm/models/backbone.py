@@ -100,7 +100,15 @@ def own(*names):
     return read
 
 
-class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimates, keras.Model):
+class Backbone(
+    Variants,
+    BackboneFormats,
+    BackboneState,
+    LookingInside,
+    Estimates,
+    presets.SavedWhole,
+    keras.Model,
+):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -309,15 +317,20 @@ class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimate
         """
         return presets.load_backbone(source, cls, load_weights=load_weights, **overrides)
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
+    def save_to_preset(
+        self, folder: PathLike, overwrite: bool | None = None, allow_nan: bool = False
+    ) -> None:
         """Write configuration and weights to `folder` as a keras_lm preset, in one step.
 
         The folder is created, or replaced if it holds a preset and nothing else. A preset with
         other files, such as the `run.toml` of `keras-lm finetune`, is only replaced, and these
         removed, with `overwrite=True`; with `overwrite=False`, no preset is. Whatever is not
         replaced raises `FileExistsError` before anything is written, as does any other folder.
+
+        Weights that are NaN or infinite raise a `ValueError`. `allow_nan=True` writes them, for a
+        look at the files; `from_preset` refuses them.
         """
-        presets.save(folder, backbone=self, overwrite=overwrite)
+        presets.save(folder, backbone=self, overwrite=overwrite, allow_nan=allow_nan)
 
     def get_config(self):
         presets.check_unquantized(self)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm import presets
 from keras_lm.argument_types import DType, PathLike, Tensor
 from keras_lm.converters.allennlp_files import write_allennlp
 from keras_lm.converters.checked_files import CheckpointError
@@ -249,8 +250,10 @@ class ElmoBackbone(WordBackbone):
 
         Raises:
             FileExistsError: if `folder` is not empty.
-            ValueError: if the model's character ids are not ELMo's.
+            ValueError: if the model's character ids are not ELMo's, or weights are NaN or
+                infinite.
         """
+        presets.check_finite(self)
         write_allennlp(folder, _options(self.config), _tensors(self.weights))
 
 

@@ -8,6 +8,7 @@ shards and their index) and `assets/` (the vocabulary in its published form).
 
 from keras_lm.converters.hub import upload
 from keras_lm.presets.ensembles import save_ensemble
+from keras_lm.presets.finite_weights import SavedWhole, check_finite
 from keras_lm.presets.google import save_to_google
 from keras_lm.presets.huggingface import save_to_huggingface
 from keras_lm.presets.keras_hub import save_to_keras_hub
@@ -17,7 +18,9 @@ from keras_lm.presets.source import Source, check_unquantized, innermost_backbon
 from keras_lm.presets.vocabularies import load_tokenizer
 
 __all__ = [
+    "SavedWhole",
     "Source",
+    "check_finite",
     "check_unquantized",
     "innermost_backbone",
     "load_backbone",

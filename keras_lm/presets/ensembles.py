@@ -55,11 +55,13 @@ def _check_links(folders):
             )
 
 
-def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool | None = None) -> None:
+def save_ensemble(
+    folder: PathLike, task: keras.Model, overwrite: bool | None = None, allow_nan: bool = False
+) -> None:
     """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
 
     Args:
-        folder, overwrite: see `save`.
+        folder, overwrite, allow_nan: see `save`.
         task: a `Task` with `members`.
 
     Raises:
@@ -69,5 +71,5 @@ def save_ensemble(folder: PathLike, task: keras.Model, overwrite: bool | None = 
         described = {"class": type(task).__name__, "arguments": {}}
         begin(new, {"task": described, "members": len(task.members)})
         for number, member in enumerate(task.members):
-            member.save_to_preset(new / member_folder(number))
+            member.save_to_preset(new / member_folder(number), allow_nan=allow_nan)
         write_card(new, task)

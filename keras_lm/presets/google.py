@@ -20,6 +20,7 @@ from keras_lm.presets.counterparts import (
     write_json,
     written_config,
 )
+from keras_lm.presets.finite_weights import check_finite
 
 FORMAT = "google"
 
@@ -29,6 +30,7 @@ def save_to_google(
     backbone: keras.Model,
     task: keras.Model | None = None,
     tokenizer: Any | None = None,
+    allow_nan: bool = False,
 ) -> None:
     """Write a folder in google-research's format, whole or not at all.
 
@@ -37,12 +39,15 @@ def save_to_google(
         backbone: `Backbone`.
         task: `Task` over it, or None for the bare model.
         tokenizer: `Tokenizer` to write beside a bare model; a task has its own.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
 
     Raises:
         FileExistsError: if `folder` is not empty.
-        ValueError: if something has no counterpart in google-research's code.
+        ValueError: if weights are NaN or infinite, or something has no counterpart in
+            google-research's code.
     """
     folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
+    check_finite(task or backbone, allow_nan)
     config = written_config(backbone, converter)
     inside, names = converter.config.inside, converter.files
     tensors = named_tensors(FORMAT, task or backbone, backbone, converter, kinds)

@@ -23,6 +23,7 @@ from keras_lm.presets.counterparts import (
     write_json,
     written_config,
 )
+from keras_lm.presets.finite_weights import check_finite
 from keras_lm.presets.saving import MAX_SHARD_BYTES
 from keras_lm.presets.source import innermost_backbone
 from keras_lm.user_warning import warn
@@ -37,6 +38,7 @@ def save_to_huggingface(
     task: keras.Model | None = None,
     tokenizer: Any | None = None,
     max_shard_bytes: int | None = None,
+    allow_nan: bool = False,
 ) -> None:
     """Write a folder in Hugging Face's format, whole or not at all.
 
@@ -46,13 +48,15 @@ def save_to_huggingface(
         task: `Task` over it, or None for the bare model.
         tokenizer: `Tokenizer` to write beside a bare model; a task has its own.
         max_shard_bytes: int, the size of a file of weights; None for 5 GB.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
 
     Raises:
         FileExistsError: if `folder` is not empty.
         ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
-        ValueError: if something has no counterpart in transformers.
+        ValueError: if weights are NaN or infinite, or something has no counterpart in transformers.
     """
     folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
+    check_finite(task or backbone, allow_nan)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)
     # (A task without a head may have layers of its own, which have files of their own.)
     tensors = named_tensors(FORMAT, task if kinds else backbone, backbone, converter, kinds)

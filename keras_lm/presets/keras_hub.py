@@ -22,6 +22,7 @@ from keras_lm.presets.counterparts import (
     write_json,
     written_config,
 )
+from keras_lm.presets.finite_weights import check_finite
 
 FORMAT = "keras_hub"
 # The version whose loading was tried.
@@ -41,6 +42,7 @@ def save_to_keras_hub(
     backbone: keras.Model,
     task: keras.Model | None = None,
     tokenizer: Any | None = None,
+    allow_nan: bool = False,
 ) -> None:
     """Write a preset of KerasHub's, whole or not at all.
 
@@ -49,12 +51,14 @@ def save_to_keras_hub(
         backbone: `Backbone`.
         task: `Task` over it, or None for the bare model.
         tokenizer: `Tokenizer` to write beside a bare model; a task has its own.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
 
     Raises:
         FileExistsError: if `folder` is not empty.
-        ValueError: if something has no counterpart in KerasHub.
+        ValueError: if weights are NaN or infinite, or something has no counterpart in KerasHub.
     """
     folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
+    check_finite(task or backbone, allow_nan)
     config = written_config(backbone, converter)
     tensors = named_tensors(FORMAT, task or backbone, backbone, converter, kinds)
     of_head, of_network = {}, {}

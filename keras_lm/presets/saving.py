@@ -12,6 +12,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
+from keras_lm.presets.finite_weights import check_finite
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.version import __version__
 
@@ -29,6 +30,7 @@ def save(
     task: keras.Model | None = None,
     tokenizer: Any | None = None,
     overwrite: bool | None = None,
+    allow_nan: bool = False,
 ) -> None:
     """Write a preset atomically: a reader finds the old one, or the whole new one.
 
@@ -39,13 +41,15 @@ def save(
         tokenizer: `Tokenizer` to save with a backbone or alone; a task has its own.
         overwrite: bool. Whether to replace a preset in `folder`; None replaces it if it has no
             other files, such as the `run.toml` of a command.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
 
     Raises:
         FileExistsError: if `folder` is not a preset, or is not to be replaced.
-        ValueError: if Keras has quantized a layer.
+        ValueError: if Keras has quantized a layer, or weights are NaN or infinite.
     """
     if backbone is not None:
         check_unquantized(backbone if task is None else task)
+        check_finite(backbone if task is None else task, allow_nan)
     folder = free(folder, overwrite)
     config = {} if backbone is None else {"backbone": _describe(backbone)}
     if task is not None:

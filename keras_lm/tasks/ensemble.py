@@ -154,9 +154,11 @@ class Ensemble(Task):
     def arguments_from_checkpoint(cls, labels):
         return None  # nobody publishes several
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
+    def save_to_preset(
+        self, folder: PathLike, overwrite: bool | None = None, allow_nan: bool = False
+    ) -> None:
         """Write a preset with a preset of each member in it; see `Task.save_to_preset`."""
-        presets.save_ensemble(folder, self, overwrite)
+        presets.save_ensemble(folder, self, overwrite, allow_nan)
 
     def published_labels(self):
         raise ValueError(

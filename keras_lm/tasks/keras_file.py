@@ -11,7 +11,7 @@ from keras_lm.registry import BACKBONES, TOKENIZERS
 from keras_lm.tasks.backend_steps import steps
 
 
-class KerasFile:
+class KerasFile(presets.SavedWhole):
     """A model with a backbone, a tokenizer and `get_arguments()`, which Keras saves and loads."""
 
     _tokenizer_config = None

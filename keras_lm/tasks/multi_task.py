@@ -21,6 +21,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import common_seed
+from keras_lm.training.finite_loss import with_finite_loss
 from keras_lm.training.optimizers import plan_schedule
 
 
@@ -143,6 +144,7 @@ class MultiTask(KerasFile, TextModel):
         # Without an end, so that an epoch takes each task's batches once, newly shuffled.
         self._batches = {name: iter(self._distributed(b.repeat())) for name, b in batches.items()}
         try:
+            callbacks = with_finite_loss(callbacks, self)
             options = {"verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch}
             # Shuffled above.
             return keras.Model.fit(self, turns, epochs=epochs, shuffle=False, **options)
@@ -299,9 +301,11 @@ class MultiTask(KerasFile, TextModel):
         for task in self.tasks.values():
             task.use_tokenizer(tokenizer)
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
+    def save_to_preset(
+        self, folder: PathLike, overwrite: bool | None = None, allow_nan: bool = False
+    ) -> None:
         """Write a preset of all tasks, atomically; see `Task.save_to_preset`."""
-        presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
+        presets.save(folder, self.backbone, self, overwrite=overwrite, allow_nan=allow_nan)
 
     def missing_tokens(self):
         return []

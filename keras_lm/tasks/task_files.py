@@ -75,9 +75,11 @@ class TaskFiles:
         """Return the arguments for a published head (`Labels`), or None for another task's head."""
         return None
 
-    def save_to_preset(self, folder: PathLike, overwrite: bool | None = None) -> None:
+    def save_to_preset(
+        self, folder: PathLike, overwrite: bool | None = None, allow_nan: bool = False
+    ) -> None:
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
-        presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
+        presets.save(folder, self.backbone, self, overwrite=overwrite, allow_nan=allow_nan)
 
     # === For other libraries ===
 
@@ -95,35 +97,40 @@ class TaskFiles:
     def write_modules(self, folder: PathLike) -> None:
         """Write what is beside the model and the tokenizer in a folder of Hugging Face's."""
 
-    def save_to_huggingface(self, folder: PathLike, max_shard_bytes: int = 5_000_000_000) -> None:
+    def save_to_huggingface(
+        self,
+        folder: PathLike,
+        max_shard_bytes: int = 5_000_000_000,
+        allow_nan: bool = False,
+    ) -> None:
         """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
 
         Args:
-            folder, max_shard_bytes: see `keras_lm.models.Backbone.save_to_huggingface`.
+            folder, max_shard_bytes, allow_nan: see `keras_lm.models.Backbone.save_to_huggingface`.
 
         Raises:
             FileExistsError, ImportError, ValueError: see there.
         """
-        presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes)
+        presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes, allow_nan)
 
-    def save_to_google(self, folder: PathLike) -> None:
+    def save_to_google(self, folder: PathLike, allow_nan: bool = False) -> None:
         """Write model, head and vocabulary as a TensorFlow 1 checkpoint of google-research's form.
 
         Args:
-            folder: see `keras_lm.models.Backbone.save_to_google`.
+            folder, allow_nan: see `keras_lm.models.Backbone.save_to_google`.
 
         Raises:
             FileExistsError, ImportError, ValueError: see there.
         """
-        presets.save_to_google(folder, self.backbone, self)
+        presets.save_to_google(folder, self.backbone, self, allow_nan=allow_nan)
 
-    def save_to_keras_hub(self, folder: PathLike) -> None:
+    def save_to_keras_hub(self, folder: PathLike, allow_nan: bool = False) -> None:
         """Write model, head and tokenizer as a preset that KerasHub loads.
 
         Args:
-            folder: see `keras_lm.models.Backbone.save_to_keras_hub`.
+            folder, allow_nan: see `keras_lm.models.Backbone.save_to_keras_hub`.
 
         Raises:
             FileExistsError, ValueError: see there.
         """
-        presets.save_to_keras_hub(folder, self.backbone, self)
+        presets.save_to_keras_hub(folder, self.backbone, self, allow_nan=allow_nan)

@@ -16,6 +16,7 @@ from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import compile_checks, steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.epochs import restored_epoch
+from keras_lm.training.finite_loss import with_finite_loss
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.user_warning import warn
@@ -253,6 +254,8 @@ class TextModel(keras.Model):
         call.
 
         Raises:
+            FloatingPointError: in the first step whose loss is not a finite number; with a
+                `keras.callbacks.TerminateOnNaN`, training ends there without an error.
             ValueError: if strings or labels have another form; names row and value.
         """
         if not isinstance(epochs, numbers.Integral) or epochs < 0:
@@ -280,6 +283,7 @@ class TextModel(keras.Model):
             plan_schedule(self, 0, None)
         else:
             plan_schedule(self, -initial_epoch * steps, epochs * steps)
+        callbacks = with_finite_loss(callbacks, self)
         history = super().fit(
             batches,
             epochs=epochs,

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from keras_lm.argument_types import PathLike
 from keras_lm.converters import checksums
+from keras_lm.converters.checked_files import is_finite
 from keras_lm.converters.safetensors_files import save_checked
 from keras_lm.files import replacing
 from keras_lm.training.distribution import check_agreement, workers_of
@@ -120,13 +121,22 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 )
 
     def save(self) -> None:
-        """Write the state now; only the chief does."""
+        """Write the state now; only the chief does.
+
+        Raises:
+            ValueError: if weights are NaN or infinite.
+        """
         if not workers_of(self.model.distribute_strategy).is_chief:
             return
         arrays = {
             name: np.array(keras.ops.convert_to_numpy(variable), order="C")
             for name, variable in self._variables(self.model).items()
         }
+        for name in [name for name, array in arrays.items() if not is_finite(array)]:
+            raise ValueError(
+                f"{name} is NaN or infinite after step {self.step}, so it is not saved: go on from "
+                f"{self.path}, if it is there, with a lower learning_rate."
+            )
         schedule, steps = schedule_and_steps(self.model)
         skipped = schedule.start + self.step - steps if schedule else 0
         about = {"step": self.step, "settings": self.settings, "skipped": skipped}

@@ -9,6 +9,7 @@ import safetensors
 
 from keras_lm import files
 from keras_lm.converters import CheckpointError
+from keras_lm.converters.checked_files import is_finite
 from keras_lm.converters.safetensors_files import read_checked, save_checked
 from keras_lm.presets.source import stored_weights
 
@@ -56,6 +57,11 @@ def save(task, path, format, settings, is_learnt):
     settings = settings | {"task": type(task).__name__, "backbone": digest(task, is_learnt)}
     learnt = head(task) | of_backbone(task, is_learnt)
     arrays = {name: np.array(variable.numpy()) for name, variable in learnt.items()}
+    for name in [name for name, array in arrays.items() if not is_finite(array)]:
+        raise ValueError(
+            f"{name} is NaN or infinite, so nothing was written: train again from before, with a "
+            "lower learning_rate."
+        )
     with files.replacing(path) as new:
         metadata = {"format": format, "settings": json.dumps(settings)}
         save_checked(arrays, new, metadata)
@@ -96,7 +102,7 @@ def load(task, path, format, call, is_learnt, shapes):
             f"in this {type(task).__name__} it is {expected.get(wrong)}: make the task as it was."
         )
     for name, array in arrays.items():
-        if array.dtype.kind not in "fV" or not np.isfinite(array).all():
+        if array.dtype.kind not in "fV" or not is_finite(array):
             raise CheckpointError(
                 f"{path}: {name!r} holds {array.dtype} that are not all finite numbers: the file "
                 "is damaged, or the training failed. Copy it again."
