@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_lm.elements import check_batch_size
 from keras_lm.feeding import generators, replicas
+from keras_lm.feeding.graph_ids import with_known_ids
 from keras_lm.feeding.packed_rows import PackedRows
 from keras_lm.feeding.user_data import (
     check_names,
@@ -15,6 +16,7 @@ from keras_lm.feeding.user_data import (
     labels_from_user,
     weights_from_user,
 )
+from keras_lm.models.known_ids import check_ids
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed
 
@@ -177,6 +179,7 @@ def arrays(task, x, y, sample_weight, needs_labels=False):
     """Return lists or arrays as `(columns[, labels[, weights]])`, checked, with N rows each."""
     if task.is_packed(x):
         columns = {key: np.asarray(value) for key, value in x.items()}
+        check_ids(task.backbone, columns)
     else:
         task.require_tokenizer()
         columns = task.columns(x)
@@ -226,6 +229,11 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
     """Return a dataset of raw batches, packed in `tf.data`; labels may be prepared already."""
     if has_replicas(task) and not whole:  # each worker tokenizes what it reads
         dataset = replicas.parts(task.distribute_strategy, dataset)
+    if int(dataset.cardinality()) == 0:
+        raise ValueError(
+            "x is a tf.data.Dataset without batches: let it yield one at least; batch(n, "
+            "drop_remainder=True) leaves none of fewer than n rows."
+        )
     spec, packed = batches_spec(task, dataset)
     if not packed:
         task.require_tokenizer()
@@ -240,6 +248,8 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
         x = x if packed else named(task, x)
         if not rest and not packed:  # as in predict, whose later calls need not trace this again
             return (task.in_graph("preprocess", x),)
+        if packed and not labels_are_ready:
+            x = with_known_ids(task.backbone, x)
         if rest and not labels_are_ready:
             rest[0] = task.prepare_label_tensor(rest[0])
         return _packed(task, x, *rest)

@@ -62,6 +62,9 @@ class Options(NamedTuple):
     source_ids: tf.Tensor | None = None
 
 
+# More would take all memory.
+MOST = {"num_beams": 1024, "num_return_sequences": 65_536}
+
 # The names that other libraries have for options, and what to pass here.
 INSTEAD = {
     **dict.fromkeys(
@@ -113,8 +116,10 @@ class Sampling:
     def __post_init__(self):
         for name in ("num_beams", "num_return_sequences"):
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name}={value!r} is out of range: it must be an int, 1 or more.")
+            if not isinstance(value, (int, np.integer)) or not 1 <= value <= MOST[name]:
+                raise ValueError(
+                    f"{name}={value!r} is out of range: it must be an int from 1 to {MOST[name]}."
+                )
         penalty, beams = self.length_penalty, f"num_beams={self.num_beams}"
         if not isinstance(penalty, (int, float)) or not np.isfinite(penalty):
             raise ValueError(f"length_penalty={penalty!r} is not a number.")

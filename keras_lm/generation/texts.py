@@ -8,6 +8,7 @@ import numpy as np
 from keras_lm.elements import with_progress
 from keras_lm.feeding.lengths import longest_first
 from keras_lm.feeding.user_data import columns_from_user
+from keras_lm.models.known_ids import check_ids
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 
@@ -75,6 +76,7 @@ def prompt_arrays(task, prompts):
         raise ValueError(
             f"prompts has no token in row {row}: begin an empty prompt with the bos token."
         )
+    check_ids(task.backbone, {"token_ids": token_ids})
     return {"token_ids": token_ids, "padding_mask": mask}
 
 

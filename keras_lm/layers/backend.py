@@ -25,6 +25,7 @@ if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow.loops import in_some_rows, scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
     from keras_lm.layers.tensorflow.tracing import (
+        known_array,
         narrowed,
         num_replicas,
         products_for,
@@ -36,6 +37,7 @@ if keras.backend.backend() == "tensorflow":
     Dropout, gelu = keras.layers.Dropout, keras.activations.gelu
 else:
     import jax
+    import numpy as np
     from keras.ops import matmul, scan
 
     from keras_lm.layers.jax_attention import fused_attention, has_fused_kernel
@@ -44,6 +46,11 @@ else:
 
     in_blocks = None  # never called
     computed_again = keras.remat
+
+    def known_array(value):
+        """See `keras_lm.layers.tensorflow.tracing`."""
+        is_traced = isinstance(value, (jax.core.Tracer, keras.KerasTensor))
+        return None if is_traced else np.asarray(value)
 
     def argmax(logits):
         """See `keras_lm.layers.tensorflow.attention_ops`."""
@@ -134,6 +141,7 @@ __all__ = [
     "in_blocks",
     "in_some_rows",
     "is_long",
+    "known_array",
     "map_chunks",
     "matmul",
     "matmul_transposed",

@@ -14,6 +14,7 @@ from keras_lm.layers.basic import as_tensor
 from keras_lm.models.backbone_formats import BackboneFormats
 from keras_lm.models.backbone_state import BackboneState
 from keras_lm.models.checked_arguments import bind_arguments
+from keras_lm.models.known_ids import check_ids
 from keras_lm.models.looking_inside import LookingInside
 from keras_lm.models.sizes import Estimates
 from keras_lm.models.variants import Variants
@@ -100,15 +101,7 @@ def own(*names):
     return read
 
 
-class Backbone(
-    Variants,
-    BackboneFormats,
-    BackboneState,
-    LookingInside,
-    Estimates,
-    presets.SavedWhole,
-    keras.Model,
-):
+class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimates, keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -392,6 +385,7 @@ class Backbone(
         unknown = sorted(set(inputs) - set(names))
         if unknown:
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
+        check_ids(self, inputs)
         complete = {}
         for name in names:
             field = fields[name]

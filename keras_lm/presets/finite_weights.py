@@ -1,8 +1,12 @@
 """Weights that are not numbers are not written: what training has broken would answer nonsense."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from keras_lm import files
+from keras_lm.argument_types import PathLike
 from keras_lm.converters.checked_files import is_finite
 from keras_lm.presets.source import stored_weights
 
@@ -13,6 +17,9 @@ def check_finite(model: keras.Model, allow_nan: bool = False) -> None:
     Args:
         model: a backbone or a task.
         allow_nan: bool. Whether to let them pass.
+
+    Raises:
+        ValueError: unless `allow_nan`; it names the first of them.
     """
     if allow_nan:
         return
@@ -25,31 +32,31 @@ def check_finite(model: keras.Model, allow_nan: bool = False) -> None:
             )
 
 
-class SavedWhole:
-    """A `keras.Model` whose files are written whole or not at all, and with finite weights only."""
+def save_whole(
+    model: keras.Model,
+    save: Callable[..., None],
+    path: PathLike,
+    overwrite: bool,
+    allow_nan: bool,
+    **options: Any,
+) -> None:
+    """Call a method of Keras's so that a file of before stays until the new one is complete.
 
-    def save(self, filepath, overwrite=True, zipped=None, allow_nan=False, **kwargs):
-        """As `keras.Model.save`; `allow_nan=True` also writes weights that are NaN or infinite."""
-        check_finite(self, allow_nan)
-        _replace(super().save, filepath, overwrite, zipped=zipped, **kwargs)
+    Args:
+        model: a backbone or a task.
+        save: its `keras.Model.save` or `save_weights`.
+        path, overwrite, **options: arguments of that.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
 
-    def save_weights(self, filepath, overwrite=True, max_shard_size=None, allow_nan=False):
-        """As `keras.Model.save_weights`; for `allow_nan` see `save`."""
-        check_finite(self, allow_nan)
-        options = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
-        _replace(super().save_weights, filepath, overwrite, **options)
-
-
-def _replace(save, path, overwrite, **options):
-    """Call one of Keras's methods so that a file of before stays until the new one is complete."""
-    is_file = str(path).endswith((".keras", ".h5")) and "max_shard_size" not in options
-    if not is_file or "://" in str(path):
+    Raises:
+        ValueError: if weights are NaN or infinite, unless `allow_nan`.
+    """
+    check_finite(model, allow_nan)
+    is_file = str(path).endswith((".keras", ".h5")) and "://" not in str(path)
+    if not is_file or (files.as_path(path).exists() and not overwrite):  # Keras asks
         save(path, overwrite, **options)
         return
     path = files.as_path(path)
-    if path.exists() and not overwrite:  # Keras asks
-        save(path, overwrite, **options)
-        return
     with files.replacing(path) as new:
         written = new.with_name(path.name)
         save(written, True, **options)

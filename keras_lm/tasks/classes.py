@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.metrics.one_hot import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
@@ -96,11 +97,8 @@ def indices_of(names, class_names):
         tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(class_names))), -1
     )
     index = table.lookup(names)
-    known = tf.debugging.assert_non_negative(
-        index, f"labels hold a name that is none of {class_names}"
-    )
-    with tf.control_dependencies([known]):
-        return tf.identity(index)
+    message = f"labels hold a name that is none of {class_names}:"
+    return required(index, index >= 0, message, tf.boolean_mask(names, index < 0)[:1])
 
 
 def check_range(labels, num_classes):

@@ -6,6 +6,7 @@ Shapes: B documents, W words, K spans, A antecedents, M mentions.
 import numpy as np
 
 from keras_lm.layers.coreference import in_steps
+from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.tensorflow import tf
 
@@ -62,13 +63,10 @@ def in_words(mentions, places):
 
     (first, begins), (last, ends) = word(start, places["start"]), word(end, places["end"])
     is_padding = cluster <= 0
-    are_words = tf.debugging.assert_equal(
-        begins & ends | is_padding,
-        True,
-        "labels: mentions must begin and end with words of their texts",
-    )
-    with tf.control_dependencies([are_words] if are_words is not None else []):
-        found = tf.stack([first, last + 1, cluster], axis=2)
+    are_words = begins & ends | is_padding
+    message = "labels: mentions must begin and end with words of their texts, and one is"
+    found = tf.stack([first, last + 1, cluster], axis=2)
+    found = required(found, are_words, message, tf.boolean_mask(mentions, ~are_words)[:1, :2])
     return tf.where(is_padding[:, :, tf.newaxis], 0, found)
 
 

@@ -21,8 +21,8 @@ from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
-from keras_lm.training.finite_loss import with_finite_loss
 from keras_lm.training.optimizers import plan_schedule
+from keras_lm.training.watched_steps import watched
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
 
@@ -224,7 +224,7 @@ class Distiller(TextModel):
             batches,
             epochs=epochs,
             verbose=verbose,
-            callbacks=with_finite_loss(callbacks, self),
+            callbacks=watched(callbacks, self),
             validation_data=validation_data,
             shuffle=False,  # done above
         )

@@ -9,6 +9,7 @@ import json
 
 import numpy as np
 
+from keras_lm.feeding.graph_ids import with_known_ids
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
@@ -213,6 +214,8 @@ class GenerationSignatures(TextSignatures):
         ]
         kept = tf.reduce_max(tf.stack([0, *slots]))
         token_ids, state = few_tokens((token_ids, state), rows, columns + kept)
+        name = "decoder_token_ids" if self.task.has_decoder else "token_ids"
+        token_ids = with_known_ids(self.task.backbone, {name: token_ids})[name]
         if self.attends_without_end:
             token_ids = with_few_pairs(token_ids, rows, columns)
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks.classes import takes_numbers
 from keras_lm.tensorflow import tf
@@ -46,9 +47,15 @@ def check_number_tensor(labels, num_classes=None, gaps=False):
     last = "" if num_classes is None else f" to {num_classes - 1}"
     if gaps:
         is_right |= numbers == IGNORED
-    return _if(
-        is_right, numbers, f"labels hold a number that is not a class: they count from 0{last}"
-    )
+    message = f"labels hold a number that is not a class: they count from 0{last}, and one is"
+    return _if(is_right, numbers, message, labels)
+
+
+def check_share_tensor(labels):
+    """Return labels of any number of classes as they are, which fails if one is not 0 to 1."""
+    is_right = (labels >= 0) & (labels <= 1)
+    message = "labels hold more than 0 and 1 for the classes, and one is"
+    return _if(is_right, labels, message, labels)
 
 
 def check_probability_tensor(labels, loss, gaps=False):
@@ -61,12 +68,14 @@ def check_probability_tensor(labels, loss, gaps=False):
         is_right | is_gap,
         labels,
         "labels hold a row that is neither one-hot nor soft: pass probabilities of the classes, "
-        "which sum to 1",
+        "which sum to 1; it is",
+        labels,
     )
     if not takes_numbers(loss):
         return labels
     is_certain = tf.reduce_max(labels, axis=-1) > 1 - TOLERANCE
-    labels = _if(is_certain | is_gap, labels, f"labels hold a soft one. {_remedy(loss)}")
+    message = f"labels hold a soft one. {_remedy(loss)} It is"
+    labels = _if(is_certain | is_gap, labels, message, labels)
     return tf.where(is_gap, IGNORED, tf.argmax(labels, axis=-1, output_type=tf.int32))
 
 
@@ -78,8 +87,6 @@ def _remedy(loss):
     )
 
 
-def _if(is_right, value, message):
-    """Return a value, which fails in the graph with a message if not all is right."""
-    check = tf.debugging.assert_equal(tf.reduce_all(is_right), True, message)
-    with tf.control_dependencies([check] if check is not None else []):
-        return tf.identity(value)
+def _if(is_right, value, message, given):
+    """Return a value, which fails in the graph with a message and the first that is not right."""
+    return required(value, is_right, message, tf.boolean_mask(given, ~is_right)[:1])

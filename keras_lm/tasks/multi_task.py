@@ -18,11 +18,12 @@ from keras_lm.registry import TASKS, register
 from keras_lm.tasks.backend_steps import check_alike, require_tensorflow, steps
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.task_files import TaskFiles
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import common_seed
-from keras_lm.training.finite_loss import with_finite_loss
 from keras_lm.training.optimizers import plan_schedule
+from keras_lm.training.watched_steps import watched
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -73,8 +74,7 @@ class MultiTask(KerasFile, TextModel):
         super().__init__(name=name, dtype=first.dtype_policy)
         check_alike(self, "tasks", tasks.values())
         self.tasks = dict(tasks)
-        self.backbone = first.backbone
-        self.tokenizer = first.tokenizer
+        self.backbone, self.tokenizer = first.backbone, first.tokenizer
         self._batches = {}  # name of a task → iterator of its batches, while it trains
         self.built = True
         self.compile()
@@ -144,7 +144,7 @@ class MultiTask(KerasFile, TextModel):
         # Without an end, so that an epoch takes each task's batches once, newly shuffled.
         self._batches = {name: iter(self._distributed(b.repeat())) for name, b in batches.items()}
         try:
-            callbacks = with_finite_loss(callbacks, self)
+            callbacks = watched(callbacks, self)
             options = {"verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch}
             # Shuffled above.
             return keras.Model.fit(self, turns, epochs=epochs, shuffle=False, **options)
@@ -301,11 +301,7 @@ class MultiTask(KerasFile, TextModel):
         for task in self.tasks.values():
             task.use_tokenizer(tokenizer)
 
-    def save_to_preset(
-        self, folder: PathLike, overwrite: bool | None = None, allow_nan: bool = False
-    ) -> None:
-        """Write a preset of all tasks, atomically; see `Task.save_to_preset`."""
-        presets.save(folder, self.backbone, self, overwrite=overwrite, allow_nan=allow_nan)
+    save_to_preset = TaskFiles.save_to_preset
 
     def missing_tokens(self):
         return []

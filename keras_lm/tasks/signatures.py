@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 
+from keras_lm.feeding.graph_ids import with_known_ids
 from keras_lm.generation.work import MOST_NUMBERS, MOST_PIECES, MOST_TOKENS, few_numbers, few_tokens
 from keras_lm.layers.tensorflow.tracing import bounded, for_lite, require, required
 from keras_lm.tasks.attention_bytes import attention_of_text
@@ -171,6 +172,7 @@ class TextSignatures:
             packed = checked(packed, few_tokens)
             if task.backbone.max_sequence_length is None:
                 packed = checked(packed, with_few_pairs)
+            packed = with_known_ids(task.backbone, packed)
             outputs = task(packed, training=False)
             outputs = outputs if isinstance(outputs, dict) else {task.output_name: outputs}
             return plain_floats(outputs)

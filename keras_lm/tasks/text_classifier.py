@@ -239,7 +239,7 @@ class TextClassifier(Prompted, Task):
                 f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
                 f"dataset yield (B, {self.num_classes}), of 0 and 1."
             )
-        return labels
+        return label_forms.check_share_tensor(labels)
 
     def prepare_metric(self, metric):
         return classes.metric_of_classes(metric, self.multi_label)

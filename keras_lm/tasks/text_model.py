@@ -10,13 +10,13 @@ from keras import ops
 
 from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.feeding import datasets, lengths, replicas, validation
+from keras_lm.feeding.refused_data import watching
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import class_weights
 from keras_lm.tasks.backend_steps import compile_checks, steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.epochs import restored_epoch
-from keras_lm.training.finite_loss import with_finite_loss
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.user_warning import warn
@@ -283,18 +283,18 @@ class TextModel(keras.Model):
             plan_schedule(self, 0, None)
         else:
             plan_schedule(self, -initial_epoch * steps, epochs * steps)
-        callbacks = with_finite_loss(callbacks, self)
-        history = super().fit(
-            batches,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            validation_data=validation_data,
-            shuffle=False,  # done above
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            **kwargs,
-        )
+        kwargs["callbacks"] = callbacks
+        with watching(kwargs, self):
+            history = super().fit(
+                batches,
+                epochs=epochs,
+                verbose=verbose,
+                validation_data=validation_data,
+                shuffle=False,  # done above
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                **kwargs,
+            )
         history.restored_epoch = restored_epoch(callbacks)
         return history
 
@@ -317,7 +317,8 @@ class TextModel(keras.Model):
         )
         if datasets.has_replicas(self):
             batches = replicas.distributed(self.distribute_strategy, batches)
-        return super().evaluate(batches, verbose=verbose, **kwargs)
+        with watching(kwargs, self):
+            return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(
         self, x: RawTexts, batch_size: int | None = None, verbose: int | str = "auto", **kwargs: Any
@@ -331,7 +332,8 @@ class TextModel(keras.Model):
             batches = lengths.padded_alike(batches, self.packer, strategy, number)
         if has_replicas:
             batches = replicas.distributed(strategy, batches)
-        outputs = super().predict(batches, verbose=verbose, **kwargs)
+        with watching(kwargs, self):
+            outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:
             return outputs
         return keras.tree.map_structure(lambda array: array[places], outputs)

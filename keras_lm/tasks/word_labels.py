@@ -7,6 +7,7 @@ pieces of words, they are (B, S) and (B, S, C).
 import numpy as np
 from keras import ops
 
+from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import label_weights
 from keras_lm.tasks import classes, label_forms
@@ -118,16 +119,13 @@ def placed(labels, words, places, shape, rest=0.0):
     Elsewhere it is `IGNORED` or, of floats, `rest`. Of words that share a piece, the first counts.
     """
     labels = ragged(labels)
-    same = tf.debugging.assert_equal(
-        tf.cast(labels.row_splits, tf.int64),
-        tf.cast(words.row_splits, tf.int64),
-        "labels: there must be one for each word",
-    )
+    splits = [tf.cast(each.row_splits, tf.int64) for each in (labels, words)]
+    same = require(splits[0] == splits[1], "labels: there must be one for each word", *splits)
     values = labels.values
     values = values if values.dtype.is_floating else tf.cast(values, tf.int32)
     rest = tf.constant(rest if values.dtype.is_floating else IGNORED, values.dtype)
     inner = tf.shape(values)[1:]
-    with tf.control_dependencies([same] if same is not None else []):
+    with tf.control_dependencies([same]):
         seen = tf.where((places >= 0) & ~is_of_word_before(places))
         filled = tf.tensor_scatter_nd_update(
             tf.fill(tf.concat([[tf.reduce_prod(shape)], inner], 0), rest),

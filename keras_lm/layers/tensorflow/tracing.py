@@ -3,6 +3,9 @@
 import contextlib
 import contextvars
 
+import keras
+import numpy as np
+
 from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
@@ -57,6 +60,12 @@ def narrowed(x):
     """Return what attention multiplies; in the context of `Products`, in their form."""
     products = PRODUCTS.get()
     return x if products is None else products.narrowed(x)
+
+
+def known_array(value):
+    """Return the values of a caller's array or tensor; None while a graph is traced."""
+    is_traced = tf.is_tensor(value) and not hasattr(value, "numpy")
+    return None if is_traced or isinstance(value, keras.KerasTensor) else np.asarray(value)
 
 
 def require(condition, message, *values):
