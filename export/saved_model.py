@@ -10,6 +10,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 
 from keras_lm import files
 from keras_lm.export import operations, serving
+from keras_lm.file_sums import write_sums
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 
@@ -122,11 +123,19 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
         (folder / cards.CARD).write_text(cards.card_of_export(task), encoding="utf-8")
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
+        write_sums(folder, _summed(folder))
         verify(folder)
 
     version = write_version(path, write)
     serving.write_models_config(version.parent, name)
     return version
+
+
+def _summed(folder):
+    """Return the files of a SavedModel that have checksums: TensorFlow compares the weights."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != cards.CARD]
+    paths = [path for path in paths if not path.name.startswith("variables.data")]
+    return [path.relative_to(folder).as_posix() for path in paths]
 
 
 def module_of(*functions, lookups=()):

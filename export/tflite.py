@@ -9,6 +9,7 @@ import zipfile
 
 from tensorflow.lite.python import schema_py_generated as schema
 
+from keras_lm import file_sums
 from keras_lm.export.operations import layer_path, names_of_layers
 from keras_lm.export.saved_model import local_path, module_of
 from keras_lm.files import naming_a_full_disk, replacing
@@ -94,6 +95,7 @@ def write(task, path, weights, freeze, verify, offer, finish=bytes, with_card=Fa
             with zipfile.ZipFile(new, "a") as archive:
                 # (A `ZipInfo` has no date of today's.)
                 archive.writestr(zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task))
+                archive.writestr(zipfile.ZipInfo(file_sums.FILE), file_sums.end_of(model))
         verify(new)
     return path
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_lm.argument_types import PathLike
+from keras_lm.file_sums import check_end
 from keras_lm.optional import require
 from keras_lm.plain import first_line
 from keras_lm.standard_error import quiet
@@ -45,12 +46,21 @@ def open_interpreter(model: PathLike | bytes, num_threads: int | None = None) ->
     """
     _check_threads(num_threads)
     litert = require("ai_edge_litert.interpreter", "a .tflite")
+    _check_whole(model)
     source = {"model_content": model} if isinstance(model, bytes) else {"model_path": str(model)}
     return litert.InterpreterWithCustomOps(
         custom_op_registerers=_text_operations(),
         num_threads=num_threads or _num_cores(),
         **source,
     )
+
+
+def _check_whole(model):
+    """Raise a ValueError if a `.tflite` has changed since it was written."""
+    if isinstance(model, bytes):
+        check_end(model, "the .tflite")
+    elif Path(model).is_file():
+        check_end(Path(model).read_bytes(), model)
 
 
 class Column(NamedTuple):

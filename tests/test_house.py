@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
 user_warning user_columns
-version registry files input_files published elements optional argument_types tensorflow
+version registry files file_sums input_files published elements optional argument_types tensorflow
 saved_models taken_folders litert plain standard_error knowledge
 converters
 presets

@@ -327,7 +327,10 @@ def truncate(path):
         (lambda p: (p / "keras_lm.json").write_text("{"), "keras_lm.json is not valid JSON"),
         (lambda p: (p / "assets" / "vocab.txt").unlink(), "vocab.txt"),
         (lambda p: truncate_lines(p / "assets" / "vocab.txt", 3), "was saved with 11"),
-        (lambda p: (p / "assets" / "vocab.txt").open("a").write("new\n"), "was saved with 11"),
+        (lambda p: truncate_lines(p / "assets" / "vocab.txt", -3), "was saved with 11"),
+        (lambda p: (p / "assets" / "vocab.txt").open("a").write("new\n"), "vocab.txt has changed"),
+        (lambda p: (p / "keras_lm.json").open("a").write("\n"), "keras_lm.json has changed"),
+        (lambda p: (p / "checksums.json").write_text("{}"), "checksums.json is damaged"),
         (lambda p: edit(p, "format_version", 2), "format_version=2"),
         (lambda p: edit(p, "backbone", {"class": "os.system", "arguments": {}}), "os.system"),
         (lambda p: edit(p, "backbone", {"class": "BertBackbone"}), "must have 'class' and"),
@@ -489,11 +492,19 @@ def test_published_labels_that_are_wrong(goldens, tmp_path):
         TextClassifier.from_preset(folder)
 
 
+def without_sums(preset):
+    """Remove the checksums of a preset, as whoever means harm would."""
+    (preset / "checksums.json").unlink(missing_ok=True)
+
+
 def truncate_lines(path, number):
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-number]))
+    without_sums(path.parent.parent)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-number] if number > 0 else [*lines, *["new\n"] * -number]))
 
 
 def edit(preset, key, value):
+    without_sums(preset)
     config = json.loads((preset / "keras_lm.json").read_text())
     config[key] = value
     (preset / "keras_lm.json").write_text(json.dumps(config))

@@ -20,6 +20,7 @@ from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
+from keras_lm.file_sums import DamagedFileError, check_sums
 from keras_lm.saved_models import find_saved_model
 from keras_lm.user_warning import warn
 
@@ -273,7 +274,18 @@ def _open_preset(folder):
 
 
 def check_preset(path: pathlib.Path, config: dict):
-    """Raise a CheckpointError if a `keras_lm.json` is not formed as ours are."""
+    """Raise a CheckpointError if a `keras_lm.json` is not formed as ours are, or has changed.
+
+    The vocabulary beside it is compared, too.
+    """
+    _check_form(path, config)
+    try:
+        check_sums(path.parent)
+    except DamagedFileError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _check_form(path, config):
     members = config.get("members", 2)
     if (
         type(members) is not int

@@ -1,7 +1,6 @@
 """Checksums in the header of our `.safetensors` files: of each tensor, and of the rest.
 
-A tensor's is the CRC-32 of the sums of its blocks, each 4,096 bytes as 64-bit numbers modulo 2**64:
-any changed byte changes a sum, and sums are taken ten times as fast as a CRC.
+They are those of `keras_lm.file_sums`.
 """
 
 import json
@@ -11,19 +10,16 @@ import zlib
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.file_sums import sum_of
 
 ENTRY = "checksums"  # of the header
-BLOCK = 4096  # bytes
 HEADER = ""  # stands for its other entries, beside the names of tensors
 
 
 def of_tensor(name: str, array: np.ndarray) -> int:
     """Return the checksum of a tensor: of its name, type, shape and values."""
     start = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode())
-    values = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = values.size - values.size % BLOCK
-    sums = values[:whole].view(np.uint64).reshape(-1, BLOCK // 8).sum(axis=1)
-    return zlib.crc32(values[whole:], zlib.crc32(sums, start))
+    return sum_of(np.ascontiguousarray(array).reshape(-1).view(np.uint8), start)
 
 
 def of_header(metadata: dict) -> int:

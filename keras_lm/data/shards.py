@@ -26,6 +26,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.elements import elements
+from keras_lm.file_sums import ITSELF, has_changed, with_sum
 from keras_lm.packers.template import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
@@ -126,6 +127,9 @@ def read_token_index(folder: PathLike) -> dict[str, Any]:
             f"{path} has format_version={str(version)[:20]}, but this version of keras_lm reads "
             f"{FORMAT_VERSIONS}: write the tokens again."
         )
+    if has_changed(index):
+        raise ValueError(f"{path} has changed since it was written: copy the whole folder again.")
+    index.pop(ITSELF, None)
     _check_index(path, index)
     return index
 
@@ -333,7 +337,7 @@ def _write(dataset, tokenizer, folder, num_shards, index):
             )
         index |= about_vocabulary(tokenizer)
         index["shards"] = [about_shard(*each) for each in zip(paths, counts, strict=True)]
-        (new / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (new / INDEX).write_text(json.dumps(with_sum(index), indent=2) + "\n", encoding="utf-8")
     return sum(counts)
 
 

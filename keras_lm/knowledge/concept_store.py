@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.argument_types import PathLike
+from keras_lm.file_sums import check_sums, write_sums
 from keras_lm.files import replacing
 from keras_lm.knowledge.conceptnet import RELATIONS
 from keras_lm.knowledge.lemmas import key_of, lemmatizer
@@ -79,6 +80,7 @@ class ConceptStore:
         self.fingerprint = stated["fingerprint"]
         self.lemmatizer = stated.get("lemmatizer")
         self._parts = {name: self._open(name, stated["bytes"][name]) for name in PARTS}
+        check_sums(self.folder, "copy the folder again, or build it again")
         self.num_concepts = len(self._parts["name_ends"])
         self.num_edges = len(self._parts["targets"])
         self.num_relations = 2 * len(self.relations) + 1
@@ -263,6 +265,7 @@ class ConceptStore:
                 "bytes": {name: (new / f"{name}.npy").stat().st_size for name in PARTS},
             }
             (new / DESCRIPTION).write_text(json.dumps(stated, indent=2), encoding="utf-8")
+            write_sums(new, [path.name for path in new.iterdir()])
         return cls(folder)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.argument_types import PathLike
+from keras_lm.file_sums import check_sums, write_sums
 from keras_lm.files import replacing
 from keras_lm.knowledge.triples import checked_triples
 
@@ -100,6 +101,7 @@ class TransE:
             list of the mean loss of each epoch.
 
         Raises:
+            FloatingPointError: if the loss is no longer a number.
             ValueError: if there is no triple, or one has a number that is none.
         """
         triples = checked_triples(triples, len(self.entities), len(self.relations))
@@ -113,6 +115,11 @@ class TransE:
                 for start in range(0, len(triples), batch_size)
             )
             losses.append(total / len(triples))
+            if not math.isfinite(losses[-1]):
+                raise FloatingPointError(
+                    f"the mean loss of epoch {epoch} is {losses[-1]}, and so are vectors: make a "
+                    f"TransE anew, with a lower learning_rate than {learning_rate:g}."
+                )
             if report is not None:
                 report(epoch, losses[-1])
         self.entities[:] = _unit(self.entities)
@@ -217,6 +224,7 @@ class TransE:
                 np.save(new / f"{name}.npy", getattr(self, name))
             text = json.dumps({"margin": self.margin, "norm": self.norm})
             (new / DESCRIPTION).write_text(text, encoding="utf-8")
+            write_sums(new, [path.name for path in new.iterdir()])
         self.folder = Path(folder).expanduser()
 
     @classmethod
@@ -236,6 +244,7 @@ class TransE:
                 tables.append(np.load(path, allow_pickle=False))
             except (EOFError, ValueError) as error:
                 raise ValueError(f"{path} is damaged, train and save it again: {error}") from error
+        check_sums(folder, "copy the folder again, or train and save it again")
         trans_e = cls(1, 1, tables[0].shape[1], **arguments)
         trans_e.entities, trans_e.relations = tables
         trans_e.folder = folder

@@ -18,6 +18,7 @@ import apache_beam as beam
 from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
+from keras_lm.file_sums import with_sum
 from keras_lm.files import naming_a_full_disk
 from keras_lm.packers.template import Template
 from keras_lm.pipelines import beam_files
@@ -311,4 +312,4 @@ def _write_index(notes, index, folder):
             f"{len(found)} shards: pass more text, or lower sequence_length or num_shards."
         )
     index = {**index, "prepared": {**index["prepared"], "documents": documents}, "shards": found}
-    beam_files.write_json(beam_files.join(folder, shards.INDEX), index)
+    beam_files.write_json(beam_files.join(folder, shards.INDEX), with_sum(index))

@@ -7,7 +7,7 @@ from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG
-from keras_lm.presets.saving import begin, free, write_card
+from keras_lm.presets.saving import begin, free, sum_up, write_card
 from keras_lm.registry import TASKS
 
 
@@ -73,3 +73,4 @@ def save_ensemble(
         for number, member in enumerate(task.members):
             member.save_to_preset(new / member_folder(number), allow_nan=allow_nan)
         write_card(new, task)
+        sum_up(new)

@@ -11,6 +11,7 @@ from keras_lm import files
 from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.file_sums import write_sums
 from keras_lm.presets import cards
 from keras_lm.presets.finite_weights import check_finite
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
@@ -70,11 +71,21 @@ def save(
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
+        sum_up(new)
 
 
 def write_card(folder, model):
     """Write the README.md of a preset into its folder."""
     (folder / cards.CARD).write_text(cards.card_of_preset(model), encoding="utf-8")
+
+
+def sum_up(folder):
+    """Write the checksums of a preset into its folder.
+
+    Weights have theirs in them, and a card is there to be changed.
+    """
+    paths = [folder / PRESET_CONFIG, *folder.glob("*.index.json"), *folder.glob(f"{ASSETS}/**/*")]
+    write_sums(folder, [path.relative_to(folder).as_posix() for path in paths if path.is_file()])
 
 
 def free(folder, overwrite):

@@ -15,6 +15,7 @@ import tensorflow_text  # noqa: F401  registers the ops that tokenize in the gra
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_lm.file_sums import check_sums
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 from keras_lm.serving.work_limits import check_answer, check_request
@@ -123,6 +124,7 @@ class SavedModel(ServedModel):
     def __init__(self, folder, max_rows=None):
         signature_defs = _read_signature_defs(folder)
         try:
+            check_sums(folder, "copy or export it again")
             with tensorflow_errors():
                 self._loaded = tf.saved_model.load(str(folder), tags=["serve"])
         except ServingError:

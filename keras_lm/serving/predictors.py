@@ -6,6 +6,7 @@ TensorFlow is imported only by those that need it.
 from pathlib import Path
 
 from keras_lm.argument_types import PathLike
+from keras_lm.file_sums import check_sums
 from keras_lm.litert import InterpreterPool
 from keras_lm.plain import first_line
 from keras_lm.saved_models import find_saved_model
@@ -143,6 +144,7 @@ class SavedModelPredictor(Predictor):
         import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
 
         try:
+            check_sums(Path(folder), "copy it again")
             self.model = tf.saved_model.load(str(folder))  # its signatures do not keep it alive
         except Exception as error:  # damaged files raise all kinds of errors
             raise ValueError(
