@@ -14,7 +14,7 @@ MAPPED = {"keras_lm.export": "export", "keras_lm.lectures": "lectures"}
 # TensorFlow Text's metadata asks for TensorFlow's own minor version, as their custom ops must link.
 CORE = [
     "tensorflow>=2.20,<2.22",
-    "tensorflow-text>=2.20,<2.22",
+    "tensorflow-text>=2.20.1,!=2.21.0,<2.22",  # those left out read beyond the end of their input
     "keras>=3.13.2",
     "click>=8.1",
     "flatbuffers>=24.3.25",
@@ -23,7 +23,7 @@ CORE = [
     "huggingface_hub>=0.26,<3",
     "ml_dtypes>=0.5.1",
     "numpy>=1.26",
-    "protobuf>=5.28",
+    "protobuf>=5.28.3",
     "requests>=2.31",
     "safetensors>=0.4.5",
     "tensorflow-serving-api>=2.20,<2.22",
@@ -31,14 +31,14 @@ CORE = [
 
 # The embedded server. Exports carry TF Serving's files, and clients reach any server, without it.
 # It overrides methods of uvicorn's protocol, hence the caps: try a new version before raising one.
-SERVING = ["prometheus-client>=0.20", "starlette>=0.40,<2", "uvicorn>=0.30,<1"]
+SERVING = ["prometheus-client>=0.23", "starlette>=0.40,<2", "uvicorn>=0.30,<1"]
 
 GARDEN = [
     "tf-models-official==2.20.*",  # for TensorFlow 2.20 only
     "setuptools<80",  # tensorflow-hub, which it imports, still needs pkg_resources
 ]
 
-LITERT = ["ai-edge-litert>=2.0"]
+LITERT = ["ai-edge-litert>=2.1"]
 
 PLOT = ["matplotlib>=3.8"]
 

@@ -332,7 +332,7 @@ def truncate(path):
         (lambda p: (p / "keras_lm.json").open("a").write("\n"), "keras_lm.json has changed"),
         (lambda p: (p / "checksums.json").write_text("{}"), "checksums.json is damaged"),
         (lambda p: edit(p, "format_version", 2), "format_version=2"),
-        (lambda p: edit(p, "backbone", {"class": "os.system", "arguments": {}}), "os.system"),
+        (lambda p: edit(p, "backbone", {"class": "json.loads", "arguments": {}}), "json.loads"),
         (lambda p: edit(p, "backbone", {"class": "BertBackbone"}), "must have 'class' and"),
         (lambda p: edit(p, "task", {"arguments": {}}), "'task' must have 'class' and"),
         (lambda p: edit_backbone(p, "hidden_dim", 4), "has shape"),
@@ -396,11 +396,9 @@ def test_weights_that_are_no_numbers(preset, number):
 
 
 STRANGERS = {
-    "layer": {"module": "keras.layers", "class_name": "TFSMLayer", "config": {"filepath": "x"}},
-    "code": {"module": "builtins", "class_name": "__lambda__", "config": {"value": "4wA="}},
-    "function": {"module": "os", "class_name": "function", "config": "system"},
-    "other": {"module": "keras", "class_name": "Dense", "config": {"units": 8}},
-    "policy": {"module": "os", "class_name": "DTypePolicy", "config": {"name": "float16"}},
+    "layer": {"module": "keras.layers", "class_name": "Dense", "config": {"units": 8}},
+    "other": {"module": "json", "class_name": "JSONDecoder", "config": {}},
+    "policy": {"module": "json", "class_name": "DTypePolicy", "config": {"name": "float16"}},
     "ours": {
         "module": "keras_lm.layers",
         "class_name": "MLMHead",
@@ -408,9 +406,9 @@ STRANGERS = {
         "registered_name": "keras_lm>MLMHead",
     },
     "disguised": {
-        "module": "builtins",
-        "class_name": "__lambda__",
-        "config": {"value": "4wA="},
+        "module": "keras.layers",
+        "class_name": "Dense",
+        "config": {"units": 8},
         "registered_name": "keras_lm>BertBackbone",
     },
     "disguised policy": {

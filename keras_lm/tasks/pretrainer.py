@@ -233,8 +233,7 @@ class Pretrainer(PretrainingTask):
         return any(getattr(head, "has_terms", False) for head in self.heads.values())
 
     def predict_step(self, *data):
-        # Without masked spans nothing is asked of SpanBERT's head. Nor can workers exchange it: in
-        # TensorFlow, a tensor without values ends their process.
+        # Without masked spans nothing is asked of SpanBERT's head, and workers cannot exchange it.
         found = super().predict_step(*data)
         outputs, *state = found if isinstance(found, tuple) else [found]  # JAX has a state as well
         outputs = {name: value for name, value in outputs.items() if 0 not in value.shape[1:]}

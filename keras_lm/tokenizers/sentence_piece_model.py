@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 from keras_lm.tokenizers.sentence_piece_table import check_charsmap
 from keras_lm.tokenizers.vocabulary import check_file
 
-# TF Text ends the process on a piece of some hundred thousand bytes.
+# More than any published vocabulary has; TF Text is made for no more.
 LONGEST_PIECE, MOST_PIECES = 1000, 2**20
 
 ROLES = ("cls", "sep", "pad", "mask", "bos", "eos")

@@ -98,7 +98,7 @@ def test_nested_options_do_not_unfold(tmp_path):
     nested = []
     for _ in range(60):  # each the double of the last: 2^60 entries if anyone walked them
         nested = [nested, nested]
-    args = argparse.Namespace(arch="roberta", evil=nested)
+    args = argparse.Namespace(arch="roberta", deep=nested)
     folder = write(tmp_path / "model.pt", {"w": (2,)}, args=args)
     assert open_checkpoint(folder).config == {"arch": "roberta"}
 
