@@ -36,7 +36,8 @@ def requirements():
 def lowest(requirement):
     """Return a requirement of the lowest version that another one allows."""
     name, version = BOUND.match(requirement).groups()
-    return f"{name}=={version}"
+    # The first of a minor version may be one that was withdrawn.
+    return f"{name}=={version}" if version.count(".") > 1 else f"{name}=={version}.*"
 
 
 def install(kind, folder):

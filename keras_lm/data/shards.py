@@ -34,6 +34,9 @@ from keras_lm.tokenizers.tokenizer import Tokenizer
 FORMAT_VERSIONS = (1, 2)
 INDEX = "tokens.json"
 HASHED_AT_ONCE = 2**22  # bytes
+# Of an index; one whose own checksum has another name has changed, too.
+ENTRIES = {"format_version", "sequence_length", "columns", "template", "settings", "prepared"}
+ENTRIES |= {"vocabulary_size", "vocabulary_sha256", "shards", ITSELF}
 
 
 def write_token_shards(
@@ -115,7 +118,7 @@ def read_token_index(folder: PathLike) -> dict[str, Any]:
             f"{folder} has no {INDEX}: pass a folder that write_token_shards, write_row_shards or "
             "keras-lm prepare has finished writing."
         )
-    with tf.io.gfile.GFile(path) as file:
+    with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     try:
         index = json.loads(content)
@@ -127,10 +130,10 @@ def read_token_index(folder: PathLike) -> dict[str, Any]:
             f"{path} has format_version={str(version)[:20]}, but this version of keras_lm reads "
             f"{FORMAT_VERSIONS}: write the tokens again."
         )
-    if has_changed(index):
+    _check_index(path, index)
+    if has_changed(index) or index.keys() - ENTRIES:
         raise ValueError(f"{path} has changed since it was written: copy the whole folder again.")
     index.pop(ITSELF, None)
-    _check_index(path, index)
     return index
 
 

@@ -18,7 +18,7 @@ import apache_beam as beam
 from keras_lm import presets
 from keras_lm.argument_types import PathLike
 from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
-from keras_lm.file_sums import with_sum
+from keras_lm.file_sums import ITSELF, with_sum
 from keras_lm.files import naming_a_full_disk
 from keras_lm.packers.template import Template
 from keras_lm.pipelines import beam_files
@@ -123,7 +123,8 @@ def prepare_shards(
     except BaseException:
         growing.give_up()
         raise
-    return growing.finish([*names, shards.INDEX])
+    index = growing.finish([*names, shards.INDEX])
+    return {name: value for name, value in index.items() if name != ITSELF}
 
 
 class _Pipeline:

@@ -3,7 +3,7 @@
 A `Source` is opened once and says what it holds; `from_preset` takes it in place of its folder.
 
 A preset folder holds `keras_lm.json` (classes and their arguments), `model.safetensors` (or its
-shards and their index) and `assets/` (the vocabulary in its published form).
+shards and their index), `assets/` (the vocabulary in its published form) and `checksums.json`.
 """
 
 from keras_lm.converters.hub import upload
