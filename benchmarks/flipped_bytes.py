@@ -10,6 +10,7 @@ another answer.
 import argparse
 import contextlib
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
@@ -63,20 +64,6 @@ def of_shards(folder):
     return [*rows.as_numpy_iterator(), data.read_token_index(folder)]
 
 
-class Learnt:
-    """What a training checkpoint or a LoRA file adds to a task that is there."""
-
-    def __init__(self, task, load):
-        self.task, self.load = task, load
-        self.before = [weight.numpy() for weight in task.weights]
-
-    def __call__(self, folder):
-        for weight, value in zip(self.task.weights, self.before, strict=True):
-            weight.assign(value)
-        self.load(self.task, folder)
-        return [weight.numpy() for weight in self.task.weights]
-
-
 def kinds(root):
     """Write a file of each kind, and yield its name, its path, and what reads its folder."""
     task = make_task()
@@ -108,16 +95,33 @@ def checkpoint(root):
     path.parent.mkdir()
     saver = training.TrainingCheckpoint(path)
     task.fit(TEXTS, [0, 1, 0, 1], verbose=0, callbacks=[saver])
-    read = Learnt(task, lambda task, _: training.TrainingCheckpoint(path).restore(task))
+    before = [weight.numpy() for weight in task.weights]
+
+    def read(folder):
+        for weight, value in zip(task.weights, before, strict=True):
+            weight.assign(value)
+        step = training.TrainingCheckpoint(path).restore(task)
+        return [step, *(weight.numpy() for weight in task.weights)]
+
     return "training checkpoint", path, read, path.parent
 
 
 def lora(root):
-    task, path = make_task(), root / "lora" / "lora.safetensors"
+    path = root / "lora" / "lora.safetensors"
     path.parent.mkdir()
+
+    def fresh():
+        return tasks.Task.from_preset(root / "preset")
+
+    def read(folder):
+        task = fresh()
+        training.load_lora(task, path)
+        return [weight.numpy() for weight in task.weights]
+
+    task = fresh()
     training.enable_lora(task, 2)
     training.save_lora(task, path)
-    return "LoRA", path, Learnt(task, lambda task, _: training.load_lora(task, path)), path.parent
+    return "LoRA", path, read, path.parent
 
 
 def same(one, other):
@@ -200,7 +204,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--flips", type=int, default=200, help="of each kind of file")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="kinds whose names hold this")
+    parser.add_argument("--only", default="", help="kinds whose names this expression finds")
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--rounds", type=int, default=7, help="of --cost")
     options = parser.parse_args()
@@ -209,7 +213,7 @@ def main():
             cost(pathlib.Path(root), options.rounds)
             return 0
         draws = np.random.default_rng(options.seed)
-        found = [kind for kind in kinds(pathlib.Path(root)) if options.only in kind[0]]
+        found = [kind for kind in kinds(pathlib.Path(root)) if re.search(options.only, kind[0])]
         return int(sum(flip(*kind, options.flips, draws) for kind in found) > 0)
 
 

@@ -327,7 +327,7 @@ def truncate(path):
         (lambda p: (p / "keras_lm.json").write_text("{"), "keras_lm.json is not valid JSON"),
         (lambda p: (p / "assets" / "vocab.txt").unlink(), "vocab.txt"),
         (lambda p: truncate_lines(p / "assets" / "vocab.txt", 3), "was saved with 11"),
-        (lambda p: truncate_lines(p / "assets" / "vocab.txt", -3), "was saved with 11"),
+        (lambda p: truncate_lines(p / "assets" / "vocab.txt", -1), "was saved with 11"),
         (lambda p: (p / "assets" / "vocab.txt").open("a").write("new\n"), "vocab.txt has changed"),
         (lambda p: (p / "keras_lm.json").open("a").write("\n"), "keras_lm.json has changed"),
         (lambda p: (p / "checksums.json").write_text("{}"), "checksums.json is damaged"),
