@@ -9,6 +9,7 @@ another answer.
 
 import argparse
 import contextlib
+import functools
 import pathlib
 import re
 import statistics
@@ -175,15 +176,19 @@ def cost(root, rounds):
     words = [*VOCABULARY, *(f"word{i}" for i in range(30_522 - len(VOCABULARY)))]
     sizes = {"num_layers": 6, "num_heads": 12, "hidden_dim": 384, "intermediate_dim": 1536}
     task = make_task(words, **sizes)
-    task.save_to_preset(root / "preset")
-    version = task.export(root / "export")
-    task.export(root / "task.tflite")
+    preset, export, lite = root / "preset", root / "export", root / "task.tflite"
     ways = {
-        "preset": lambda: tasks.Task.from_preset(root / "preset"),
-        "SavedModel": lambda: SavedModelPredictor(version, "serving_default"),
-        ".tflite": lambda: litert.InterpreterPool(root / "task.tflite"),
+        "preset": (task.save_to_preset, preset, tasks.Task.from_preset),
+        "SavedModel": (
+            task.export,
+            export,
+            lambda folder: SavedModelPredictor(folder / "1", "serving_default"),
+        ),
+        ".tflite": (task.export, lite, litert.InterpreterPool),
     }
-    for name, load in ways.items():
+    for name, (write, path, read) in ways.items():
+        write(path)
+        load = functools.partial(read, path)
         load()
         seconds = {True: [], False: []}
         for number in range(2 * rounds):
