@@ -1,9 +1,10 @@
 """Weights that are not numbers are not written: what training has broken would answer nonsense."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_lm import files
 from keras_lm.argument_types import PathLike
@@ -21,10 +22,17 @@ def check_finite(model: keras.Model, allow_nan: bool = False) -> None:
     Raises:
         ValueError: unless `allow_nan`; it names the first of them.
     """
-    if allow_nan:
-        return
-    for path, variable in stored_weights(model).items():
-        if not is_finite(keras.ops.convert_to_numpy(variable)):
+    if not allow_nan:
+        weights = stored_weights(model)
+        # (One at a time, as reading may copy.)
+        for path, variable in weights.items():
+            refuse_broken(model, {path: keras.ops.convert_to_numpy(variable)})
+
+
+def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise a ValueError if arrays of a model's weights, by their paths, are not finite."""
+    for path, array in arrays.items():
+        if not is_finite(array):
             raise ValueError(
                 f"{type(model).__name__} has weights that are NaN or infinite, in {path}, so its "
                 "answers mean nothing, and nothing was written. Go back to weights of before, and "

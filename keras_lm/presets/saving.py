@@ -7,13 +7,12 @@ from typing import Any
 
 import keras
 
-from keras_lm import files
+from keras_lm import file_sums, files
 from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
-from keras_lm.file_sums import write_sums
 from keras_lm.presets import cards
-from keras_lm.presets.finite_weights import check_finite
+from keras_lm.presets.finite_weights import refuse_broken
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.version import __version__
 
@@ -21,6 +20,7 @@ MAX_SHARD_BYTES = 5_000_000_000
 # What `save` writes into a folder; members are those of an ensemble.
 OF_PRESETS = re.compile(
     rf"{re.escape(PRESET_CONFIG)}|{re.escape(cards.CARD)}|{ASSETS}|member_\d+"
+    rf"|{re.escape(file_sums.FILE)}"
     r"|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 )
 
@@ -50,7 +50,6 @@ def save(
     """
     if backbone is not None:
         check_unquantized(backbone if task is None else task)
-        check_finite(backbone if task is None else task, allow_nan)
     folder = free(folder, overwrite)
     config = {} if backbone is None else {"backbone": _describe(backbone)}
     if task is not None:
@@ -66,7 +65,7 @@ def save(
         begin(new, config)
         if backbone is not None:
             model = backbone if task is None else task
-            _save_weights(new, model)
+            _save_weights(new, model, allow_nan)
             write_card(new, model)
         if tokenizer is not None:
             (new / ASSETS).mkdir()
@@ -85,7 +84,9 @@ def sum_up(folder):
     Weights have theirs in them, and a card is there to be changed.
     """
     paths = [folder / PRESET_CONFIG, *folder.glob("*.index.json"), *folder.glob(f"{ASSETS}/**/*")]
-    write_sums(folder, [path.relative_to(folder).as_posix() for path in paths if path.is_file()])
+    file_sums.write_sums(
+        folder, [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
+    )
 
 
 def free(folder, overwrite):
@@ -123,11 +124,13 @@ def _describe(backbone):
     return {"class": type(backbone).__name__, "arguments": config}
 
 
-def _save_weights(folder, model):
+def _save_weights(folder, model, allow_nan):
     weights = stored_weights(model)
     for layer in model._flatten_layers():
         if getattr(layer, "lora_enabled", False):  # a kernel is the sum, so that it loads without
             del weights[layer.lora_kernel_a.path], weights[layer.lora_kernel_b.path]
             weights[layer._kernel.path] = layer.kernel
     arrays = {path: keras.ops.convert_to_numpy(variable) for path, variable in weights.items()}
+    if not allow_nan:
+        refuse_broken(model, arrays)
     write_safetensors(folder, arrays, MAX_SHARD_BYTES)
