@@ -58,7 +58,9 @@ class Caller:
         with self._lock:
             if self.has_left:
                 return
-            self.has_left, self.why, whoever = True, why, self._whoever
+            self.has_left, self.why = True, why
+            # They may refer to this caller, and a circle would hold its memory for long.
+            whoever, self._whoever = self._whoever, []
         self.manager.start_cancel()
         for call in whoever:
             call()

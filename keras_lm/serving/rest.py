@@ -169,6 +169,7 @@ def make_application(
                 return await _in_a_thread(workers, verbs.answer, run, models, spec, parse, caller)
             finally:
                 share.release()
+                caller.leave()  # it has its answer
 
     return _served(answer, monitor, cors)
 
