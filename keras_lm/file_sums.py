@@ -97,18 +97,23 @@ def end_of(content: bytes) -> str:
     return json.dumps({"bytes": len(content), "sum": value})
 
 
-def check_end(content: bytes, path: Path | str) -> None:
+def check_end(content: bytes | Path, path: Path | str) -> None:
     """Raise a DamagedFileError if a file is not the one whose checksum its archive has.
+
+    `content` is that of the file, or its path.
 
     Files without an archive, or without checksums in it, pass.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        is_read = isinstance(content, bytes)
+        with zipfile.ZipFile(io.BytesIO(content) if is_read else content) as archive:
             if FILE not in archive.namelist():
                 return
             stated = json.loads(archive.read(FILE))
     except (zipfile.BadZipFile, NotImplementedError):
         return
-    values = np.frombuffer(content, np.uint8, stated["bytes"])
-    if sum_of(values, stated["bytes"]) != stated["sum"]:
+    size = stated["bytes"]
+    values = np.frombuffer(content, np.uint8) if is_read else np.memmap(content, np.uint8, "r")
+    values = values[:size]
+    if sum_of(values, size) != stated["sum"]:
         raise DamagedFileError(f"{path} has changed since it was written: copy it again.")

@@ -60,7 +60,7 @@ def _check_whole(model):
     if isinstance(model, bytes):
         check_end(model, "the .tflite")
     elif Path(model).is_file():
-        check_end(Path(model).read_bytes(), model)
+        check_end(Path(model), model)
 
 
 class Column(NamedTuple):

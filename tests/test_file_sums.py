@@ -88,7 +88,11 @@ def test_a_file_with_an_archive(tmp_path):
         archive.writestr(file_sums.FILE, end_of(own))
     content = path.read_bytes()
     check_end(content, path)
+    check_end(path, path)
     for place in range(0, len(own), 97):
         other = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
         with pytest.raises(DamagedFileError, match=r"model\.tflite has changed"):
             check_end(other, path)
+    path.write_bytes(other)
+    with pytest.raises(DamagedFileError, match=r"model\.tflite has changed"):
+        check_end(path, path)
