@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_lm import files
+from keras_lm import file_sums, files
 from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.elements import with_progress
 from keras_lm.optional import check_installed
@@ -169,7 +169,7 @@ def _is_for_mediapipe(path):
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return archive.namelist() != [cards.CARD]
+        return not {*archive.namelist()} <= {cards.CARD, file_sums.FILE}
 
 
 def _ask(path, batches, signature, advance):
