@@ -67,7 +67,7 @@ BEAM = ["apache-beam>=2.77,<3"]
 COREFERENCE = ["scipy>=1.10"]
 
 # The lemmas by which concepts are recognised in texts.
-KNOWLEDGE = ["simplemma>=1.1"]
+KNOWLEDGE = ["simplemma>=1.1.1"]
 
 RUFF = "ruff==0.17.*"  # one minor version: formatters disagree between them
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", RUFF]  # ruff breaks long signatures

@@ -120,9 +120,9 @@ def run():
 
     decoder = models.GPT2Backbone(300, 1, 2, 16, 32, max_sequence_length=32)
     tasks.CausalLM(decoder, tokenizer=tokenizers.ByteTokenizer()).export("served/writer")
-    with Server("served") as server:
+    with Server(["served/critic", "served/writer"]) as server:
         for address in (server.rest_url, f"grpc://{server.grpc_address}"):
-            scores = Client(address, "critic").predict(text=texts[:2])["scores"]
+            scores = Client(address, "critic").predict({"text": texts[:2]})["scores"]
             np.testing.assert_allclose(scores, expected, atol=1e-4)
         pieces = list(Client(server.rest_url, "writer").stream("a", max_new_tokens=4))
     say("serve", f"REST, gRPC, and a stream of {len(pieces)} pieces")
