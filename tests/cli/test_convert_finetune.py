@@ -260,7 +260,7 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
         "a\nb\n", "--targets", two, name="train.txt"
     )
     missing = message('{"text": "x", "label": NaN}\n', name="train.jsonl")
-    assert "line 1: the label nan is neither a string nor a number" in missing
+    assert "line 1: the label is empty" in missing
     assert "only the label 'good'" in message("text,label\nx,good\n")
     unknown = message("text,label\nx,good\ny,bda\n", "--class-names", "good,bad")
     assert "line 3: the label 'bda' is not one of good, bad" in unknown

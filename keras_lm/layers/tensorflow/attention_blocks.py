@@ -90,9 +90,7 @@ def in_blocks(read, rows, columns, seed):
             gradients = [None] * len(given)
             for j, total in zip(floats, loop(backward, *sums), strict=True):
                 is_array = is_cut[j]
-                gradients[j] = (
-                    _join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
-                )
+                gradients[j] = join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
             return gradients
 
         (contexts,) = loop(forward, array(given[0]))
