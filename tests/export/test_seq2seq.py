@@ -79,6 +79,7 @@ class NotTraced:
             assert all(specs[name].is_compatible_with(value) for name, value in inputs.items())
             return function(**inputs)
 
+        run.structured_outputs = {"sequence_output": tf.TensorSpec([])}  # small
         return run
 
     def run(self, name, inputs):
