@@ -86,7 +86,7 @@ def test_exports(task, tmp_path):
     from keras_lm.serving import open_predictor
 
     version = task.export(tmp_path / "exported")
-    right = open_predictor(version)(TEXTS)
+    right = open_predictor(version).answer({"text": TEXTS})
     for name in ("saved_model.pb", "variables/variables.index", "fingerprint.pb"):
         content = (version / name).read_bytes()
         for changed in flips(content, 20):
@@ -94,7 +94,7 @@ def test_exports(task, tmp_path):
             with pytest.raises(ValueError, match=rf"{name} has changed"):
                 open_predictor(version)
         (version / name).write_bytes(content)
-    np.testing.assert_equal(open_predictor(version)(TEXTS), right)
+    np.testing.assert_equal(open_predictor(version).answer({"text": TEXTS}), right)
     path = task.export(tmp_path / "task.tflite")
     content = path.read_bytes()
     right = InterpreterPool(path).run("serving_default", {"text": TEXTS})["scores"]
