@@ -11,17 +11,17 @@ from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.ensembles import load_ensemble
+from keras_lm.presets.given_arguments import argument_names, refuse_unknown
 from keras_lm.presets.source import (
     Source,
-    argument_names,
     check_load_weights,
     from_size,
     innermost_backbone,
     is_size,
     reading,
-    refuse_unknown,
     stored_weights,
 )
+from keras_lm.presets.stored_heads import check_head
 from keras_lm.registry import TASKS, TOKENIZERS, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
@@ -148,7 +148,7 @@ def _check_head(source, cls, backbone, names, mine):
     if checkpoint.format == "huggingface" and is_labelled and not is_read:
         _, unused = names.load(stored_weights(backbone), checkpoint.weights)
         asks_for_new = mine.keys() & {"num_classes", "class_names"}
-        source.check_head(cls, backbone, unused, () if asks_for_new else ["its weights"])
+        check_head(source, cls, backbone, unused, () if asks_for_new else ["its weights"])
 
 
 def _check_order(given, stated):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import inspect
 import re
 import warnings
 from collections.abc import Collection, Mapping
@@ -17,25 +16,13 @@ from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checked_files import read_config
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
-from keras_lm.converters.published_labels import architecture_of
 from keras_lm.presets.claims import check_claims, check_classes, check_output_matrix
+from keras_lm.presets.given_arguments import argument_names, refuse_unknown
 from keras_lm.presets.related import what_it_is
+from keras_lm.presets.stored_heads import check_head, summary_of
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
 
 FORMAT_VERSION = 1
-
-
-# What other libraries call arguments → ours.
-OTHER_NAMES = {
-    "num_labels": "num_classes",
-    "labels": "class_names",
-    "id2label": "class_names",
-    "max_length": "sequence_length",
-    "max_seq_length": "sequence_length",
-    "model_max_length": "sequence_length",
-    "preprocessor": "tokenizer",
-    "torch_dtype": "dtype",
-}
 
 
 class SameNames(NameTable):
@@ -272,17 +259,17 @@ class Source:
         broken = [path for path in missing if path in needed]
         if broken:
             raise CheckpointError(
-                f"{self} lacks the weights of {_summary(broken)}: the file is incomplete, or its "
+                f"{self} lacks the weights of {summary_of(broken)}: the file is incomplete, or its "
                 "configuration is another model's."
             )
         unused = [name for name in unused if not re.search(network.LEFT_OUT, name)]
         if missing:
-            self.check_head(type(model), network, unused, missing)
+            check_head(self, type(model), network, unused, missing)
         missing = sorted([*missing, *fresh])
         if missing or unused:
             said = [f"{type(model).__name__}.from_preset({str(self)!r}):"]
-            said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
-            said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
+            said += [f"new and random are {summary_of(missing)}, to be trained;"] if missing else []
+            said += [f"left over in the checkpoint are {summary_of(unused)};"] if unused else []
             warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
 
     def _token_ids(self, network):
@@ -298,36 +285,6 @@ class Source:
             for value in [file[name] for file in files if file.get(name) not in (None, [])]:
                 ids[name] = value[0] if isinstance(value, list) else value
         return ids
-
-    def check_head(
-        self, cls: type, backbone: keras.Model, unused: Collection[str], missing: Collection[str]
-    ) -> None:
-        """Raise a CheckpointError if a folder should have a task's head, and the task lacks it.
-
-        Args:
-            cls: class of the task. Nothing is wrong if the configuration names no class with its
-                kind of head.
-            backbone: its network.
-            unused: names of tensors that may be the head in another form.
-            missing: paths of the head's weights that are not there. A Pretrainer may have new ones.
-        """
-        named = self.checkpoint.format == "huggingface" and architecture_of(
-            self.checkpoint.config, cls.__name__
-        )
-        unused = [name for name in unused if not re.search(backbone.LEFT_OUT, name)]
-        if cls is TASKS["Pretrainer"] and not unused:
-            return
-        if named and (unused or missing):
-            is_of_texts = str(named).endswith("ForSequenceClassification")
-            kind = self.checkpoint.config.get("problem_type") if is_of_texts else None
-            said = [f"missing are {_summary(missing)}"] if missing else []
-            said += [f"left over are {_summary(unused)}"] if unused else []
-            raise CheckpointError(
-                f"{self} is a {named}{f' for {kind}' if kind else ''}, and {cls.__name__} over a "
-                f"{type(backbone).__name__} does not find its head there: {'; '.join(said)}. If "
-                "the file is damaged, copy or download it again; for a new head, pass "
-                "models.Backbone.from_preset(SOURCE) to the task."
-            )
 
 
 def load_backbone(
@@ -356,33 +313,6 @@ def check_load_weights(load_weights, cls):
             f"load_weights={str(load_weights)[:200]} must be True or False: {cls.__name__}."
             "from_preset takes the source and load_weights by place, and all else by name."
         )
-
-
-def argument_names(cls):
-    """Return the names of the arguments of a backbone or a task that `from_preset` takes, a set."""
-    found = inspect.signature(cls.__init__).parameters.values()
-    return {
-        each.name
-        for each in found
-        if each.kind is each.POSITIONAL_OR_KEYWORD or each.kind is each.KEYWORD_ONLY
-    } - {"self", "backbone"}
-
-
-def refuse_unknown(arguments, known):
-    """Raise a ValueError if `from_preset` got arguments that none of `known` takes.
-
-    `known` is a dict of what takes arguments → their names.
-    """
-    names = set().union(*known.values())
-    if unknown := sorted(set(arguments) - names):
-        near = "".join(
-            f" {name} is {OTHER_NAMES[name]} here."
-            if OTHER_NAMES.get(name) in names
-            else advice(name, sorted(names))
-            for name in unknown
-        )
-        takes = ", ".join(f"{what} takes {sorted(each)}" for what, each in known.items())
-        raise ValueError(f"from_preset got the unknown arguments {unknown}.{near} {takes}.")
 
 
 def from_size(name, cls, load_weights, overrides):
@@ -521,7 +451,3 @@ def innermost_backbone(model: keras.Model) -> Any:
     while hasattr(model, "backbone"):
         model = model.backbone
     return model
-
-
-def _summary(names):
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
