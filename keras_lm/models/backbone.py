@@ -19,6 +19,7 @@ from keras_lm.models.looking_inside import LookingInside
 from keras_lm.models.sizes import Estimates
 from keras_lm.models.variants import Variants
 from keras_lm.packers import Packer
+from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
@@ -101,7 +102,9 @@ def own(*names):
     return read
 
 
-class Backbone(Variants, BackboneFormats, BackboneState, LookingInside, Estimates, keras.Model):
+class Backbone(
+    Variants, BackboneFormats, SavedWhole, BackboneState, LookingInside, Estimates, keras.Model
+):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The

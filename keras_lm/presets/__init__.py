@@ -8,7 +8,7 @@ shards and their index), `assets/` (the vocabulary in its published form) and `c
 
 from keras_lm.converters.hub import upload
 from keras_lm.presets.ensembles import save_ensemble
-from keras_lm.presets.finite_weights import check_finite, save_whole
+from keras_lm.presets.finite_weights import SavedWhole, check_finite
 from keras_lm.presets.google import save_to_google
 from keras_lm.presets.huggingface import save_to_huggingface
 from keras_lm.presets.keras_hub import save_to_keras_hub
@@ -18,6 +18,7 @@ from keras_lm.presets.source import Source, check_unquantized, innermost_backbon
 from keras_lm.presets.vocabularies import load_tokenizer
 
 __all__ = [
+    "SavedWhole",
     "Source",
     "check_finite",
     "check_unquantized",
@@ -31,6 +32,5 @@ __all__ = [
     "save_to_google",
     "save_to_huggingface",
     "save_to_keras_hub",
-    "save_whole",
     "upload",
 ]

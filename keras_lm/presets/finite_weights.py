@@ -1,6 +1,6 @@
 """Weights that are not numbers are not written: what training has broken would answer nonsense."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -40,26 +40,41 @@ def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def save_whole(
-    model: keras.Model,
-    save: Callable[..., None],
-    path: PathLike,
-    overwrite: bool,
-    allow_nan: bool,
-    **options: Any,
-) -> None:
-    """Call a method of Keras's so that a file of before stays until the new one is complete.
+class SavedWhole:
+    """The methods of a backbone or a task that write files of Keras's, whole or not at all."""
 
-    Args:
-        model: a backbone or a task.
-        save: its `keras.Model.save` or `save_weights`.
-        path, overwrite, **options: arguments of that.
-        allow_nan: bool. Whether to write weights that are NaN or infinite.
+    def save(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        allow_nan: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """As `keras.Model.save`, whole or not at all; `allow_nan` as in `save_to_preset`."""
+        check_finite(self, allow_nan)
+        _save_whole(super().save, filepath, overwrite, zipped=zipped, **kwargs)
 
-    Raises:
-        ValueError: if weights are NaN or infinite, unless `allow_nan`.
-    """
-    check_finite(model, allow_nan)
+    def save_weights(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        max_shard_size: float | None = None,
+        allow_nan: bool = False,
+    ) -> None:
+        """As `keras.Model.save_weights`, whole or not at all; `allow_nan` as in `save_to_preset`.
+
+        Of shards, each is written by itself.
+        """
+        check_finite(self, allow_nan)
+        options = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
+        if max_shard_size is not None:
+            filepath = str(filepath).removesuffix(".h5").removesuffix(".json") + ".json"
+        _save_whole(super().save_weights, filepath, overwrite, **options)
+
+
+def _save_whole(save, path, overwrite, **options):
+    """Call a method of Keras's so that a file of before stays until the new one is complete."""
     is_file = str(path).endswith((".keras", ".h5")) and "://" not in str(path)
     if not is_file or (files.as_path(path).exists() and not overwrite):  # Keras asks
         save(path, overwrite, **options)

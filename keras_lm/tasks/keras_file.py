@@ -72,35 +72,6 @@ class KerasFile:
                 "compile=False."
             ) from error
 
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        allow_nan: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        """As `keras.Model.save`, whole or not at all; `allow_nan` as in `save_to_preset`."""
-        presets.save_whole(
-            self, super().save, filepath, overwrite, allow_nan, zipped=zipped, **kwargs
-        )
-
-    def save_weights(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        max_shard_size: float | None = None,
-        allow_nan: bool = False,
-    ) -> None:
-        """As `keras.Model.save_weights`, whole or not at all; `allow_nan` as in `save_to_preset`.
-
-        Of shards, each is written by itself.
-        """
-        options = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
-        if max_shard_size is not None:
-            filepath = str(filepath).removesuffix(".h5").removesuffix(".json") + ".json"
-        presets.save_whole(self, super().save_weights, filepath, overwrite, allow_nan, **options)
-
     def save_assets(self, folder: PathLike) -> None:
         """Called by Keras for a `.keras` file: the vocabulary."""
         if self.tokenizer is not None:

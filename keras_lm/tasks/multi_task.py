@@ -27,7 +27,7 @@ from keras_lm.training.watched_steps import watched
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MultiTask(KerasFile, TextModel):
+class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     """Train several tasks over one backbone together, and ship them as one artefact.
 
     Each has its own head, labels, loss and metrics, and stays a task like any other, in `tasks`: to

@@ -17,6 +17,7 @@ from keras_lm.feeding import collect, user_data
 from keras_lm.generation.work import few_packed
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
+from keras_lm.presets import SavedWhole
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks import task_vocabulary
 from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
@@ -24,7 +25,6 @@ from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task_files import TaskFiles
-from keras_lm.tasks.task_vocabulary import TaskVocabulary
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ def _arguments(cls):
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
-class Task(KerasFile, TaskFiles, TaskVocabulary, TextModel):
+class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
