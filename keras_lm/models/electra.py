@@ -208,8 +208,12 @@ class ElectraBackbone(Backbone):
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.projection = None
         if embedding_dim != hidden_dim:
-            options = {"kernel_initializer": truncated_normal(), "name": "projection"}
-            self.projection = Dense(hidden_dim, **options, dtype=dtype)
+            self.projection = Dense(
+                hidden_dim,
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="projection",
+            )
         self.attention_bias = PaddingBias()
         self.blocks = [
             PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")

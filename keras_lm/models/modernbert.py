@@ -188,10 +188,11 @@ class ModernBertBackbone(Backbone):
             RotaryPositions(hidden_dim // num_heads, wavelengths.get(window, near))
             for window in kinds
         ]
-        options = {"output_stddev": 0.02 / (2 * num_layers) ** 0.5}
         self.blocks = [
             (ModernBertBlock if i else FirstModernBertBlock)(
-                **block_options(self.config, dtype), **options, name=f"block_{i}"
+                **block_options(self.config, dtype),
+                output_stddev=0.02 / (2 * num_layers) ** 0.5,
+                name=f"block_{i}",
             )
             for i in range(num_layers)
         ]

@@ -182,9 +182,12 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         )
         self.target_space_embedding = None
         if target_space is not None:
-            options = {"embeddings_initializer": initializer(), "name": "target_space_embedding"}
             self.target_space_embedding = keras.layers.ReversibleEmbedding(
-                NUM_SPACES, hidden_dim, **options, dtype=dtype
+                NUM_SPACES,
+                hidden_dim,
+                embeddings_initializer=initializer(),
+                dtype=dtype,
+                name="target_space_embedding",
             )
         self.position_embedding = TimingSignal(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
