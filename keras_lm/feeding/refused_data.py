@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 
+from keras_lm.layers.tensorflow.tracing import said_by_require
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.watched_steps import no_batches, watched
 
-REFUSED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 NO_CLASS = re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
 
 # What Keras says where there was none.
@@ -57,8 +57,8 @@ def watching(options: dict[str, Any], model: keras.Model) -> Any:
 
 def _plain(message):
     """Return what an error of a graph says, or None if that is not about data."""
-    if found := REFUSED.search(message):
-        return found[1].replace("] [", " ").replace("\\'", "'").replace('\\"', '"')
+    if said := said_by_require(message):
+        return said
     if found := NO_CLASS.search(message):
         last = int(found[2]) - 1
         return f"labels hold {found[1]}, which is not a class: they count from 0 to {last}."

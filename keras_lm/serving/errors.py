@@ -1,14 +1,14 @@
 """The server's error: a status code and a message, which each protocol translates."""
 
 import contextlib
-import re
 
 import grpc
 import tensorflow as tf
 
+from keras_lm.layers.tensorflow.tracing import said_by_require
+
 StatusCode = grpc.StatusCode
 
-ASSERTED = re.compile(r"assertion failed: (?P<data>\[.*\])", re.DOTALL)
 BY_NUMBER = {code.value[0]: code for code in StatusCode}
 
 
@@ -38,9 +38,7 @@ def plain(message):
     # TensorFlow adds the place in Python code, which a loaded graph does not have.
     message = message.rpartition("<stack traces unavailable>\n")[2].partition(" [Op:")[0]
     message = message.partition("\n\t [[{{node")[0]
-    if asserted := ASSERTED.fullmatch(message):
-        message = " ".join(asserted["data"][1:-1].split("] ["))
-    return message
+    return said_by_require(message) or message
 
 
 @contextlib.contextmanager

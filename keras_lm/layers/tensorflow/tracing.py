@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import re
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
+_ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 PRODUCTS = contextvars.ContextVar("products", default=None)  # see `products.Products`
 SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
 
@@ -77,6 +79,12 @@ def require(condition, message, *values):
     """
     data = [tf.convert_to_tensor(value) for value in (message, *values)]
     return tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
+
+
+def said_by_require(message):
+    """Return what `require` says in the message of TensorFlow's error; None for another error."""
+    found = _ASSERTED.search(message)
+    return found and found[1].replace("] [", " ").replace("\\'", "'").replace('\\"', '"')
 
 
 def required(value, condition, message, *values):
