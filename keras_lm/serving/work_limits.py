@@ -3,8 +3,6 @@
 Graphs check the same, but say it in fewer words, and those of older exports know no bound.
 """
 
-import math
-
 import numpy as np
 import tensorflow as tf
 
@@ -40,7 +38,10 @@ def check_request(inputs, signature):
     _check_all("length_penalty", penalty, np.isfinite(penalty), "a finite number")
     rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
     # What is known before prompts are read; graphs, but for those of older exports, count all.
-    work = math.prod(int(np.max(x, initial=0)) for x in (beams, inputs["max_new_tokens"])) * rows
+    tokens = int(np.max(inputs["max_new_tokens"], initial=0))
+    if tokens > MOST_TOKENS:  # the graph names the option, which is out of its own range
+        return 0
+    work = rows * int(np.max(beams, initial=0)) * tokens
     if work > MOST_TOKENS:
         raise invalid(f"{TOO_MANY.format(MOST_TOKENS)} {work}.")
     return max(work, 0)

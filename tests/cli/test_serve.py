@@ -140,8 +140,8 @@ def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
         each.close()
     assert process.returncode == 0, error
     assert out == "Ended.\n"
-    # The work is stopped, mostly before the web server would say that it cancels a task.
-    assert error in ("", "Cancel 1 running task(s), timeout graceful shutdown exceeded\n")
+    # The work is stopped before the web server would say that it cancels a task.
+    assert error == ""
     assert is_free(int(url.rsplit(":", 1)[1]))
     assert is_free(int(value(lines, "gRPC").rsplit(":", 1)[1]))
 

@@ -184,8 +184,8 @@ def test_litert(case, task, tmp_path):
 @pytest.mark.parametrize(
     ("signature", "name", "value", "message"),
     [
-        ("generate", "max_new_tokens", np.int32(10**8), "may be (4096|65536) at most"),
-        ("beam_search", "max_new_tokens", np.int32(2**31 - 1), "may be (4096|65536) at most"),
+        ("generate", "max_new_tokens", np.int32(10**8), "may be 4096 at most"),
+        ("beam_search", "max_new_tokens", np.int32(2**31 - 1), "may be 4096 at most"),
         ("beam_search", "num_beams", np.int32(10**7), "must be from 1 to 64"),
         ("beam_search", "num_beams", np.int32(0), "must be from 1 to 64"),
         ("beam_search", "num_beams", np.int32(-(2**31)), "must be from 1 to 64"),
@@ -194,6 +194,6 @@ def test_litert(case, task, tmp_path):
     ],
 )
 def test_what_a_server_could_not_bear_is_refused(model, signature, name, value, message):
-    # A server's client is told the value, too; and which of two bounds is compared first is open.
-    with pytest.raises(Exception, match=rf"{name}(=\S+ is out of range: it|,)? {message}"):
+    # A server's client is told the value, too.
+    with pytest.raises(Exception, match=rf"{name}(=\S+ is out of range: it)? {message}"):
         call(model, signature, **{name: value[np.newaxis]})
