@@ -22,9 +22,10 @@ from unittest import mock
 import numpy as np
 
 import keras_lm
-from keras_lm import data, file_sums, litert, models, tasks, tokenizers, training
+from keras_lm import data, litert, models, tasks, tokenizers, training
 from keras_lm.converters import checksums
 from keras_lm.serving.predictors import SavedModelPredictor
+from keras_lm.utils import file_sums
 
 WORDS = ["a", "the", "film", "was", "is", "and", "very", "good", "great", "bad", "poor", "dull"]
 WORDS += ["it", "i", "saw", "story", "cast", "not", "so"]

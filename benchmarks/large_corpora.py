@@ -68,10 +68,10 @@ def prepare(name, folder):
 def answer(name, folder):
     """Answer for the rows of two files in a folder."""
     from keras_lm import pipelines
-    from keras_lm.plain import json_line, plain
-    from keras_lm.published.columns import batches
-    from keras_lm.published.row_files import open_rows
+    from keras_lm.datasets.columns import batches
+    from keras_lm.datasets.row_files import open_rows
     from keras_lm.serving import open_predictor
+    from keras_lm.utils.json_values import json_line, plain
 
     files, output = sorted(folder.glob("rows-*.txt")), folder / "answers"
     start = time.perf_counter()

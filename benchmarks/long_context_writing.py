@@ -25,7 +25,7 @@ def main(prompts, new, repeats):
         size = models.ReformerBackbone.SIZES["reformer_crime_and_punishment_en"]
         backbone = models.ReformerBackbone(**size)
         if again:
-            backbone.stepping_state = lambda state: state
+            backbone.decoding_state = lambda state: state
         return tasks.CausalLM(backbone)
 
     ways = {"kept": make(False), "read again": make(True)}

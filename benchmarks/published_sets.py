@@ -25,7 +25,7 @@ import numpy as np
 
 from keras_lm import metrics, tasks
 from keras_lm.data import read_published
-from keras_lm.published import PUBLISHED
+from keras_lm.datasets import PUBLISHED
 from keras_lm.training import AdamW
 
 # The name → format, files to train on, files to test on (none: a share of the others is held out),

@@ -70,7 +70,7 @@ def seconds(serve, batches):
 @click.option("--texts", "number", type=click.IntRange(1), default=200, show_default=True)
 def main(rounds, steps, number):
     """Print the table of formats and weights for a fine-tuned MiniLM."""
-    from keras_lm import files
+    from keras_lm.utils import files
 
     texts, labels = read_labelled()
     order = np.random.default_rng(0).permutation(len(texts))

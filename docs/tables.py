@@ -16,7 +16,7 @@ from pathlib import Path
 import keras_lm
 from keras_lm.inspection import find_sizes
 from keras_lm.models.sizes import COUNTED, parameters_of
-from keras_lm.registry import BACKBONES, TASKS, sizes
+from keras_lm.utils.registry import BACKBONES, TASKS, sizes
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "docs")]

@@ -14,13 +14,13 @@ from typing import Any
 import keras
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike, RawTexts
 from keras_lm.export.check import CheckReport, ExportCheckError, ExportRunError, check
 from keras_lm.export.saved_model import export_saved_model
-from keras_lm.files import export_format
 from keras_lm.models.backbone import are_random
-from keras_lm.optional import check_installed
-from keras_lm.user_warning import warn
+from keras_lm.utils.argument_types import PathLike, RawTexts
+from keras_lm.utils.files import export_format
+from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.user_warning import warn
 
 __all__ = ["ExportCheckError", "check", "export"]
 

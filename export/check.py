@@ -12,12 +12,12 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_lm import file_sums, files
-from keras_lm.argument_types import PathLike, RawTexts
-from keras_lm.elements import with_progress
-from keras_lm.optional import check_installed
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
+from keras_lm.utils import file_sums, files
+from keras_lm.utils.argument_types import PathLike, RawTexts
+from keras_lm.utils.batch_iteration import with_progress
+from keras_lm.utils.optional_dependencies import check_installed
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 ANSWERED = b"answered\n"  # what the program says after each batch

@@ -8,11 +8,11 @@ from pathlib import Path
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm import files
 from keras_lm.export import operations, serving
-from keras_lm.file_sums import write_sums
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
+from keras_lm.utils import files
+from keras_lm.utils.file_sums import write_sums
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,

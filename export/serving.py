@@ -8,8 +8,8 @@ from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.files import replacing
 from keras_lm.tensorflow import tf
+from keras_lm.utils.files import replacing
 
 # TF Serving's source fixes these names, the first in saved_model_warmup_util.h, the second in
 # bundle_factory_util.cc, which parses a BatchingParameters text proto if the server has the flag

@@ -9,14 +9,14 @@ import zipfile
 
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm import file_sums
 from keras_lm.export.operations import layer_path, names_of_layers
 from keras_lm.export.saved_model import local_path, module_of
-from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import cards
-from keras_lm.standard_error import quiet
 from keras_lm.tensorflow import tf
+from keras_lm.utils import file_sums
+from keras_lm.utils.files import naming_a_full_disk, replacing
+from keras_lm.utils.quiet_stderr import quiet
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
 TEXT_OPERATIONS = {

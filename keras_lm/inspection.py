@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_lm import files, presets, registry, tokenizers
-from keras_lm.argument_types import PathLike
+from keras_lm import presets, tokenizers
 from keras_lm.converters import CheckpointError
 from keras_lm.models import Backbone
 from keras_lm.models.sizes import estimate, parameters_of
 from keras_lm.presets.source import Source
+from keras_lm.utils import files, registry
+from keras_lm.utils.argument_types import PathLike
 
 # The layers of heads, as models call them, and what they are.
 HEADS = {

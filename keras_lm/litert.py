@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike
-from keras_lm.file_sums import check_end
-from keras_lm.optional import require
-from keras_lm.plain import first_line
-from keras_lm.standard_error import quiet
-from keras_lm.user_columns import plain_column
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.file_sums import check_end
+from keras_lm.utils.json_values import first_line
+from keras_lm.utils.optional_dependencies import require
+from keras_lm.utils.quiet_stderr import quiet
+from keras_lm.utils.user_columns import plain_column
 
 REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 

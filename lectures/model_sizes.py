@@ -55,7 +55,7 @@ MODELS = [
 def run(quick=False):
     """Return a row for each model; `quick` counts the small ones."""
     from keras_lm.models.sizes import estimate
-    from keras_lm.registry import sizes
+    from keras_lm.utils.registry import sizes
 
     rows = []
     for name, size, published in MODELS[:3] if quick else MODELS:

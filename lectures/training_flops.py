@@ -23,7 +23,7 @@ TRAINED = {
 def run(quick=False):
     """Return a row for each model; nothing is trained, so `quick` makes no difference."""
     from keras_lm.models.sizes import estimate
-    from keras_lm.registry import sizes
+    from keras_lm.utils.registry import sizes
 
     rows = []
     for name, (size, steps, published) in TRAINED.items():

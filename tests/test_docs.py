@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import run_page
 
-from keras_lm.optional import EXTRAS
+from keras_lm.utils.optional_dependencies import EXTRAS
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = [path.name for path in sorted((REPOSITORY / "docs").glob("*.md"))]

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 import keras_lm
-from keras_lm.registry import BACKBONES, TASKS
+from keras_lm.utils.registry import BACKBONES, TASKS
 
 REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-user_warning user_columns
-version registry files file_sums input_files published elements optional argument_types tensorflow
-saved_models taken_folders litert plain standard_error knowledge
+version utils tensorflow
+datasets litert knowledge
 converters
 presets
 layers
@@ -40,7 +39,7 @@ FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part i
 
 # Layers, models and objectives are made of `keras.ops`, and run on Keras's other backends too;
 # files of data are read by commands that start before TensorFlow is there.
-WITHOUT_TENSORFLOW = ("layers", "models", "objectives", "published", "knowledge")
+WITHOUT_TENSORFLOW = ("layers", "models", "objectives", "datasets", "knowledge")
 WITH_TENSORFLOW = "layers.tensorflow"
 
 # One thing on two floors: the only modules that share a name.

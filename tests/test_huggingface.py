@@ -20,7 +20,6 @@ import tiny
 from keras_lm import models, presets, tasks, training
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.converter import ConfigTable
-from keras_lm.registry import BACKBONES
 from keras_lm.tokenizers import (
     MarianTokenizer,
     Tokenizer,
@@ -28,6 +27,7 @@ from keras_lm.tokenizers import (
     WordPieceTokenizer,
     train_vocabulary,
 )
+from keras_lm.utils.registry import BACKBONES
 
 # A golden → the task whose head it has.
 GOLDENS = {

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import keras_lm
-from keras_lm import optional
+from keras_lm.utils import optional_dependencies
 
 
 def test_dir_lists_what_is_public():
@@ -86,7 +86,7 @@ def test_onednn_is_on_unless_the_environment_says_otherwise(monkeypatch, machine
             "vocab",
             lambda: keras_lm.tokenizers.train_vocabulary("wordpiece", 20, texts=["a"]),
         ),
-        ("sklearn.base", "sklearn", lambda: optional.require("sklearn.base", "it")),
+        ("sklearn.base", "sklearn", lambda: optional_dependencies.require("sklearn.base", "it")),
     ],
 )
 def test_missing_packages_give_the_same_hint(monkeypatch, package, extra, use):
@@ -98,7 +98,7 @@ def test_missing_packages_give_the_same_hint(monkeypatch, package, extra, use):
 
 def test_every_extra_exists(repository):
     text = (repository / "setup.py").read_text()
-    assert all(f'"{extra}":' in text for extra in optional.EXTRAS.values())
+    assert all(f'"{extra}":' in text for extra in optional_dependencies.EXTRAS.values())
 
 
 def _open_interpreter():

@@ -13,7 +13,6 @@ import pytest
 import safetensors.numpy
 
 import keras_lm
-from keras_lm import files
 from keras_lm.converters import CheckpointError, safetensors_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
@@ -28,6 +27,7 @@ from keras_lm.tasks import (
     TextRegressor,
 )
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
+from keras_lm.utils import files
 
 pytestmark = pytest.mark.eager
 

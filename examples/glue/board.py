@@ -13,7 +13,7 @@ import json
 import click
 
 from glue.published import ScoredRow
-from keras_lm.files import replacing, require_free
+from keras_lm.utils.files import replacing, require_free
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from glue.published import ScoredRow
 from glue.report import pack_answers, write_report
 from glue.tasks import SMALL, TASKS, find_tasks
 from keras_lm.cli.command import Command
-from keras_lm.registry import advice
+from keras_lm.utils.registry import advice
 
 # What papers tried: batch sizes, epochs and learning rates.
 GRIDS = {

@@ -8,8 +8,8 @@ import numpy as np
 
 from glue.published import PUBLISHED_ROWS
 from glue.tasks import SUBMITTED, TASKS
-from keras_lm.files import replacing
-from keras_lm.optional import require
+from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import require
 
 MEASURED = (
     "CoLA by Matthews' correlation, MRPC and QQP by F1/accuracy, STS-B by Pearson's/Spearman's "

@@ -5,8 +5,8 @@ import itertools
 import random
 from pathlib import Path
 
-from keras_lm.published import PUBLISHED, read_published
-from keras_lm.published.row_files import open_rows
+from keras_lm.datasets import PUBLISHED, read_published
+from keras_lm.datasets.row_files import open_rows
 
 SMALL = 10_000  # rows; with fewer, scores differ much from seed to seed
 SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -20,7 +20,7 @@ class GlueTask:
 
     Args:
         name: str, what GLUE calls it, and its folder.
-        format: str, its name in `keras_lm.published`.
+        format: str, its name in `keras_lm.datasets`.
         measures: tuple of str; their mean is the task's score. If there are several held-out sets,
             there is one for each.
         dev: dict of the name of a held-out set → what its file may be called, without a suffix.

@@ -5,8 +5,8 @@ Imports TensorFlow. Shapes: V words, E width of a vector.
 
 import numpy as np
 
-from keras_lm.files import replacing
 from keras_lm.tokenizers import WordTokenizer, learn_words
+from keras_lm.utils.files import replacing
 
 SPECIAL = ["<unk>", "<pad>"]
 SMOOTHING = 0.75  # of the frequencies of contexts

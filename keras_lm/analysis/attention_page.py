@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike
-from keras_lm.files import replacing
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPED = re.compile("[<>&]")

@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from keras_lm.analysis.reader import columns_of, packed_rows, task_of, token_texts
-from keras_lm.argument_types import Tensor
-from keras_lm.layers.changed_embedding import changed, token_embedding_of
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.layers.embedding_hook import changed, token_embedding_of
+from keras_lm.tasks.runtime import require_tensorflow
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import Tensor
 
 ROWS = 16  # of the path from the baseline, at a time
 INEXACT = 0.1  # of the sum of all scores' sizes, from which on a user is told

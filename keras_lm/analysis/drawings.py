@@ -4,9 +4,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-from keras_lm.argument_types import PathLike
-from keras_lm.files import replacing
-from keras_lm.optional import require
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import require
 
 
 class Picture:

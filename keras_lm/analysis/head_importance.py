@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_lm.analysis.head_layers import attention_layers, masked_heads
-from keras_lm.argument_types import RawLabels, RawTexts
 from keras_lm.feeding import datasets
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.runtime import require_tensorflow
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import RawLabels, RawTexts
 
 
 def head_importance(

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_lm.analysis.drawings import Picture
 from keras_lm.analysis.word_readings import word_vectors
-from keras_lm.optional import require
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.optional_dependencies import require
 
 
 @dataclasses.dataclass(frozen=True)

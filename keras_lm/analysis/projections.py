@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_lm.analysis.drawings import Picture
-from keras_lm.argument_types import PathLike
-from keras_lm.files import replacing
-from keras_lm.optional import require
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import require
 
 
 def principal_components(vectors: npt.ArrayLike, number: int = 2) -> tuple[np.ndarray, np.ndarray]:

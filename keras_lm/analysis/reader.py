@@ -64,7 +64,7 @@ def packed_rows(task, columns):
             f"{type(task).__name__} makes several rows of a text: pass task.backbone and "
             "tokenizer=task.tokenizer."
         )
-    return task.backbone.taken(packed)
+    return task.backbone.select_inputs(packed)
 
 
 def batches(columns, batch_size):

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from keras_lm.argument_types import Tensor
-from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.runtime import require_tensorflow
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 
 def step_gradient_norms(

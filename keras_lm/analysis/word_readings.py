@@ -11,12 +11,12 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_lm.elements import check_batch_size
 from keras_lm.packers import Words
 from keras_lm.tasks import FeatureExtractor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
-from keras_lm.user_columns import iterable
+from keras_lm.utils.batch_iteration import check_batch_size
+from keras_lm.utils.user_columns import iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _read(task, rows, texts):
     begin = row * packed["padding_mask"].shape[1] + start[row]
     spans = list(zip((begin + first)[seen], (begin + last)[seen], strict=True))
     found = []
-    for state in task.backbone.compute(task.backbone.taken(packed))["hidden_states"]:
+    for state in task.backbone.compute(task.backbone.select_inputs(packed))["hidden_states"]:
         flat = np.asarray(state, "float32").reshape(-1, state.shape[-1])  # (B·S, D)
         means = [flat[a:b].mean(axis=0) for a, b in spans]
         found.append(np.stack(means) if means else np.zeros((0, flat.shape[1]), "float32"))

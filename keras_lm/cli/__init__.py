@@ -11,7 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ s
 
 import click
 
-from keras_lm.registry import advice
+from keras_lm.utils.registry import advice
 from keras_lm.version import __version__
 
 # As `--help` lists them: the name of a command → its module here.
@@ -109,6 +109,6 @@ def main():
       task.export("exported/film-critic")
     """
     if "tensorflow" not in sys.modules:
-        from keras_lm.standard_error import QuietImport
+        from keras_lm.utils.quiet_stderr import QuietImport
 
         sys.meta_path.insert(0, QuietImport("tensorflow"))

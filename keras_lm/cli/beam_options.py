@@ -5,10 +5,10 @@ import logging
 
 import click
 
-from keras_lm import optional
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.standard_error import quiet
+from keras_lm.utils import optional_dependencies
+from keras_lm.utils.quiet_stderr import quiet
 
 RUNNER = "--runner"
 BEAM = "beam_flags"
@@ -63,7 +63,7 @@ def beam(purpose, runner):
     log.setLevel(logging.ERROR)
     try:
         with quiet() if runner == "DirectRunner" else contextlib.nullcontext():
-            optional.require("apache_beam", purpose)
+            optional_dependencies.require("apache_beam", purpose)
             yield
     except ImportError as error:
         raise click.ClickException(str(error)) from error

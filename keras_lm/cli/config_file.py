@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from keras_lm.registry import advice
+from keras_lm.utils.registry import advice
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 MOST_BYTES, LONGEST_KEY = 2**20, 80

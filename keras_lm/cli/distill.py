@@ -145,9 +145,9 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
 
 def _student(source, cls, teacher, arguments, layers):
     """Return the student task: from a preset, or of a size with the teacher's vocabulary."""
-    from keras_lm import registry
     from keras_lm.cli.terminal import load_task
     from keras_lm.tokenizers import Tokenizer
+    from keras_lm.utils import registry
 
     size = registry.sizes().get(source)
     if size is None:

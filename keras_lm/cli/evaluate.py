@@ -10,9 +10,9 @@ from keras_lm.cli.finetune import FINETUNED, SEARCH
 from keras_lm.cli.fitting import read_rows
 from keras_lm.cli.terminal import say_rows
 from keras_lm.cli.types import INPUT_FILE, TASKS, Choice, OutputFile, Source
-from keras_lm.optional import check_installed
-from keras_lm.published.examples import check_file
-from keras_lm.published.row_files import check_targets
+from keras_lm.datasets.examples import check_file
+from keras_lm.datasets.row_files import check_targets
+from keras_lm.utils.optional_dependencies import check_installed
 
 # Whose answers are right or wrong.
 CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")

@@ -7,12 +7,12 @@ from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.texts_and_rows import say_left_out
 from keras_lm.cli.types import TASKS, Choice, ExportPath, FloatRange, Source
-from keras_lm.files import export_format
-from keras_lm.optional import check_installed
-from keras_lm.published import PUBLISHED
-from keras_lm.published.columns import batches, choose_columns
-from keras_lm.published.row_files import PLAIN, find_format, open_rows
+from keras_lm.datasets import PUBLISHED
+from keras_lm.datasets.columns import batches, choose_columns
+from keras_lm.datasets.row_files import PLAIN, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
+from keras_lm.utils.files import export_format
+from keras_lm.utils.optional_dependencies import check_installed
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
 

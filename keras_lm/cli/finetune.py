@@ -21,8 +21,8 @@ from keras_lm.cli.fitting import (
     training_options,
 )
 from keras_lm.cli.types import INPUT_FILE, TASKS, FloatRange, Source, TaskChoice
-from keras_lm.published import PUBLISHED
-from keras_lm.published.examples import UNLABELLED
+from keras_lm.datasets import PUBLISHED
+from keras_lm.datasets.examples import UNLABELLED
 
 # The first is the default.
 FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretrainer")]

@@ -9,11 +9,11 @@ from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 from keras_lm.cli.texts_and_rows import say_left_out
 from keras_lm.cli.types import INPUT_FILE, Choice, ExportPath, FloatRange
-from keras_lm.files import export_format
-from keras_lm.optional import check_installed
-from keras_lm.published.examples import check_file, read_examples
-from keras_lm.published.row_files import check_targets
-from keras_lm.registry import advice
+from keras_lm.datasets.examples import check_file, read_examples
+from keras_lm.datasets.row_files import check_targets
+from keras_lm.utils.files import export_format
+from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.registry import advice
 
 held_out_options = opt.together(
     opt.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch."),

@@ -9,7 +9,7 @@ from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import say_rows
 from keras_lm.cli.types import check_artefact
-from keras_lm.saved_models import find_saved_model, find_saved_models
+from keras_lm.utils.model_versions import find_saved_model, find_saved_models
 
 
 @click.command("inspect", cls=Command, short_help="What a preset, a checkpoint or an export holds.")
@@ -59,7 +59,8 @@ def inspect_path(path, version=None):
 
         return inspect_tflite(local)
 
-    from keras_lm import inspection, registry
+    from keras_lm import inspection
+    from keras_lm.utils import registry
 
     if path in registry.sizes() and not local.exists():
         return inspection.inspect_size(path)

@@ -7,9 +7,9 @@ import click
 from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, say_rows
-from keras_lm.files import require_free
 from keras_lm.knowledge import ConceptStore, TransE, read_conceptnet
 from keras_lm.knowledge.concept_store import DESCRIPTION
+from keras_lm.utils.files import require_free
 
 
 @click.command(

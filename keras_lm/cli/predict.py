@@ -17,9 +17,7 @@ from keras_lm.cli.predict_options import (
 from keras_lm.cli.terminal import notes, say_rows
 from keras_lm.cli.texts_and_rows import json_lines, open_input, say_left_out, with_progress
 from keras_lm.cli.types import TASKS, Choice, OutputFile, check_artefact
-from keras_lm.files import replacing
-from keras_lm.plain import plain
-from keras_lm.published.columns import batches, choose_columns
+from keras_lm.datasets.columns import batches, choose_columns
 from keras_lm.serving.predictors import (
     ServerPredictor,
     TaskPredictor,
@@ -27,6 +25,8 @@ from keras_lm.serving.predictors import (
     Writer,
     open_predictor,
 )
+from keras_lm.utils.files import replacing
+from keras_lm.utils.json_values import plain
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 

@@ -124,7 +124,8 @@ def _check(options):
 
 def _backbone_class(options):
     """Return the class of the network, and the source that states its arguments, or None."""
-    from keras_lm import presets, registry
+    from keras_lm import presets
+    from keras_lm.utils import registry
 
     if options["size"]:
         return registry.sizes()[options["size"]], None

@@ -17,9 +17,9 @@ from keras_lm.cli.pretrain_options import (
 )
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.cli.types import check_size
-from keras_lm.input_files import find_files
-from keras_lm.optional import check_installed
-from keras_lm.published.text_lines import decoded
+from keras_lm.datasets.text_lines import decoded
+from keras_lm.utils.input_files import find_files
+from keras_lm.utils.optional_dependencies import check_installed
 
 # Options that do not change what a run ends in.
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")

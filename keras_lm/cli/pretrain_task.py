@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import keras
 
-from keras_lm import models, objectives, presets, registry, tasks, training
+from keras_lm import models, objectives, presets, tasks, training
 from keras_lm.cli.objective_options import (
     check_objectives,
     default_objectives,
@@ -20,6 +20,7 @@ from keras_lm.cli.objective_options import (
 from keras_lm.cli.terminal import load_task
 from keras_lm.inspection import inspect_checkpoint
 from keras_lm.tokenizers import Tokenizer
+from keras_lm.utils import registry
 
 # What a model does that an objective is for.
 WAYS = {"causal-lm": "reads from left to right", "span-corruption": "writes a text for a text"}

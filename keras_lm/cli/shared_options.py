@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from keras_lm.cli.types import INPUT_FILE, Choice, Float, FloatRange, PresetFolder
-from keras_lm.published import PUBLISHED
-from keras_lm.published.row_files import PLAIN
+from keras_lm.datasets import PUBLISHED
+from keras_lm.datasets.row_files import PLAIN
 
 POSITIVE = click.IntRange(1)
 

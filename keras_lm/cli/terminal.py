@@ -6,7 +6,7 @@ import warnings
 
 import click
 
-from keras_lm import files
+from keras_lm.utils import files
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from keras_lm import files
-from keras_lm.plain import json_line
-from keras_lm.published.row_files import Rows, open_rows
+from keras_lm.datasets.row_files import Rows, open_rows
+from keras_lm.utils import files
+from keras_lm.utils.json_values import json_line
 
 LONGEST_PATH = 1024  # characters
 

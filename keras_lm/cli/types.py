@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from keras_lm.files import export_format
-from keras_lm.optional import check_installed
-from keras_lm.published import PUBLISHED
-from keras_lm.registry import advice
+from keras_lm.datasets import PUBLISHED
+from keras_lm.utils.files import export_format
+from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.registry import advice
 
 MODELS = Path(__file__).parents[1] / "models"
 # As options name them → the classes in `keras_lm.tasks`.

@@ -7,9 +7,11 @@
 3. The table (`names.py`) has the name of the tensor for each of our variables.
 """
 
+import warnings
+
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.checkpoint import Checkpoint, find_folder, open_checkpoint
-from keras_lm.converters.converter import STATED, Converter, signs
+from keras_lm.converters.converter import STATED, Converter, match_score
 from keras_lm.converters.entity_files import Entities, read_entities, read_entity_names
 from keras_lm.converters.word_vector_files import read_word_vectors
 
@@ -20,9 +22,16 @@ __all__ = [
     "Converter",
     "Entities",
     "find_folder",
+    "match_score",
     "open_checkpoint",
     "read_entities",
     "read_entity_names",
     "read_word_vectors",
-    "signs",
 ]
+
+
+def __getattr__(name):
+    if name == "signs":
+        warnings.warn("signs is deprecated: use match_score.", DeprecationWarning, stacklevel=2)
+        return match_score
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ import pathlib
 
 import h5py
 
-from keras_lm import files
+from keras_lm.utils import files
 
 
 def write_allennlp(folder, options, tensors):

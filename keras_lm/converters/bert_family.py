@@ -2,7 +2,7 @@
 
 import functools
 
-from keras_lm.converters.converter import Activation, By, Key, Only, dropout_rules
+from keras_lm.converters.converter import Activation, Derived, Fixed, Key, dropout_rules
 
 # === Names of tensors ===
 
@@ -58,11 +58,11 @@ ENCODER_RULES = {
 GOOGLE_RULES = ENCODER_RULES | {
     # "gelu" is the tanh form in google-research's code and in Model Garden's.
     "activation": Activation("hidden_act", names={"gelu": "gelu_tanh"}),
-    "layer_norm_epsilon": By(
+    "layer_norm_epsilon": Derived(
         ENCODER_RULES["layer_norm_epsilon"].read,
-        functools.partial(Only(1e-12).write, "layer_norm_epsilon"),
+        functools.partial(Fixed(1e-12).write, "layer_norm_epsilon"),
     ),
-    "use_pooler": By(lambda config, tensors: any("pooler" in name for name in tensors)),
+    "use_pooler": Derived(lambda config, tensors: any("pooler" in name for name in tensors)),
 }
 # The heads that its programs know.
 GOOGLE_PROGRAMS = {

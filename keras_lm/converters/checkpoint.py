@@ -5,7 +5,6 @@ import functools
 import math
 import pathlib
 
-from keras_lm import files
 from keras_lm.converters import entity_files, formats, hub, peft_files, tf_h5_files
 from keras_lm.converters.checked_files import (
     CheckpointError,
@@ -20,9 +19,10 @@ from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.converters.trax_files import find_trax
-from keras_lm.file_sums import DamagedFileError, check_sums
-from keras_lm.saved_models import find_saved_model
-from keras_lm.user_warning import warn
+from keras_lm.utils import files
+from keras_lm.utils.file_sums import DamagedFileError, check_sums
+from keras_lm.utils.model_versions import find_saved_model
+from keras_lm.utils.user_warning import warn
 
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"

@@ -1,6 +1,6 @@
 """Checksums in the header of our `.safetensors` files: of each tensor, and of the rest.
 
-They are those of `keras_lm.file_sums`.
+They are those of `keras_lm.utils.file_sums`.
 """
 
 import json
@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.file_sums import sum_of
+from keras_lm.utils.file_sums import sum_of
 
 ENTRY = "checksums"  # of the header
 HEADER = ""  # stands for its other entries, beside the names of tensors

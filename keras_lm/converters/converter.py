@@ -30,7 +30,7 @@ class Converter:
         matches: callable `(checkpoint)` that returns how well a checkpoint matches this model: 0 or
             False for not at all, `STATED` if its configuration names the model. The best match is
             taken, so a model with files like another's checks for more tensors. Usually a
-            `functools.partial` of `signs`.
+            `functools.partial` of `match_score`.
         config: callable `(checkpoint) -> dict` of the backbone's arguments.
         names: `NameTable` for the backbone and all its heads.
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
@@ -58,7 +58,7 @@ class Converter:
     files: dict = dataclasses.field(default_factory=dict)
 
 
-def signs(
+def match_score(
     checkpoint: Checkpoint,
     model_type: str | Sequence[str] | None,
     tensors: Sequence[str] = (),
@@ -82,7 +82,7 @@ def signs(
 
     Example:
 
-        matches = functools.partial(signs, model_type="mine", tensors=["mixer.weight"])
+        matches = functools.partial(match_score, model_type="mine", tensors=["mixer.weight"])
     """
     found = _signs(checkpoint, model_type, tensors, prefix, own)
     return refine(checkpoint, found) if found and refine else found
@@ -241,7 +241,7 @@ class Activation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Only:
+class Fixed:
     """An argument that has one value in Hugging Face's code.
 
     Args:
@@ -263,7 +263,7 @@ class Only:
 
 
 @dataclasses.dataclass(frozen=True)
-class By:
+class Derived:
     """An argument that follows from the configuration, or the tensors, in a way of its own.
 
     Args:
@@ -302,7 +302,7 @@ def dropout_rules(key, attention_key, default=0.1, attention_default=None):
 
     return {
         "dropout": Key(key, default),
-        "attention_dropout": By(read, write, (key, attention_key)),
+        "attention_dropout": Derived(read, write, (key, attention_key)),
     }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.user_warning import warn
+from keras_lm.utils.user_warning import warn
 
 READ, IMPLIED, HARMLESS, REFUSED = "read", "implied", "harmless", "refused"
 LONGEST_VALUE = 200  # characters of a value in a message

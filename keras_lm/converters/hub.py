@@ -3,8 +3,8 @@
 import pathlib
 import re
 
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.utils.argument_types import PathLike
 
 PREFIX = "hf://"
 NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)

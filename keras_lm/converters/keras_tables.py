@@ -1,6 +1,6 @@
 """What tables of Keras's own models share: those of KerasHub, and of Model Garden's attention."""
 
-from keras_lm.converters.converter import ConfigTable, Key, Only
+from keras_lm.converters.converter import ConfigTable, Fixed, Key
 from keras_lm.converters.entries import Entries
 
 KERAS_HUB_LEAVES = {
@@ -33,9 +33,9 @@ def keras_hub_table(model, *more, **only):
     """
     rules = {name: Key(name) for name in (*KERAS_HUB_SIZES, *more)}
     rules |= {
-        name: value if hasattr(value, "read") else Only(value) for name, value in only.items()
+        name: value if hasattr(value, "read") else Fixed(value) for name, value in only.items()
     }
-    rules["attention_dropout"] = Only(
+    rules["attention_dropout"] = Fixed(
         None, lambda given: given["attention_dropout"] == given["dropout"]
     )
     entries = Entries(harmless={"name", "trainable", "dtype"})

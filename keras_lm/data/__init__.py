@@ -14,13 +14,13 @@ from keras_lm.data.shards import (
     write_row_shards,
     write_token_shards,
 )
-from keras_lm.input_files import find_files
-from keras_lm.published import PublishedRows, read_published
-from keras_lm.published.examples import Examples, read_examples
-from keras_lm.published.marked_entities import mark_entity, mark_relation, read_mentions
-from keras_lm.published.squad_files import read_squad
-from keras_lm.published.tag_schemes import convert_tags
-from keras_lm.published.trees import Tree, labels_of_trees, read_tree
+from keras_lm.datasets import PublishedRows, read_published
+from keras_lm.datasets.examples import Examples, read_examples
+from keras_lm.datasets.marked_entities import mark_entity, mark_relation, read_mentions
+from keras_lm.datasets.squad_files import read_squad
+from keras_lm.datasets.tag_schemes import convert_tags
+from keras_lm.datasets.trees import Tree, labels_of_trees, read_tree
+from keras_lm.utils.input_files import find_files
 
 __all__ = [
     "TEXT_TO_TEXT",

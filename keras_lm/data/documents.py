@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike
-from keras_lm.input_files import (
+from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.input_files import (
     BYTE_ORDER_MARK,
     TooLong,
     find_files,
@@ -18,8 +19,7 @@ from keras_lm.input_files import (
     unpacking,
     whole,
 )
-from keras_lm.tensorflow import tf
-from keras_lm.user_columns import iterable
+from keras_lm.utils.user_columns import iterable
 
 UNITS = ("line", "block", "file")
 DOCUMENTS_AT_ONCE = 64  # tokenized together

@@ -9,11 +9,11 @@ import numpy as np
 
 from keras_lm.data.documents import document_batches
 from keras_lm.data.segments import FORMS, Layout, stream_pairs
-from keras_lm.elements import elements
 from keras_lm.packers import EntityPacker
 from keras_lm.packers.template import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.batch_iteration import iterate_batches
 
 ROWS_AT_ONCE = 256  # packed together
 
@@ -219,7 +219,7 @@ def _sentences(texts, tokenizer):
 
 def _documents(tokens):
     """Yield documents as lists of sentences, from batches of `_sentences`."""
-    for batch in elements(tokens):
+    for batch in iterate_batches(tokens):
         ids, sentences, documents = (part.numpy() for part in batch)
         for start, end in itertools.pairwise(documents):
             borders = sentences[start : end + 1]

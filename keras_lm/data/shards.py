@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_lm import files
-from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
-from keras_lm.elements import elements
-from keras_lm.file_sums import ITSELF, has_changed, with_sum
 from keras_lm.packers.template import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.batch_iteration import iterate_batches
+from keras_lm.utils.file_sums import ITSELF, has_changed, with_sum
 
 FORMAT_VERSIONS = (1, 2)
 INDEX = "tokens.json"
@@ -349,7 +349,7 @@ def write_records(dataset, paths):
     counts = [0] * len(paths)
     writers = [tf.io.TFRecordWriter(str(path)) for path in paths]
     number = itertools.count()
-    for batch in elements(dataset.batch(256)):  # in batches: a step takes longer than a row
+    for batch in iterate_batches(dataset.batch(256)):  # in batches: a step takes longer than a row
         columns = batch if isinstance(batch, dict) else {"token_ids": batch}
         columns = {name: values.numpy() for name, values in columns.items()}
         for row in zip(*columns.values(), strict=True):

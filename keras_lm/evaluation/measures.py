@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from keras_lm import data, metrics, prompting, tasks
+from keras_lm.datasets.examples import Examples
+from keras_lm.datasets.tag_schemes import marks_entities
 from keras_lm.objectives import IGNORED
 from keras_lm.prompting.zero_shot import first_word
-from keras_lm.published.examples import Examples
-from keras_lm.published.tag_schemes import marks_entities
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf

@@ -4,12 +4,13 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_lm import files, tasks
-from keras_lm.argument_types import PathLike
+from keras_lm import tasks
+from keras_lm.datasets.examples import Examples
 from keras_lm.evaluation.class_reports import ClassReport
-from keras_lm.plain import json_line, plain
-from keras_lm.published.examples import Examples
 from keras_lm.tasks.task import Task
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.json_values import json_line, plain
 
 PICTURES = (".png", ".svg", ".pdf")  # suffixes of confusions that are drawn
 

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 
-from keras_lm.elements import check_batch_size
 from keras_lm.feeding import generators, replicas
 from keras_lm.feeding.graph_ids import with_known_ids
 from keras_lm.feeding.packed_rows import PackedRows
@@ -19,6 +18,7 @@ from keras_lm.feeding.user_data import (
 from keras_lm.models.known_ids import check_ids
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed
+from keras_lm.utils.batch_iteration import check_batch_size
 
 # Half of Keras's default: with few examples, more steps learn more; see docs/training.md.
 TRAINING_BATCH_SIZE = 16

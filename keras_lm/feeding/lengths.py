@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 
-from keras_lm.elements import check_batch_size
 from keras_lm.feeding.datasets import arrays, batches, count_tokens, has_replicas, prepared, take
 from keras_lm.feeding.packed_rows import PackedRows
 from keras_lm.feeding.user_data import is_stream
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import gather
+from keras_lm.utils.batch_iteration import check_batch_size
 
 # The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values
 # do not fit into all processors' caches; see benchmarks/README.md.

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.user_columns import (
+from keras_lm.utils.user_columns import (
     ACCEPTED,
     columns_of,
     plain_column,

@@ -10,10 +10,10 @@ continuations, V vocabulary.
 
 import numpy as np
 
-from keras_lm.elements import with_progress
 from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.host import as_lists
+from keras_lm.utils.batch_iteration import with_progress
 
 
 def score_all(task, contexts, choices, compute, batch_size, verbose):

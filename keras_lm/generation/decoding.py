@@ -1,6 +1,7 @@
 """Greedy decoding and sampling: continues prompts token by token, in one loop in the graph.
 
-The loop is TensorFlow's; its steps (`chooser`, `read_newest`) are those of `jax_decoding`, too.
+The loop is TensorFlow's; its steps (`make_token_chooser`, `read_newest`)
+are those of `jax_decoding`, too.
 
 A model is any object with three functions:
 
@@ -8,7 +9,7 @@ A model is any object with three functions:
   nested tensors, batch first;
 - `next_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) int32 each, and returns
   the logits after the last token of each row, (B, V) float32, and the new state;
-- `stepping_state(state)` returns the state after the prompts in the form from which the loop goes
+- `decoding_state(state)` returns the state after the prompts in the form from which the loop goes
   on, a token of each row at a time: the same, unless the model has a quicker one.
 
 Prompt look-up needs two more, see `prompt_lookup`.
@@ -163,7 +164,9 @@ class State(NamedTuple):
         return at_columns(self.token_ids, self.end - 1)
 
 
-def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), **options):
+def prepare_generation(
+    model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), **options
+):
     """Return the first arguments of `sample` and `beam_search.search`.
 
     They are the model, the prompts and their mask (B, P), the options, and an `Ending`. `token_ids`
@@ -215,7 +218,7 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
     rows = tf.shape(token_ids)[0]
     which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
     options = repeat_rows(options, sequences)
-    choose = chooser(begin, options, ending, noise_of(options, which))
+    choose = make_token_chooser(begin, options, ending, sampling_noise(options, which))
     state = tf.cond(tf.reduce_all(state.is_done), lambda: state, lambda: choose(logits, state))
     advance = stepper(model, choose, begin + options.max_new_tokens, proposals)
     state = tf.while_loop(
@@ -245,7 +248,7 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, proposals
         model.initial_state(rows, begin + room + tf.minimum(spare, room)),
     )
     if proposals is None:  # else several tokens are read at a time
-        model_state = model.stepping_state(model_state)
+        model_state = model.decoding_state(model_state)
     state = State(
         end=tf.fill([rows], begin),
         token_ids=tf.pad(token_ids, [[0, 0], [0, room]]),
@@ -284,7 +287,7 @@ def read_prompts(model, token_ids, padding_mask, state):
 def stepper(model, choose, limit, proposals=None):
     """Return a function of a `State` that reads the newest tokens and chooses the next ones.
 
-    `choose` is from `chooser`; `limit` (B,) is the column at which a row has to end.
+    `choose` is from `make_token_chooser`; `limit` (B,) is the column at which a row has to end.
     """
     if proposals is None:
         return lambda state: choose(*read_newest(model, state))
@@ -298,7 +301,7 @@ def read_newest(model, state):
     return logits, state._replace(model_state=model_state)
 
 
-def noise_of(options, which):
+def sampling_noise(options, which):
     """Return the random numbers of rows, one for each token and one more, for rows that are done.
 
     `which` (B,) int64 is the index of each row among the continuations of its prompt.
@@ -307,10 +310,10 @@ def noise_of(options, which):
     return processors.uniform_noise(options.seed, which, most + 1)
 
 
-def chooser(begin, options, ending, noise):
+def make_token_chooser(begin, options, ending, noise):
     """Return a function of logits (B, V) and a `State` that adds the next token to each row.
 
-    `noise` is that of `noise_of`.
+    `noise` is that of `sampling_noise`.
     """
     rules = ending.limits.rules
     keep = rules.kept if rules.samples else None

@@ -11,7 +11,7 @@ from keras_lm.converters.checked_files import CheckpointError, read_config
 from keras_lm.converters.entries import Entries, warn
 from keras_lm.generation.options import OF_SEARCH, OPTIONS, Sampling, check_options
 from keras_lm.generation.rules import RULES, Rules
-from keras_lm.registry import advice
+from keras_lm.utils.registry import advice
 
 FILE = "generation_config.json"
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")

@@ -193,16 +193,16 @@ def pieces(task, prompt, stop_strings, stop_ids, options):
 
 
 class Choice(NamedTuple):
-    """What `decoding.chooser` takes: the column of the first new token, options, ends and noise."""
+    """What `decoding.make_token_chooser` takes: the first new column, options, ends and noise."""
 
     begin: np.ndarray
     options: Options
     end_ids: np.ndarray
     noise: np.ndarray
 
-    def chooser(self, limits):
+    def make_token_chooser(self, limits):
         ending = Ending(self.end_ids, None, None, limits)
-        return decoding.chooser(self.begin, self.options, ending, self.noise)
+        return decoding.make_token_chooser(self.begin, self.options, ending, self.noise)
 
 
 def _options(options):
@@ -292,7 +292,7 @@ def _started(model, token_ids, padding_mask, options, room, number):
         token_ids=jnp.pad(token_ids, free),
         padding_mask=jnp.pad(padding_mask, free),
         is_done=jnp.zeros((rows,), bool),
-        model_state=model.stepping_state(state),
+        model_state=model.decoding_state(state),
     )
     state, logits = jax.tree.map(lambda x: jnp.repeat(x, number, axis=0), (state, logits))
     return state._replace(is_done=options.max_new_tokens <= 0), logits
@@ -301,11 +301,11 @@ def _started(model, token_ids, padding_mask, options, room, number):
 def _begun(task, source, token_ids, padding_mask, choice, room, number):
     model = task.decoder(source)
     state, logits = _started(model, token_ids, padding_mask, choice.options, room, number)
-    return choice.chooser(task.limits)(logits, state)
+    return choice.make_token_chooser(task.limits)(logits, state)
 
 
 def _advance(task, state, choice, steps):
-    model, choose = task.decoder(None), choice.chooser(task.limits)
+    model, choose = task.decoder(None), choice.make_token_chooser(task.limits)
 
     return ops.while_loop(
         lambda step, state: (step < steps) & ~ops.all(state.is_done),

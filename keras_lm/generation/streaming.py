@@ -12,7 +12,8 @@ class Stream:
     """Runs `decoding.sample` step by step, as two graphs.
 
     `model` has the functions that `decoding` needs, and two more, like a `CausalLM`:
-    `prompt_ids` returns the ragged tokens of prompts, and `problem` is like `decoding.problem`.
+    `prompt_ids` returns the ragged tokens of prompts, and `prepare_generation` is like that of
+    `decoding`.
     `proposals` is as in `decoding.sample`.
     """
 
@@ -48,7 +49,9 @@ class Stream:
 
     def _start(self, prompt, stop_strings, stop_ids, options):
         ids = self.model.prompt_ids(prompt)
-        *problem, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
+        *problem, options, ending = self.model.prepare_generation(
+            ids, stop_strings, stop_ids, **options
+        )
         begin, state, logits = decoding.start(
             *problem, options.max_new_tokens, proposals=self.proposals
         )
@@ -57,7 +60,7 @@ class Stream:
 
     def _step(self, begin, state, stop_strings, stop_ids, options):
         ids = tf.RaggedTensor.from_tensor(state.token_ids)
-        *_, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
+        *_, options, ending = self.model.prepare_generation(ids, stop_strings, stop_ids, **options)
         advance = decoding.stepper(
             self.model,
             _chooser(begin, options, ending),
@@ -78,8 +81,8 @@ def _traced(function, *specs):
 
 
 def _chooser(begin, options, ending):
-    noise = decoding.noise_of(options, tf.zeros_like(options.seed))
-    return decoding.chooser(begin, options, ending, noise)
+    noise = decoding.sampling_noise(options, tf.zeros_like(options.seed))
+    return decoding.make_token_chooser(begin, options, ending, noise)
 
 
 def growth(texts, stop_strings):

@@ -40,7 +40,7 @@ def write(
         options["forbidden"] = _with_token(options.get("forbidden"), task.packer.start_id)
     ids, mask = packed["encoder_token_ids"], packed["encoder_padding_mask"]
     options["source_ids"] = tf.where(mask > 0, ids, -1)
-    problem = decoding.problem(
+    problem = decoding.prepare_generation(
         task.decoder(packed),
         task.limits,
         tokenizer.detokenize,
@@ -102,7 +102,7 @@ class Decoder(NamedTuple):
     def next_logits(self, token_ids, padding_mask, state):
         return self.task.next_logits(token_ids, padding_mask, state)
 
-    def stepping_state(self, state):
+    def decoding_state(self, state):
         return state
 
 

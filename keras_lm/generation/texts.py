@@ -5,12 +5,12 @@ Shapes: B texts, S sequence, C columns, P prompts, K stop strings of each.
 
 import numpy as np
 
-from keras_lm.elements import with_progress
 from keras_lm.feeding.lengths import longest_first
 from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.models.known_ids import check_ids
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
+from keras_lm.utils.batch_iteration import with_progress
 
 NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
 NOWHERE = 2**31 - 1

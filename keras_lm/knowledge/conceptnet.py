@@ -5,10 +5,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_lm.argument_types import PathLike
-from keras_lm.input_files import lines
+from keras_lm.datasets.text_lines import json_value
 from keras_lm.knowledge.stop_words import is_concept
-from keras_lm.published.text_lines import json_value
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.input_files import lines
 
 DUMP = "conceptnet-assertions-5.7.0.csv.gz"
 URL = f"https://s3.amazonaws.com/conceptnet/downloads/2019/edges/{DUMP}"

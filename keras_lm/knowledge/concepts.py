@@ -4,10 +4,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from keras_lm.argument_types import PathLike
 from keras_lm.knowledge.concept_store import ConceptStore
 from keras_lm.knowledge.lemmas import lemmas_of
 from keras_lm.knowledge.stop_words import STOP_WORDS
+from keras_lm.utils.argument_types import PathLike
 
 LONGEST = 4  # words of a concept
 MOST = 3  # concepts with the same lemmas

@@ -5,7 +5,7 @@ import importlib.metadata
 import re
 import unicodedata
 
-from keras_lm.optional import require
+from keras_lm.utils.optional_dependencies import require
 
 # Letters and digits, without the letter that is an apostrophe.
 WORDS = re.compile(r"[^\W_\u02bc]+")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike
 from keras_lm.knowledge.concept_store import ConceptStore
 from keras_lm.knowledge.trans_e import TransE
+from keras_lm.utils.argument_types import PathLike
 
 NOT_FOLLOWED = "HasContext"  # leads to fields of study, near which all their words would be
 JOINED = 8  # half paths from either side that meet in a concept

@@ -4,9 +4,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from keras_lm.argument_types import PathLike
-from keras_lm.files import replacing
-from keras_lm.optional import require
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import require
 
 WIDTH, ROW = 9, 0.55  # inches, of the picture and of a path
 MOST_LETTERS = 22  # of a concept

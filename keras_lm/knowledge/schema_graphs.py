@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike, Tensor
-from keras_lm.files import as_path
 from keras_lm.knowledge.concept_store import DESCRIPTION, ConceptStore
 from keras_lm.knowledge.concepts import Concepts
 from keras_lm.knowledge.paths import PathFinder
 from keras_lm.knowledge.trans_e import TransE
+from keras_lm.utils.argument_types import PathLike, Tensor
+from keras_lm.utils.files import as_path
 
 # The parts of a graph, as they are packed: name → numbers per row; None is T.
 WIDTHS = {

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike
-from keras_lm.file_sums import check_sums, write_sums
-from keras_lm.files import replacing
 from keras_lm.knowledge.triples import checked_triples
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.file_sums import check_sums, write_sums
+from keras_lm.utils.files import replacing
 
 DESCRIPTION = "trans_e.json"
 PARTS = ("entities", "relations")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike
-from keras_lm.files import replacing
-from keras_lm.input_files import require_text
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
+from keras_lm.utils.input_files import require_text
 
 ENTITIES, RELATIONS = "entity2id.txt", "relation2id.txt"
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops, tree
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import (
     Dropout,
     draw_seed,
@@ -22,6 +21,7 @@ from keras_lm.layers.backend import (
 )
 from keras_lm.layers.basic import Dense, truncated_normal
 from keras_lm.layers.masks import as_tensor
+from keras_lm.utils.argument_types import Tensor
 
 # Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.backend import gelu, products_for
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import Dense
+from keras_lm.utils.argument_types import Tensor
 
 LOWEST = -1e9  # the score of what is not there: finite, but below all others
 FARTHEST = 64  # spans apart, from where on all distances are alike

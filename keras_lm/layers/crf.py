@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import scan, softmax
 from keras_lm.layers.masks import MASKED
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

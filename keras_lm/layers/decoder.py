@@ -7,11 +7,11 @@ from typing import Any
 
 import keras
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.attention import Attention, AttentionContext
 from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.layers.state import FIXED
 from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

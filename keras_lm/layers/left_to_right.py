@@ -8,10 +8,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.attention import AttentionContext
 from keras_lm.layers.backend import takes_rules, word_scores
 from keras_lm.layers.masks import Visible
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

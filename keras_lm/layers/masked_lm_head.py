@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import word_scores
 from keras_lm.layers.basic import (
     Dense,
@@ -14,6 +13,7 @@ from keras_lm.layers.basic import (
     get_activation,
     truncated_normal,
 )
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Shape, Tensor
 from keras_lm.layers.backend import scan
 from keras_lm.layers.basic import float32_or_wider
+from keras_lm.utils.argument_types import DType, Shape, Tensor
 
 
 class Recurrent(keras.layers.Layer):

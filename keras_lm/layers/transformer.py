@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.attention import ContextLayer, SelfAttention
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -4,6 +4,7 @@ from keras_lm.metrics.constituent_f1 import ConstituentF1
 from keras_lm.metrics.context_length import context_losses, relative_effective_context_length
 from keras_lm.metrics.coreference_f1 import CoreferenceF1
 from keras_lm.metrics.entity_f1 import EntityF1
+from keras_lm.metrics.generation_metrics import Bleu, ChrF, Rouge
 from keras_lm.metrics.label_metrics import (
     BestThresholdAccuracy,
     BinaryF1,
@@ -15,7 +16,6 @@ from keras_lm.metrics.label_metrics import (
     SpearmanCorrelation,
 )
 from keras_lm.metrics.squad_answers import AnswerF1, ExactMatch, NoAnswerAccuracy
-from keras_lm.metrics.written_text import Bleu, ChrF, Rouge
 
 __all__ = [
     "AnswerF1",

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.published.trees import read_tree
+from keras_lm.datasets.trees import read_tree
 
 # EVALB's parameter file COLLINS.prm: ignored tags, ignored labels, and labels that are equal.
 LEFT_OUT = ("TOP", ",", ":", "``", "''", ".")

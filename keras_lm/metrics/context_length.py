@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import Tensor
-from keras_lm.elements import check_batch_size
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.batch_iteration import check_batch_size
 
 
 def context_losses(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.optional import require
+from keras_lm.utils.optional_dependencies import require
 
 PARTS = ("muc", "b_cubed", "ceaf_phi4")
 

@@ -7,14 +7,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.objectives import IGNORED
-from keras_lm.published.tag_schemes import (
+from keras_lm.datasets.tag_schemes import (
     OUTSIDE,
     is_plain,
     marks_entities,
     parts_of,
     scheme_of,
 )
+from keras_lm.objectives import IGNORED
 
 
 class Entities(NamedTuple):
@@ -30,7 +30,7 @@ class EntityF1(keras.metrics.Metric):
     """The F1 of named entities, from 0 to 1: an entity is right if its class and both ends are.
 
     It is the micro-average over all entities, as in the CoNLL evaluation; see
-    `keras_lm.published.tag_schemes.entity_spans` for how labels mark an entity.
+    `keras_lm.datasets.tag_schemes.entity_spans` for how labels mark an entity.
 
     Args:
         class_names: list of str such as `["O", "B-PER", "I-PER"]`, in the order of the logits.

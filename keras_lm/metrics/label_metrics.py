@@ -9,9 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 
 def known_classes(metric, labels, logits, sample_weight=None):

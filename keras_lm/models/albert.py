@@ -13,7 +13,6 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import (
     ENCODER_RULES,
     GOOGLE_PROGRAMS,
@@ -22,15 +21,15 @@ from keras_lm.converters.bert_family import (
 )
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
+    Fixed,
     Key,
-    Only,
     architectures,
     dropout_rules,
     has_pooler,
-    signs,
+    match_score,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import PLAIN_ENCODER
@@ -56,10 +55,11 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 SHARING = ("all", "attention", "feedforward", "none")
 
@@ -120,20 +120,25 @@ class AlbertBackbone(Backbone):
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     HEADS = {
-        "classification": Head(PooledClassifier, "classifier", dropout=own("classifier_dropout")),
+        "classification": Head(
+            PooledClassifier, "classifier", dropout=from_backbone("classifier_dropout")
+        ),
         "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=own("classifier_dropout")
+            PooledClassifier,
+            "classifier",
+            num_classes=1,
+            dropout=from_backbone("classifier_dropout"),
         ),
         "token_classification": Head(
-            EachTokenClassifier, "classifier", dropout=own("classifier_dropout")
+            EachTokenClassifier, "classifier", dropout=from_backbone("classifier_dropout")
         ),
         "question_answering": Head(SpanHead, "span_head"),
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
-            activation=own("activation"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            token_embedding=from_backbone("token_embedding"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
         # 0 = as they were written, 1 = swapped
         "sentence_order": Head(PooledClassifier, "sentence_order_head", num_classes=2, dropout=0.0),
@@ -403,11 +408,11 @@ HUGGINGFACE_CONFIG = ConfigTable(
         "embedding_dim": Key("embedding_size", 128),
         "num_groups": Key("num_hidden_groups", 1),
         "num_inner_repetitions": Key("inner_group_num", 1),
-        "sharing": Only("all"),
+        "sharing": Fixed("all"),
         "classifier_dropout": Key("classifier_dropout_prob", 0.1),
-        "use_pooler": By(has_pooler),
+        "use_pooler": Derived(has_pooler),
         # Without one, the identity is written.
-        "always_project": By(lambda config, tensors: True),
+        "always_project": Derived(lambda config, tensors: True),
     },
     PLAIN_ENCODER | _AUTHORS,
 )
@@ -420,7 +425,7 @@ _GOOGLE_CONFIG = ConfigTable(
     | {name: GOOGLE_RULES[name] for name in ("layer_norm_epsilon", "use_pooler")}
     | {
         "activation": Activation("hidden_act", "gelu_new", _GOOGLE_ACTIVATIONS),
-        "always_project": Only(False, lambda given: given["embedding_dim"] != given["hidden_dim"]),
+        "always_project": Fixed(False, lambda given: given["embedding_dim"] != given["hidden_dim"]),
     },
     _AUTHORS | Entries(harmless={"initializer_range"}, refused={"ln_type": ("postln",)}),
 )
@@ -429,7 +434,7 @@ _GOOGLE_CONFIG = ConfigTable(
 AlbertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type="albert",
             tensors=["encoder.embedding_hidden_mapping_in.weight"],
             prefix="albert.",

@@ -9,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.argument_types import DType, PathLike
 from keras_lm.layers.basic import as_tensor
 from keras_lm.models.backbone_formats import BackboneFormats
 from keras_lm.models.backbone_state import BackboneState
@@ -21,8 +20,9 @@ from keras_lm.models.variants import Variants
 from keras_lm.packers import Packer
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
-from keras_lm.registry import BACKBONES, register
-from keras_lm.registry import sizes as all_sizes
+from keras_lm.utils.argument_types import DType, PathLike
+from keras_lm.utils.registry import BACKBONES, register
+from keras_lm.utils.registry import sizes as all_sizes
 
 # At 768 units, BERT's of section A.3, and the most; the most of random weights.
 FINE_TUNING_RATE, MOST, MOST_OF_RANDOM = 5e-5, 3e-4, 1e-3
@@ -58,7 +58,7 @@ class Input:
 class Head:
     """One entry of the table of heads that a model has: how the layer is made.
 
-    An option that is a function, such as `own("dropout")`, is called with the backbone.
+    An option that is a function, such as `from_backbone("dropout")`, is called with the backbone.
 
     Args:
         layer: class of the layer, called with a backbone's outputs and inputs.
@@ -91,7 +91,7 @@ class Head:
         return self.layer(name=self.name, dtype=backbone.dtype_policy, **declared | options)
 
 
-def own(*names):
+def from_backbone(*names):
     """Return what reads an argument or a layer from a backbone: the first of these not None."""
 
     def read(backbone):
@@ -418,7 +418,7 @@ class Backbone(
         """Return the inputs that a call with these takes: name → `Input`."""
         return self.input_fields
 
-    def taken(self, inputs):
+    def select_inputs(self, inputs):
         """Return those of `inputs` that a call takes, without a state and what is for heads."""
         fields = self.fields_of(inputs).items()
         return {n: inputs[n] for n, field in fields if n in inputs and not field.is_state}

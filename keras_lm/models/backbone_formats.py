@@ -1,8 +1,8 @@
 """Backbones in the formats of other libraries."""
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import PathLike
 
 
 class BackboneFormats:

@@ -39,7 +39,7 @@ class BackboneState:
             "must: pass prompt_lookup=0."
         )
 
-    def stepping_state(self, state):
+    def decoding_state(self, state):
         """Return a state of `forward` in the form from which it best reads a token at a time.
 
         It is for loops that read one token of each row in every step. A state whose tensors are

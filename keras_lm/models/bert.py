@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import (
     ENCODER_RULES,
     GOOGLE_PROGRAMS,
@@ -19,12 +18,12 @@ from keras_lm.converters.bert_family import (
     google_names,
 )
 from keras_lm.converters.converter import (
-    By,
     ConfigTable,
     Converter,
+    Derived,
     architectures,
     has_pooler,
-    signs,
+    match_score,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
@@ -56,10 +55,11 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -99,18 +99,20 @@ class BertBackbone(Backbone):
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     HEADS = {
-        "classification": Head(PooledClassifier, "classifier", dropout=own("dropout")),
+        "classification": Head(PooledClassifier, "classifier", dropout=from_backbone("dropout")),
         "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
         ),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
-            activation=own("activation"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            token_embedding=from_backbone("token_embedding"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
         # 0 = the second text follows the first, 1 = it does not
         "next_sentence": Head(PooledClassifier, "next_sentence_head", num_classes=2, dropout=0.0),
@@ -323,7 +325,7 @@ _AUTHORS = {
 HUGGINGFACE_CONFIG = ConfigTable(
     BertBackbone,
     "bert",
-    ENCODER_RULES | {"use_pooler": By(has_pooler)},
+    ENCODER_RULES | {"use_pooler": Derived(has_pooler)},
     PLAIN_ENCODER | Entries(harmless=_AUTHORS),
     rates=CLASSIFIER_RATE,
 )
@@ -364,7 +366,7 @@ def _labels_by(name, axis):
 BertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(  # the oldest folders do not state their model type: their tensors do
-            signs,
+            match_score,
             model_type="bert",
             tensors=["encoder.layer.0.attention.self.query.weight"],
             prefix="bert.",

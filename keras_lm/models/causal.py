@@ -8,12 +8,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.backend import require
 from keras_lm.layers.state import known, with_free_slots
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.packers import Template
+from keras_lm.utils.argument_types import DType
 
 
 class CachedBackbone(Backbone):
@@ -107,12 +107,17 @@ class CausalBackbone(CachedBackbone):
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
     HEADS = {
-        "causal_lm": Head(CausalLMHead, "token_head", token_embedding=own("token_embedding")),
+        "causal_lm": Head(
+            CausalLMHead, "token_head", token_embedding=from_backbone("token_embedding")
+        ),
         "classification": Head(
-            LastTokenClassifier, "classifier", use_bias=False, dropout=own("dropout")
+            LastTokenClassifier, "classifier", use_bias=False, dropout=from_backbone("dropout")
         ),
         "multiple_choice": Head(
-            LastTokenClassifier, "multiple_choice_head", num_classes=1, dropout=own("dropout")
+            LastTokenClassifier,
+            "multiple_choice_head",
+            num_classes=1,
+            dropout=from_backbone("dropout"),
         ),
     }
     is_causal = True

@@ -26,7 +26,7 @@ class Whole:
     """Whole numbers from `least` to `most`, and None if `is_optional`.
 
     With `is_axis=False` no tensor of a checkpoint is as long, as of positions that are sums of rows
-    and columns: see `keras_lm.presets.claims`.
+    and columns: see `keras_lm.presets.config_limits`.
     """
 
     least: int = 1

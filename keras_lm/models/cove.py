@@ -9,7 +9,6 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
@@ -21,6 +20,7 @@ from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import TABLE, WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -13,19 +13,18 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
+    Fixed,
     Key,
-    Only,
     architectures,
     dropout_rules,
+    match_score,
     require_only,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import PLAIN_ENCODER
@@ -50,7 +49,7 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_segment_embedding, make_token_embedding
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.deberta_layers import (
     ContextPooledClassifier,
@@ -64,6 +63,7 @@ from keras_lm.models.deberta_layers import (
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 TERMS = ("c2p", "p2c")
 
@@ -124,29 +124,31 @@ class DebertaV3Backbone(Backbone):
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     _CLASSIFIER = {
-        "dropout": own("classifier_dropout", "dropout"),
-        "pooler_dropout": own("pooler_dropout"),
-        "activation": own("pooler_activation"),
+        "dropout": from_backbone("classifier_dropout", "dropout"),
+        "pooler_dropout": from_backbone("pooler_dropout"),
+        "activation": from_backbone("pooler_activation"),
     }
     HEADS = {
         "classification": Head(ContextPooledClassifier, "classifier", **_CLASSIFIER),
         "multiple_choice": Head(
             ContextPooledClassifier, "classifier", num_classes=1, **_CLASSIFIER
         ),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
         "replaced": Head(
             ReplacedTokenByContextHead,
             "replaced_head",
-            activation=own("activation"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
-            activation=own("activation"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            token_embedding=from_backbone("token_embedding"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     PRETRAINING_HEADS = {"replaced_logits": "replaced"}
@@ -542,26 +544,26 @@ HUGGINGFACE_CONFIG = ConfigTable(
         "num_heads": Key("num_attention_heads"),
         "hidden_dim": Key("hidden_size"),
         "intermediate_dim": Key("intermediate_size"),
-        "embedding_dim": By(
+        "embedding_dim": Derived(
             lambda config, _: config.get("embedding_size", config["hidden_size"]),
             _if_set("embedding_dim", "embedding_size"),
         ),
-        "position_attention": By(_terms, _write_terms),
-        "bucket_size": By(
+        "position_attention": Derived(_terms, _write_terms),
+        "bucket_size": Derived(
             _buckets, lambda arguments: {"position_buckets": arguments["bucket_size"] or -1}
         ),
-        "max_distance": By(_max_distance, _write_max_distance),
+        "max_distance": Derived(_max_distance, _write_max_distance),
         "share_projections": Key("share_att_key", False),
-        "normalize_distances": By(_has_norm, _write_norm),
+        "normalize_distances": Derived(_has_norm, _write_norm),
         "use_position_embedding": Key("position_biased_input", True),
         "num_segments": Key("type_vocab_size", 0),
-        "conv_kernel_size": By(
+        "conv_kernel_size": Derived(
             lambda config, _: max(config.get("conv_kernel_size", 0), 0),
             _if_set("conv_kernel_size", "conv_kernel_size"),
         ),
         "conv_activation": Activation("conv_act", "tanh"),
         **dropout_rules("hidden_dropout_prob", "attention_probs_dropout_prob"),
-        "classifier_dropout": By(
+        "classifier_dropout": Derived(
             lambda config, _: config.get("cls_dropout"),
             _if_set("classifier_dropout", "cls_dropout"),
         ),
@@ -595,17 +597,17 @@ HUGGINGFACE_CONFIG = ConfigTable(
 _KERAS_HUB_CONFIG = keras_hub_table(
     DebertaV3Backbone,
     "bucket_size",
-    embedding_dim=Only(None, lambda given: given["embedding_dim"] == given["hidden_dim"]),
-    position_attention=Only(TERMS, lambda given: set(given["position_attention"]) == set(TERMS)),
-    max_distance=Only(None, lambda given: given["max_distance"] == given["max_sequence_length"]),
+    embedding_dim=Fixed(None, lambda given: given["embedding_dim"] == given["hidden_dim"]),
+    position_attention=Fixed(TERMS, lambda given: set(given["position_attention"]) == set(TERMS)),
+    max_distance=Fixed(None, lambda given: given["max_distance"] == given["max_sequence_length"]),
     share_projections=True,
     normalize_distances=True,
     use_position_embedding=False,
     num_segments=0,
     conv_kernel_size=0,
-    conv_activation=Only("tanh", lambda given: not given["conv_kernel_size"]),
-    classifier_dropout=By(lambda config, tensors: None),  # its task has it
-    pooler_dropout=By(lambda config, tensors: 0.0),
+    conv_activation=Fixed("tanh", lambda given: not given["conv_kernel_size"]),
+    classifier_dropout=Derived(lambda config, tensors: None),  # its task has it
+    pooler_dropout=Derived(lambda config, tensors: 0.0),
     pooler_activation="gelu",
     activation="gelu",
     layer_norm_epsilon=1e-7,
@@ -620,7 +622,7 @@ def _keras_hub_labels(checkpoint):
 DebertaV3Backbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type="deberta-v2",
             tensors=["encoder.rel_embeddings.weight"],
             prefix="deberta.",

@@ -13,16 +13,15 @@ from typing import Self
 import keras
 import numpy as np
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
     Key,
     architectures,
     dropout_rules,
-    signs,
+    match_score,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import (
@@ -46,12 +45,13 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 # Arguments that a BERT has besides.
 _ONLY_BERTS = ("num_segments", "layer_norm_epsilon", "use_pooler")
@@ -113,21 +113,25 @@ class DistilBertBackbone(Backbone):
     LAYER_NORM_EPSILON = 1e-12
     HEADS = {
         "classification": Head(
-            ReluPooledClassifier, "classifier", dropout=own("classifier_dropout", "dropout")
+            ReluPooledClassifier,
+            "classifier",
+            dropout=from_backbone("classifier_dropout", "dropout"),
         ),
         "multiple_choice": Head(
             ReluPooledClassifier,
             "classifier",
             num_classes=1,
-            dropout=own("classifier_dropout", "dropout"),
+            dropout=from_backbone("classifier_dropout", "dropout"),
         ),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
-            activation=own("activation"),
+            token_embedding=from_backbone("token_embedding"),
+            activation=from_backbone("activation"),
             layer_norm_epsilon=LAYER_NORM_EPSILON,
         ),
     }
@@ -336,7 +340,7 @@ HUGGINGFACE_CONFIG = ConfigTable(
         "hidden_dim": Key("dim"),
         "intermediate_dim": Key("hidden_dim"),
         **dropout_rules("dropout", "attention_dropout"),
-        "classifier_dropout": By(
+        "classifier_dropout": Derived(
             Key("seq_classif_dropout", 0.2).read, _classifier_dropout, ("seq_classif_dropout",)
         ),
         "activation": Activation("activation"),
@@ -355,7 +359,7 @@ HUGGINGFACE_CONFIG = ConfigTable(
 
 _KERAS_HUB_CONFIG = keras_hub_table(
     DistilBertBackbone,
-    classifier_dropout=By(lambda config, tensors: 0.2),  # its task has it
+    classifier_dropout=Derived(lambda config, tensors: 0.2),  # its task has it
     activation="gelu",
     sinusoidal=False,
 )
@@ -369,7 +373,7 @@ def _keras_hub_labels(checkpoint):
 DistilBertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type="distilbert",
             tensors=["transformer.layer.0.attention.q_lin.weight"],
             prefix="distilbert.",

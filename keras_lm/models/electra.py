@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import (
     ENCODER_RULES,
     GOOGLE_RULES,
@@ -29,9 +28,9 @@ from keras_lm.converters.converter import (
     Key,
     architectures,
     dropouts,
+    match_score,
     own_activation,
     require_only,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
@@ -58,10 +57,11 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -139,20 +139,26 @@ class ElectraBackbone(Backbone):
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     HEADS = {
-        "classification": Head(GeluFirstTokenClassifier, "classifier", dropout=own("dropout")),
-        "multiple_choice": Head(
-            GeluFirstTokenClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        "classification": Head(
+            GeluFirstTokenClassifier, "classifier", dropout=from_backbone("dropout")
         ),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            GeluFirstTokenClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
-        "replaced": Head(ReplacedTokenHead, "replaced_head", activation=own("activation")),
+        "replaced": Head(
+            ReplacedTokenHead, "replaced_head", activation=from_backbone("activation")
+        ),
         # With this activation, whatever the blocks have.
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
+            token_embedding=from_backbone("token_embedding"),
             activation="gelu",
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     PRETRAINING_HEADS = {"replaced_logits": "replaced"}
@@ -451,7 +457,7 @@ _GOOGLE_FILES = {"config": "config.json", "checkpoint": "electra_model"}
 
 
 _is_huggingface = functools.partial(
-    signs,
+    match_score,
     model_type="electra",
     tensors=["electra.encoder.layer.0.attention.self.query.weight"],
 )

@@ -11,7 +11,6 @@ import numpy as np
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.argument_types import DType, PathLike, Tensor
 from keras_lm.converters.allennlp_files import write_allennlp
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
@@ -23,7 +22,7 @@ from keras_lm.layers import (
     SpanHead,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.elmo_layers import (
     CHARACTERS,
@@ -38,6 +37,7 @@ from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
+from keras_lm.utils.argument_types import DType, PathLike, Tensor
 
 
 def _is_word(character_ids):
@@ -90,7 +90,7 @@ class ElmoBackbone(WordBackbone):
     TEMPLATE = Template(single="$A:0", pair="$A:0 </S>:0 <S>:0 $B:0")
     INNER = (*Backbone.INNER, "hidden_states_with_boundaries", "mask_with_boundaries")
     HEADS = {
-        "bidirectional_lm": Head(WordSoftmax, "word_softmax", dropout=own("dropout")),
+        "bidirectional_lm": Head(WordSoftmax, "word_softmax", dropout=from_backbone("dropout")),
         "classification": Head(MeanPooledClassifier, "classifier", dropout=0.5),
         "token_classification": Head(EachTokenClassifier, "classifier", dropout=0.5),
         "question_answering": Head(SpanHead, "span_head"),

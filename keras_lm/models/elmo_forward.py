@@ -9,13 +9,13 @@ from typing import Self
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import CharacterCNN, WordSoftmax
-from keras_lm.models.backbone import Head, Input, own
+from keras_lm.models.backbone import Head, Input, from_backbone
 from keras_lm.models.elmo_layers import CHARACTERS, RANGES, ProjectedLSTMs
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 def _make_lstm(i, config, dtype):
@@ -71,8 +71,8 @@ class ElmoForwardBackbone(WordBackbone):
         "causal_lm": Head(
             NextWord,
             "word_softmax",
-            vocabulary_size=own("vocabulary_size"),
-            dropout=own("dropout"),
+            vocabulary_size=from_backbone("vocabulary_size"),
+            dropout=from_backbone("dropout"),
         ),
     }
     RANGES = RANGES

@@ -12,7 +12,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers.decoder import DecoderCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input
@@ -20,6 +19,7 @@ from keras_lm.models.causal import CachedBackbone
 from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import Template
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 def make_token_embeddings(

@@ -17,14 +17,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import ENCODER_RULES
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
     STATED,
     Converter,
+    match_score,
     read,
-    signs,
 )
 from keras_lm.converters.entity_files import ENTITY_VECTORS
 from keras_lm.converters.entries import Entries
@@ -38,7 +37,7 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.bert import HUGGINGFACE_NAMES, BertBackbone
 from keras_lm.models.ernie_layers import (
     NO_ENTITY,
@@ -50,6 +49,7 @@ from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import EntityPacker
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 # A block of tokens alone; one that fuses them with entities; and one where entities attend, too.
 # These are the words of the published configurations.
@@ -168,10 +168,10 @@ class ErnieBackbone(Backbone):
         "entity": Head(
             EntityHead,
             "entity_head",
-            entity_dim=own("entity_dim"),
-            entity_table=own("entity_table"),
-            activation=own("activation"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            entity_dim=from_backbone("entity_dim"),
+            entity_table=from_backbone("entity_table"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     PRETRAINING_HEADS = BertBackbone.PRETRAINING_HEADS
@@ -408,7 +408,7 @@ def _config(checkpoint):
 ErnieBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(  # no other model has these tensors, and no configuration states this one
-            signs,
+            match_score,
             model_type=None,
             own=f"^{_FUSION.pattern}$",
             refine=lambda checkpoint, found: STATED + 1,

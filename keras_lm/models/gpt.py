@@ -8,17 +8,16 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
     Key,
     Refused,
     dropout_rules,
+    match_score,
     require_only,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts
@@ -32,11 +31,12 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.left_to_right import KeyValueCache
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 # Start, delimiter and extract, by the names in openai/finetune-transformer-lm; section 3.3.
 _FINE_TUNING = {
@@ -71,14 +71,14 @@ class GPTBackbone(CausalBackbone):
             LastTokenClassifier,
             "classifier",
             use_bias=False,
-            dropout=own("dropout"),
+            dropout=from_backbone("dropout"),
             **_FINE_TUNING,
         ),
         "multiple_choice": Head(
             LastTokenClassifier,
             "multiple_choice_head",
             num_classes=1,
-            dropout=own("dropout"),
+            dropout=from_backbone("dropout"),
             **_FINE_TUNING,
         ),
     }
@@ -215,7 +215,7 @@ GPT_RULES = {
     "num_layers": Key("n_layer"),
     "num_heads": Key("n_head"),
     "hidden_dim": Key("n_embd"),
-    "intermediate_dim": By(
+    "intermediate_dim": Derived(
         lambda config, tensors: config.get("n_inner") or 4 * config["n_embd"],
         lambda arguments: {"n_inner": inner_width(arguments)},
         ("n_inner",),
@@ -287,7 +287,7 @@ _CONFIG = ConfigTable(
     "openai-gpt",
     GPT_RULES
     | {
-        "intermediate_dim": By(GPT_RULES["intermediate_dim"].read, as_wide, ("n_inner",)),
+        "intermediate_dim": Derived(GPT_RULES["intermediate_dim"].read, as_wide, ("n_inner",)),
         "activation": Activation("afn", names={"gelu": "gelu_tanh", "swish": "silu"}),
     },
     GPT_ENTRIES | Entries(harmless={"n_special", "predict_special_tokens"}),
@@ -299,7 +299,7 @@ _CONFIG = ConfigTable(
 
 GPTBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type="openai-gpt"),
+        functools.partial(match_score, model_type="openai-gpt"),
         _CONFIG,
         NAMES,
         huggingface_head,

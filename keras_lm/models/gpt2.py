@@ -8,8 +8,15 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, Only, signs
+from keras_lm.converters.converter import (
+    Activation,
+    ConfigTable,
+    Converter,
+    Derived,
+    Fixed,
+    Key,
+    match_score,
+)
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import (
     KERAS_HUB_LEAVES,
@@ -46,6 +53,7 @@ from keras_lm.models.gpt import (
 )
 from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -259,12 +267,12 @@ _OPENAI_CONFIG = ConfigTable(
         "num_layers": Key("n_layer"),
         "num_heads": Key("n_head"),
         "hidden_dim": Key("n_embd"),
-        "intermediate_dim": By(lambda config, tensors: 4 * config["n_embd"], as_wide),
-        "dropout": By(lambda config, tensors: 0.1),
-        "attention_dropout": By(lambda config, tensors: None),
-        "activation": Only("gelu_tanh"),
+        "intermediate_dim": Derived(lambda config, tensors: 4 * config["n_embd"], as_wide),
+        "dropout": Derived(lambda config, tensors: 0.1),
+        "attention_dropout": Derived(lambda config, tensors: None),
+        "activation": Fixed("gelu_tanh"),
         "max_sequence_length": Key("n_ctx"),
-        "layer_norm_epsilon": Only(1e-5),
+        "layer_norm_epsilon": Fixed(1e-5),
     },
 )
 _KERAS_HUB_CONFIG = keras_hub_table(
@@ -276,7 +284,7 @@ _KERAS_HUB_CONFIG = keras_hub_table(
 
 GPT2Backbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type="gpt2"),
+        functools.partial(match_score, model_type="gpt2"),
         HUGGINGFACE_CONFIG,
         NAMES,
         huggingface_head,

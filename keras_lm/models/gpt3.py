@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.converter import By, Converter, Refused, signs
+from keras_lm.converters.converter import Converter, Derived, Refused, match_score
 from keras_lm.models.gpt import huggingface_head
 from keras_lm.models.gpt2 import (
     HUGGINGFACE_CLASSES,
@@ -20,6 +19,7 @@ from keras_lm.models.gpt2 import (
     GPT2Backbone,
 )
 from keras_lm.models.sizes import transformer_size
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -106,7 +106,7 @@ _CONFIG = dataclasses.replace(
     model=GPT3Backbone,
     rules=HUGGINGFACE_CONFIG.rules
     | {
-        "attention_windows": By(
+        "attention_windows": Derived(
             lambda config, _: config["attention_windows"],
             _without_windows,
             ("attention_windows",),
@@ -121,7 +121,7 @@ def _with_windows(checkpoint, found):
 
 GPT3Backbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type="gpt2", refine=_with_windows),
+        functools.partial(match_score, model_type="gpt2", refine=_with_windows),
         _CONFIG,
         NAMES,
         huggingface_head,

@@ -9,16 +9,15 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
     Key,
     Refused,
     dropout_rules,
-    signs,
+    match_score,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
@@ -30,6 +29,7 @@ from keras_lm.layers import (
 from keras_lm.models.gpt import HUGGINGFACE_IGNORED, inner_width
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.sizes import transformer_size
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -161,11 +161,11 @@ _CONFIG = ConfigTable(
         "num_layers": Key("num_layers"),
         "num_heads": Key("num_heads"),
         "hidden_dim": Key("hidden_size"),
-        "intermediate_dim": By(
+        "intermediate_dim": Derived(
             lambda config, _: config.get("intermediate_size") or 4 * config["hidden_size"],
             lambda arguments: {"intermediate_size": inner_width(arguments)},
         ),
-        "attention_windows": By(_read_windows, _write_windows),
+        "attention_windows": Derived(_read_windows, _write_windows),
         **dropout_rules("resid_dropout", "attention_dropout", 0.0, 0.0),
         "activation": Activation("activation_function", "gelu_new"),
         "max_sequence_length": Key("max_position_embeddings"),
@@ -188,7 +188,7 @@ _CONFIG = ConfigTable(
 
 GPTNeoBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type="gpt_neo"),
+        functools.partial(match_score, model_type="gpt_neo"),
         _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),

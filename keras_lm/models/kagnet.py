@@ -11,11 +11,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers import LSTM, Dense
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import as_tensor, float32_or_wider
 from keras_lm.layers.recurrent import BidirectionalLSTM
+from keras_lm.utils.argument_types import Tensor
 
 LEAKAGE = 0.01  # the slope of `torch.nn.LeakyReLU`
 

@@ -10,12 +10,12 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Head, Input, own
+from keras_lm.models.backbone import Head, Input, from_backbone
 from keras_lm.models.ulmfit_layers import AWDLSTMHead
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -60,8 +60,8 @@ class LSTMBackbone(WordBackbone):
         "causal_lm": Head(
             AWDLSTMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
-            output_dropout=own("dropout"),
+            token_embedding=from_backbone("token_embedding"),
+            output_dropout=from_backbone("dropout"),
             activation_penalty=0.0,
             slowness_penalty=0.0,
         ),

@@ -14,9 +14,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, Only, signs
+from keras_lm.converters.converter import (
+    Activation,
+    ConfigTable,
+    Converter,
+    Derived,
+    Fixed,
+    Key,
+    match_score,
+)
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
@@ -30,9 +37,10 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.marian import MarianTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 class MarianLMHead(CausalLMHead):
@@ -94,7 +102,7 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
         "seq2seq_lm": Head(
             MarianLMHead,
             "token_head",
-            token_embedding=own("decoder_token_embedding"),
+            token_embedding=from_backbone("decoder_token_embedding"),
         ),
     }
     tokenizer_class = MarianTokenizer
@@ -321,7 +329,7 @@ def _check_halves(checkpoint):
 def _of_halves(what, name):
     """Return the rule of an argument that is an entry for each half."""
     keys = [f"{half}_{what}" for half in ("encoder", "decoder")]
-    return By(
+    return Derived(
         lambda config, _: config[keys[0]], lambda arguments: dict.fromkeys(keys, arguments[name])
     )
 
@@ -356,19 +364,19 @@ _CONFIG = ConfigTable(
     MarianBackbone,
     "marian",
     {
-        "vocabulary_size": By(lambda config, _: config["vocab_size"], _write_vocabulary),
+        "vocabulary_size": Derived(lambda config, _: config["vocab_size"], _write_vocabulary),
         "num_layers": Key("encoder_layers"),
         "num_heads": _of_halves("attention_heads", "num_heads"),
         "hidden_dim": Key("d_model"),
         "intermediate_dim": _of_halves("ffn_dim", "intermediate_dim"),
-        "num_decoder_layers": By(lambda config, _: config["decoder_layers"], _decoder_layers),
-        "decoder_vocabulary_size": By(_read_decoder_rows, _write_decoder_rows),
+        "num_decoder_layers": Derived(lambda config, _: config["decoder_layers"], _decoder_layers),
+        "decoder_vocabulary_size": Derived(_read_decoder_rows, _write_decoder_rows),
         "scale_embedding": Key("scale_embedding", False),
         "dropout": Key("dropout", 0.1),
         "attention_dropout": Key("attention_dropout", 0.0),
         "activation": Activation("activation_function"),
         "max_sequence_length": Key("max_position_embeddings"),
-        "layer_norm_epsilon": Only(1e-5),
+        "layer_norm_epsilon": Fixed(1e-5),
     },
     Entries(
         read={
@@ -408,7 +416,7 @@ _CONFIG = ConfigTable(
 MarianBackbone.CONVERTERS = {
     "huggingface": Converter(
         # (By its tensors alone, it could be a BART.)
-        functools.partial(signs, model_type="marian"),
+        functools.partial(match_score, model_type="marian"),
         _CONFIG,
         NAMES,
         architectures={"": "MarianModel", "seq2seq_lm": "MarianMTModel"},

@@ -15,17 +15,16 @@ from typing import Self
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
     Key,
     Refused,
     architectures,
-    signs,
+    match_score,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
@@ -34,7 +33,7 @@ from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.modernbert_layers import (
     FirstModernBertBlock,
@@ -50,13 +49,14 @@ from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 POOLINGS = {"cls": "first", "mean": "mean"}  # Hugging Face's names → ours
 _TRANSFORMATION = {
-    "activation": own("classifier_activation"),
-    "layer_norm_epsilon": own("layer_norm_epsilon"),
+    "activation": from_backbone("classifier_activation"),
+    "layer_norm_epsilon": from_backbone("layer_norm_epsilon"),
 }
-_OPTIONS = {"dropout": own("classifier_dropout", "dropout"), **_TRANSFORMATION}
+_OPTIONS = {"dropout": from_backbone("classifier_dropout", "dropout"), **_TRANSFORMATION}
 
 
 def _check_arguments(classifier_pooling, num_heads, hidden_dim):
@@ -115,13 +115,16 @@ class ModernBertBackbone(Backbone):
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0")
     HEADS = {
         "classification": Head(
-            ModernBertClassifier, "classifier", pooling=own("classifier_pooling"), **_OPTIONS
+            ModernBertClassifier,
+            "classifier",
+            pooling=from_backbone("classifier_pooling"),
+            **_OPTIONS,
         ),
         "multiple_choice": Head(
             ModernBertClassifier,
             "classifier",
             num_classes=1,
-            pooling=own("classifier_pooling"),
+            pooling=from_backbone("classifier_pooling"),
             **_OPTIONS,
         ),
         "token_classification": Head(ModernBertHead, "classifier", **_OPTIONS),
@@ -129,7 +132,7 @@ class ModernBertBackbone(Backbone):
         "token": Head(
             ModernBertTokenHead,
             "token_head",
-            token_embedding=own("token_embedding"),
+            token_embedding=from_backbone("token_embedding"),
             **_TRANSFORMATION,
         ),
     }
@@ -362,7 +365,7 @@ def _rate(key):
         found = config.get(key, 0.0)
         return None if found == config.get("mlp_dropout", 0.0) else found
 
-    return By(
+    return Derived(
         read,
         lambda arguments: {key: arguments["dropout"] if arguments[key] is None else arguments[key]},
     )
@@ -373,7 +376,7 @@ _CONFIG = ConfigTable(
     "modernbert",
     {
         # The ids that transformers takes for granted may be more than there are.
-        "vocabulary_size": By(
+        "vocabulary_size": Derived(
             lambda config, _: config["vocab_size"],
             lambda arguments: (
                 {"vocab_size": arguments["vocabulary_size"]}
@@ -384,14 +387,14 @@ _CONFIG = ConfigTable(
         "num_heads": Key("num_attention_heads"),
         "hidden_dim": Key("hidden_size"),
         "intermediate_dim": Key("intermediate_size"),
-        "attention_windows": By(_read_windows, _write_windows),
-        "rope_max_wavelength": By(
+        "attention_windows": Derived(_read_windows, _write_windows),
+        "rope_max_wavelength": Derived(
             lambda config, _: _rope(config, _KINDS[0]).get(
                 "rope_theta", config.get("global_rope_theta", 160000.0)
             ),
             _write_wavelengths,
         ),
-        "local_rope_max_wavelength": By(
+        "local_rope_max_wavelength": Derived(
             lambda config, _: _rope(config, _KINDS[1]).get(
                 "rope_theta", config.get("local_rope_theta", 10000.0)
             )
@@ -402,7 +405,7 @@ _CONFIG = ConfigTable(
         "classifier_dropout": _rate("classifier_dropout"),
         "activation": Activation("hidden_activation"),
         "classifier_activation": Activation("classifier_activation"),
-        "classifier_pooling": By(
+        "classifier_pooling": Derived(
             lambda config, _: POOLINGS.get(name := config.get("classifier_pooling", "cls"), name),
             lambda arguments: {
                 "classifier_pooling": {ours: theirs for theirs, ours in POOLINGS.items()}[
@@ -453,7 +456,7 @@ _CONFIG = ConfigTable(
 ModernBertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type="modernbert",
             tensors=["layers.0.attn.Wqkv.weight"],
             prefix="model.",

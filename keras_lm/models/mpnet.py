@@ -16,15 +16,14 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import ENCODER_RULES, WITHOUT_POOLER
 from keras_lm.converters.converter import (
-    By,
     ConfigTable,
     Converter,
+    Derived,
     architectures,
     has_pooler,
-    signs,
+    match_score,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
@@ -46,10 +45,11 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_token_embedding
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 # Of the bias: what the authors' code computes with, whatever a configuration states.
 NUM_BUCKETS, MAX_DISTANCE = 32, 128
@@ -82,19 +82,23 @@ class MPNetBackbone(Backbone):
 
     TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
     HEADS = {
-        "classification": Head(FirstTokenClassifier, "classifier", dropout=own("dropout")),
-        "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        "classification": Head(
+            FirstTokenClassifier, "classifier", dropout=from_backbone("dropout")
         ),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
         # With this activation, whatever the blocks have.
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
+            token_embedding=from_backbone("token_embedding"),
             activation="gelu",
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     PRETRAINING_HEADS = {"token_logits": "token"}
@@ -219,14 +223,14 @@ _CONFIG = ConfigTable(
     {name: rule for name, rule in ENCODER_RULES.items() if name != "num_segments"}
     | {
         # The table's rows: those before the first position, too.
-        "max_sequence_length": By(
+        "max_sequence_length": Derived(
             lambda config, _: config.get("max_position_embeddings", 512) - FIRST_POSITION,
             lambda arguments: {
                 "max_position_embeddings": arguments["max_sequence_length"] + FIRST_POSITION,
                 "pad_token_id": FIRST_POSITION - 1,
             },
         ),
-        "use_pooler": By(has_pooler),
+        "use_pooler": Derived(has_pooler),
     },
     Entries(
         read={"max_position_embeddings"},
@@ -241,7 +245,7 @@ _CONFIG = ConfigTable(
 MPNetBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type="mpnet",
             tensors=["encoder.relative_attention_bias.weight"],
             prefix="mpnet.",

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.layers import Dense
 from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest
+from keras_lm.utils.argument_types import DType
 
 
 @keras.saving.register_keras_serializable("keras_lm")

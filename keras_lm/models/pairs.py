@@ -8,13 +8,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import Dropout, matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 class PairCharacterPacker(CharacterPacker):
@@ -42,7 +42,9 @@ class PairBackbone(Backbone):
     """
 
     forward_flops = None
-    HEADS = {"classification": Head(PooledClassifier, "classifier", dropout=own("dropout"))}
+    HEADS = {
+        "classification": Head(PooledClassifier, "classifier", dropout=from_backbone("dropout"))
+    }
 
     def __init__(
         self, vocabulary_size: int, embedding_dim: int, language_model: Any, dtype: DType, name: str

@@ -15,9 +15,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Activation, By, ConfigTable, Converter, Key, signs
+from keras_lm.converters.converter import (
+    Activation,
+    ConfigTable,
+    Converter,
+    Derived,
+    Key,
+    match_score,
+)
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
@@ -33,7 +39,7 @@ from keras_lm.layers.backend import Dropout, draw_seed, split_seed
 from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
-from keras_lm.models.backbone import Head, Input, own
+from keras_lm.models.backbone import Head, Input, from_backbone
 from keras_lm.models.causal import CachedBackbone
 from keras_lm.models.checked_arguments import Whole, Wholes
 from keras_lm.models.reformer_attention import HashedAttention, make_attention
@@ -52,6 +58,7 @@ from keras_lm.models.reformer_trax import trax_converter
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 SEEDS = 5  # of each block: its hash, its attention, and three more for dropout
 
@@ -60,9 +67,9 @@ def _classifier(**options):
     return Head(
         ReformerClassifier,
         "classifier",
-        hidden_dim=own("hidden_dim"),
-        is_causal=own("causal"),
-        dropout=own("dropout"),
+        hidden_dim=from_backbone("hidden_dim"),
+        is_causal=from_backbone("causal"),
+        dropout=from_backbone("dropout"),
         **options,
     )
 
@@ -109,7 +116,7 @@ class ReformerBackbone(CachedBackbone):
     of which the mask is optional. Returns `sequence_output` (B, S, 2·D), and if `causal` a `cache`:
     the tokens so far, `{"token_ids": (B, T), "padding_mask": (B, T), "length": (B,)}` int32. A call
     with a cache reads all of them again, since each token may move others to another chunk: the
-    output is that of the whole text. (`generate` does so for a prompt; see `stepping_state`.)
+    output is that of the whole text. (`generate` does so for a prompt; see `decoding_state`.)
     `rotations`, a list of arrays (N, H, rounds, columns), one for each block with `"lsh"`, may be
     given in place of random ones.
 
@@ -135,12 +142,16 @@ class ReformerBackbone(CachedBackbone):
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
     HEADS = {
-        "causal_lm": Head(ReformerLMHead, "token_head", token_embedding=own("token_embedding")),
-        "token": Head(ReformerLMHead, "token_head", token_embedding=own("token_embedding")),
+        "causal_lm": Head(
+            ReformerLMHead, "token_head", token_embedding=from_backbone("token_embedding")
+        ),
+        "token": Head(
+            ReformerLMHead, "token_head", token_embedding=from_backbone("token_embedding")
+        ),
         "classification": _classifier(),
         "multiple_choice": _classifier(num_classes=1),
         "token_classification": Head(
-            EachTokenClassifier, "token_classifier", dropout=own("dropout")
+            EachTokenClassifier, "token_classifier", dropout=from_backbone("dropout")
         ),
         "question_answering": Head(SpanHead, "span_head"),
     }
@@ -284,7 +295,7 @@ class ReformerBackbone(CachedBackbone):
             places = ops.take_along_axis(places, slots, axis=1)
         return token_ids, mask, places
 
-    def stepping_state(self, state: Any) -> Any:
+    def decoding_state(self, state: Any) -> Any:
         """Return what the attention of each block keeps of the tokens so far.
 
         A token then reads these, and not the whole text: its output is the same up to the first
@@ -461,7 +472,7 @@ def _check_classifier(checkpoint):
 
 def _of(name, key, default):
     """Return the rule of a number of one kind of attention, null in networks without it."""
-    return By(
+    return Derived(
         lambda config, _: default if config.get(key) is None else config[key],
         lambda arguments: {key: arguments[name]},
     )
@@ -510,13 +521,13 @@ _CONFIG = ConfigTable(
     "reformer",
     {
         "vocabulary_size": Key("vocab_size", 320),
-        "num_layers": By(lambda config, _: len(_kinds(config))),
+        "num_layers": Derived(lambda config, _: len(_kinds(config))),
         "num_heads": Key("num_attention_heads", 12),
         "hidden_dim": Key("hidden_size", 256),
         "intermediate_dim": Key("feed_forward_size", 512),
-        "head_dim": By(Key("attention_head_size", 64).read, _head_dim),
-        "attention_layers": By(_kinds, _write_kinds),
-        "causal": By(
+        "head_dim": Derived(Key("attention_head_size", 64).read, _head_dim),
+        "attention_layers": Derived(_kinds, _write_kinds),
+        "causal": Derived(
             lambda config, _: bool(config.get("is_decoder", False)),
             lambda arguments: {"is_decoder": arguments["causal"]},
         ),
@@ -528,12 +539,12 @@ _CONFIG = ConfigTable(
         "num_lsh_chunks_after": _of("num_lsh_chunks_after", "lsh_num_chunks_after", 0),
         "num_buckets": Key("num_buckets", None),
         "num_hashes": Key("num_hashes", 1),
-        "hash_seed": By(
+        "hash_seed": Derived(
             lambda config, _: (config.get("hash_seed") or 0) % 2**20,
             lambda arguments: {"hash_seed": arguments["hash_seed"]},
         ),
-        "axial_shape": By(_grid, _write_grid),
-        "axial_dims": By(
+        "axial_shape": Derived(_grid, _write_grid),
+        "axial_dims": Derived(
             lambda config, _: (
                 config.get("axial_pos_embds_dim", [64, 192]) if _is_axial(config) else None
             ),
@@ -547,7 +558,7 @@ _CONFIG = ConfigTable(
             "lsh_attention_dropout", "lsh_attention_probs_dropout_prob", 0.0
         ),
         "activation": Activation("hidden_act", "relu"),
-        "max_sequence_length": By(
+        "max_sequence_length": Derived(
             _length,
             lambda arguments: {"max_position_embeddings": arguments["max_sequence_length"]},
         ),
@@ -583,7 +594,7 @@ _CONFIG = ConfigTable(
 
 ReformerBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type="reformer"),
+        functools.partial(match_score, model_type="reformer"),
         _CONFIG,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.out_proj.weight"),

@@ -32,7 +32,7 @@ def after_prompt(backbone, state):
     y = x = backbone.embedded(tokens, mask)
     found = []
     for block in backbone.blocks:
-        found.append(kept(block.attention, block.attention_norm(y), mask, slots))
+        found.append(new_cache(block.attention, block.attention_norm(y), mask, slots))
         x, y = block(x, y, mask)
     return {"blocks": tuple(found), "count": ops.sum(mask, axis=1), "length": state["length"]}
 
@@ -54,7 +54,7 @@ def read_token(backbone, token_ids, padding_mask, state):
     return {"sequence_output": x, "cache": cache}
 
 
-def kept(attention, x, padding_mask, slots):
+def new_cache(attention, x, padding_mask, slots):
     """Return what an attention keeps of the tokens `x` (B, S, D) of a prompt, with free slots.
 
     It is a dict of `keys` and `values` (B, N, T, H), and if they are hashed of `buckets` and their

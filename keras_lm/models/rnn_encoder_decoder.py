@@ -12,11 +12,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import (
     EncoderDecoderBackbone,
     EncoderHalf,
@@ -27,6 +26,7 @@ from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 LAYERS = {
     ("lstm", False): LSTM,
@@ -90,8 +90,8 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         "seq2seq_lm": Head(
             RNNLMHead,
             "token_head",
-            token_embedding=own("decoder_token_embedding"),
-            tied=own("tie_embeddings"),
+            token_embedding=from_backbone("decoder_token_embedding"),
+            tied=from_backbone("tie_embeddings"),
         ),
     }
     INNER = (*EncoderDecoderBackbone.INNER, "encoder_states", "queries", "source_bias")

@@ -14,17 +14,16 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.converters.converter import (
-    By,
     ConfigTable,
     Converter,
+    Derived,
     architectures,
     dropouts,
     has_pooler,
+    match_score,
     require_only,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
@@ -51,11 +50,12 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -81,19 +81,23 @@ class RobertaBackbone(Backbone):
 
     TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
     HEADS = {
-        "classification": Head(FirstTokenClassifier, "classifier", dropout=own("dropout")),
-        "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        "classification": Head(
+            FirstTokenClassifier, "classifier", dropout=from_backbone("dropout")
         ),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
         # With this activation, whatever the blocks have.
         "token": Head(
             MaskedLMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
+            token_embedding=from_backbone("token_embedding"),
             activation="gelu",
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     RANGES = {"num_segments": Whole(0), "first_position": Whole(0)}
@@ -291,7 +295,7 @@ HUGGINGFACE_CONFIG = ConfigTable(
     ENCODER_RULES
     | {
         # The table's rows: those before the first position, too.
-        "max_sequence_length": By(
+        "max_sequence_length": Derived(
             lambda config, tensors: (
                 config.get("max_position_embeddings", 512) - _first_position(config)
             ),
@@ -300,15 +304,15 @@ HUGGINGFACE_CONFIG = ConfigTable(
                 + arguments["first_position"]
             },
         ),
-        "first_position": By(
+        "first_position": Derived(
             _first_position, lambda arguments: {"pad_token_id": arguments["first_position"] - 1}
         ),
         # Without any, a row of zeros is written.
-        "num_segments": By(
+        "num_segments": Derived(
             ENCODER_RULES["num_segments"].read,
             lambda arguments: {"type_vocab_size": max(arguments["num_segments"], 1)},
         ),
-        "use_pooler": By(has_pooler),
+        "use_pooler": Derived(has_pooler),
     },
     PLAIN_ENCODER | Entries(read={"max_position_embeddings", "type_vocab_size"}),
     rates=CLASSIFIER_RATE,
@@ -371,7 +375,7 @@ def _labels(pattern, axis):
 RobertaBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type=("roberta", "xlm-roberta"),
             tensors=["roberta.encoder.layer.0.attention.self.query.weight"],
         ),

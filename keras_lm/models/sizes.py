@@ -8,7 +8,7 @@ from pathlib import Path
 
 import keras
 
-from keras_lm.registry import sizes as all_sizes
+from keras_lm.utils.registry import sizes as all_sizes
 
 # The parameters of all sizes by name; `python docs/tables.py` writes it.
 COUNTED = Path(__file__).with_name("parameters.json")

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
-from keras_lm.converters.converter import By
+from keras_lm.converters.converter import Derived
 from keras_lm.layers import (
     Dense,
     LayerNormalization,
@@ -24,8 +23,9 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import require, word_scores
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.bert import BertBackbone
+from keras_lm.utils.argument_types import DType, Tensor
 
 POSITION_DIM = 200  # as in the authors' code
 
@@ -152,10 +152,10 @@ class SpanBertBackbone(BertBackbone):
         "span_boundary": Head(
             SpanBoundaryHead,
             "span_boundary_head",
-            token_embedding=own("token_embedding"),
-            max_span_length=own("max_span_length"),
-            activation=own("activation"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            token_embedding=from_backbone("token_embedding"),
+            max_span_length=from_backbone("max_span_length"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     PRETRAINING_HEADS = {"token_logits": "token", "span_boundary_logits": "span_boundary"}
@@ -218,7 +218,7 @@ def _longest_span(config, tensors):
 
 
 _CONFIG = dataclasses.replace(
-    _BERT.config, rules=_BERT.config.rules | {"max_span_length": By(_longest_span)}
+    _BERT.config, rules=_BERT.config.rules | {"max_span_length": Derived(_longest_span)}
 )
 
 

@@ -16,17 +16,16 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
     Key,
     Refused,
+    match_score,
     own_activation,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.keras_tables import KERAS_HUB_LEAVES
@@ -35,7 +34,7 @@ from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias, RelativePositionBias
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.masks import as_tensor
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.t5_layers import (
@@ -46,6 +45,7 @@ from keras_lm.models.t5_layers import (
     normal,
 )
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 def _make_positions(half, config, dtype):
@@ -103,9 +103,9 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         "seq2seq_lm": Head(
             T5LMHead,
             "token_head",
-            token_embedding=own("token_embedding"),
-            tied=own("tie_embeddings"),
-            scaled=own("scale_outputs"),
+            token_embedding=from_backbone("token_embedding"),
+            tied=from_backbone("tie_embeddings"),
+            scaled=from_backbone("scale_outputs"),
         ),
     }
     PRETRAINING_HEADS = {"token_logits": "seq2seq_lm"}
@@ -483,17 +483,17 @@ _CONFIG = ConfigTable(
         "num_heads": Key("num_heads"),
         "hidden_dim": Key("d_model"),
         "intermediate_dim": Key("d_ff"),
-        "head_dim": By(lambda config, _: config["d_kv"], _head_dim, ("d_kv",)),
-        "num_decoder_layers": By(
+        "head_dim": Derived(lambda config, _: config["d_kv"], _head_dim, ("d_kv",)),
+        "num_decoder_layers": Derived(
             lambda config, _: config.get("num_decoder_layers"),
             _decoder_layers,
             ("num_decoder_layers",),
         ),
         "dropout": Key("dropout_rate", 0.1),
-        "activation": By(_read_activation, keys=("feed_forward_proj", "dense_act_fn")),
-        "gated": By(_read_gated, _write_feedforward, ("is_gated_act",)),
-        "tie_embeddings": By(lambda config, tensors: not _has_own_matrix(config, tensors)),
-        "scale_outputs": By(
+        "activation": Derived(_read_activation, keys=("feed_forward_proj", "dense_act_fn")),
+        "gated": Derived(_read_gated, _write_feedforward, ("is_gated_act",)),
+        "tie_embeddings": Derived(lambda config, tensors: not _has_own_matrix(config, tensors)),
+        "scale_outputs": Derived(
             _scales_states,
             _write_scale,
             ("tie_word_embeddings", "scale_decoder_outputs", "transformers_version"),
@@ -610,7 +610,7 @@ def _without_decoder(checkpoint, found):
 
 T5Backbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type=_TYPES, tensors=[*_SIGNS, _SIGN_OF_DECODER]),
+        functools.partial(match_score, model_type=_TYPES, tensors=[*_SIGNS, _SIGN_OF_DECODER]),
         _CONFIG,
         NAMES,
         architectures={"": "T5Model", "seq2seq_lm": "T5ForConditionalGeneration"},
@@ -620,7 +620,7 @@ T5Backbone.CONVERTERS = {
 }
 T5EncoderBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type=_TYPES, tensors=_SIGNS, refine=_without_decoder),
+        functools.partial(match_score, model_type=_TYPES, tensors=_SIGNS, refine=_without_decoder),
         _ENCODER_CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),

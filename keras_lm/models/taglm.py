@@ -9,7 +9,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.tensorflow.tracing import is_for_lite
@@ -19,6 +18,7 @@ from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType
 
 UNKNOWN = "<unk>"  # as in word vectors
 

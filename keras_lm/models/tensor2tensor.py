@@ -15,7 +15,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, require_only
 from keras_lm.converters.names import NameTable
@@ -34,7 +33,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import (
     CachedEncoderDecoderBackbone,
     EncoderHalf,
@@ -42,6 +41,7 @@ from keras_lm.models.encoder_decoder import (
 )
 from keras_lm.packers import Template
 from keras_lm.tokenizers.subwords import SubwordTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 NUM_SPACES = 32
 
@@ -149,8 +149,8 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         "seq2seq_lm": Head(
             CausalLMHead,
             "token_head",
-            token_embedding=own("decoder_token_embedding"),
-            tied=own("tie_embeddings"),
+            token_embedding=from_backbone("decoder_token_embedding"),
+            tied=from_backbone("tie_embeddings"),
         ),
     }
     tokenizer_class = SubwordTokenizer

@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.layers import (
     AttentionContext,
     CausalBias,
@@ -21,13 +20,14 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Head, own
+from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import (
     CachedEncoderDecoderBackbone,
     EncoderHalf,
     make_token_embeddings,
 )
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -68,7 +68,7 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
         "seq2seq_lm": Head(
             CausalLMHead,
             "token_head",
-            token_embedding=own("decoder_token_embedding"),
+            token_embedding=from_backbone("decoder_token_embedding"),
         ),
     }
     tokenizer_class = SentencePieceTokenizer

@@ -18,17 +18,16 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
-    By,
     ConfigTable,
     Converter,
+    Derived,
+    Fixed,
     Key,
-    Only,
     Refused,
+    match_score,
     require_only,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import (
@@ -43,7 +42,7 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.layers.state import FIXED
 from keras_lm.layers.transformer import block_options
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.checked_arguments import Whole, check_arguments
 from keras_lm.models.sizes import kernels
@@ -58,6 +57,7 @@ from keras_lm.models.transformer_xl_layers import (
 from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_lm.packers import Template
 from keras_lm.tokenizers import TransformerXLTokenizer
+from keras_lm.utils.argument_types import DType
 
 
 def _make_block(config, dtype, name):
@@ -120,9 +120,9 @@ class TransformerXLBackbone(Backbone):
         "causal_lm": Head(
             AdaptiveSoftmax,
             "token_head",
-            token_embedding=own("token_embedding"),
-            tie_projections=own("tie_projections"),
-            tied=own("tie_embeddings"),
+            token_embedding=from_backbone("token_embedding"),
+            tie_projections=from_backbone("tie_projections"),
+            tied=from_backbone("tie_embeddings"),
         ),
     }
     RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
@@ -259,7 +259,7 @@ class TransformerXLBackbone(Backbone):
         return ops.ones_like(memory[:, :, 0], dtype="int32")
 
     def _step(self, token_ids, padding_mask, memory):
-        """`forward` of one token (B, 1), given a memory in the form of `stepping_state`."""
+        """`forward` of one token (B, 1), given a memory in the form of `decoding_state`."""
         cache = KeyValueCache(padding_mask, memory, len(self.blocks))
         bias = self.padding_bias(cache.padding_mask)
         slots = ops.arange(ops.shape(bias)[3], dtype="int32")
@@ -311,7 +311,7 @@ class TransformerXLBackbone(Backbone):
     def unpack_state(self, state):
         return ops.unstack(state, len(self.blocks), axis=1)
 
-    def stepping_state(self, state: Any) -> dict[str, Any]:
+    def decoding_state(self, state: Any) -> dict[str, Any]:
         """Return the memory's keys and values, (B, N, T, H) a block, and those of distances.
 
         They are a `KeyValueCache` of the T tokens to which one attends, itself among them, in which
@@ -581,32 +581,34 @@ _CONFIG = ConfigTable(
         "num_heads": Key("n_head"),
         "hidden_dim": Key("d_model"),
         "intermediate_dim": Key("d_inner"),
-        "head_dim": By(
+        "head_dim": Derived(
             lambda config, _: config["d_head"],
             lambda given: {
                 "d_head": given["head_dim"] or given["hidden_dim"] // given["num_heads"]
             },
         ),
-        "embedding_dim": By(
+        "embedding_dim": Derived(
             lambda config, _: config["d_embed"],
             lambda given: {"d_embed": given["embedding_dim"] or given["hidden_dim"]},
         ),
-        "cutoffs": By(
+        "cutoffs": Derived(
             lambda config, _: config["cutoffs"], lambda given: {"cutoffs": [*given["cutoffs"]]}
         ),
         "div_val": Key("div_val", 4),
-        "project_all": Only(True, unless=_projects_anyway),
-        "tie_projections": By(_tied_projections, _write_projections),
-        "tie_embeddings": By(
+        "project_all": Fixed(True, unless=_projects_anyway),
+        "tie_projections": Derived(_tied_projections, _write_projections),
+        "tie_embeddings": Derived(
             lambda config, _: config.get("tie_word_embeddings", config.get("tie_weight", True)),
             lambda given: {"tie_word_embeddings": given["tie_embeddings"]},
         ),
-        "memory_length": By(lambda config, _: config.get("mem_len", 1600), _write_memory),
-        "clamp_length": By(_clamp_length, lambda given: {"clamp_len": given["clamp_length"] or -1}),
+        "memory_length": Derived(lambda config, _: config.get("mem_len", 1600), _write_memory),
+        "clamp_length": Derived(
+            _clamp_length, lambda given: {"clamp_len": given["clamp_length"] or -1}
+        ),
         "same_length": Key("same_length", True),
-        "counts_itself": Only(True, unless=lambda given: not given["same_length"]),
-        "starts_empty": Only(False, unless=lambda given: given["memory_length"] == 0),
-        "pre_norm": By(
+        "counts_itself": Fixed(True, unless=lambda given: not given["same_length"]),
+        "starts_empty": Fixed(False, unless=lambda given: given["memory_length"] == 0),
+        "pre_norm": Derived(
             lambda config, _: bool(config.get("pre_lnorm", False)),
             lambda given: {"pre_lnorm": given["pre_norm"]},
         ),
@@ -758,7 +760,7 @@ def _with_clusters(checkpoint, tables, number, rows=None):
 
 TransformerXLBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(signs, model_type="transfo-xl"),
+        functools.partial(match_score, model_type="transfo-xl"),
         _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),

@@ -12,20 +12,20 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import DType
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, match_score
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.sizes import kernels
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.packers import Template
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -75,18 +75,19 @@ class AWDLSTMBackbone(Backbone):
 
     TEMPLATE = Template(single="xxbos:0 $A:0", pair="xxbos:0 $A:0 xxfld:0 $B:0")
     _OUTPUT = {
-        name: own(name) for name in ("output_dropout", "activation_penalty", "slowness_penalty")
+        name: from_backbone(name)
+        for name in ("output_dropout", "activation_penalty", "slowness_penalty")
     }
     HEADS = {
         "causal_lm": Head(
-            AWDLSTMHead, "token_head", token_embedding=own("token_embedding"), **_OUTPUT
+            AWDLSTMHead, "token_head", token_embedding=from_backbone("token_embedding"), **_OUTPUT
         ),
         "classification": Head(
             ConcatPoolingClassifier,
             "classifier",
-            classifier_dims=own("classifier_dims"),
-            pooled_length=own("pooled_length"),
-            pooled_chunk=own("pooled_chunk"),
+            classifier_dims=from_backbone("classifier_dims"),
+            pooled_length=from_backbone("pooled_length"),
+            pooled_chunk=from_backbone("pooled_chunk"),
             **_OUTPUT,
         ),
     }
@@ -317,7 +318,7 @@ def _fastai_labels(checkpoint):
 
 
 _FASTAI = Converter(
-    functools.partial(signs, model_type=None, own=r"rnns\.0\.(module\.)?weight_hh_l0_raw$"),
+    functools.partial(match_score, model_type=None, own=r"rnns\.0\.(module\.)?weight_hh_l0_raw$"),
     _fastai_config,
     NAMES,
     _fastai_labels,

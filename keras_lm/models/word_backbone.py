@@ -1,7 +1,7 @@
 """What models with a vector per word share."""
 
 from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
-from keras_lm.models.backbone import Backbone, Head, own
+from keras_lm.models.backbone import Backbone, Head, from_backbone
 from keras_lm.packers import Template
 
 
@@ -10,8 +10,12 @@ class WordBackbone(Backbone):
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
     HEADS = {
-        "classification": Head(MeanPooledClassifier, "classifier", dropout=own("dropout")),
-        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "classification": Head(
+            MeanPooledClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "question_answering": Head(SpanHead, "span_head"),
     }
     learning_rate = 1e-3

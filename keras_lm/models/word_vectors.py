@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import keras
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
 from keras_lm.models.backbone import Input
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

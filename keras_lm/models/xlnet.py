@@ -16,19 +16,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import DType, Tensor
 from keras_lm.converters.converter import (
     Activation,
-    By,
     ConfigTable,
     Converter,
+    Derived,
     Key,
     Refused,
     architectures,
+    match_score,
     own_activation,
     read,
     require_only,
-    signs,
 )
 from keras_lm.converters.entries import Entries
 from keras_lm.converters.names import (
@@ -41,7 +40,7 @@ from keras_lm.converters.names import (
 from keras_lm.converters.published_labels import CONDITIONAL_ENDS, Labels, huggingface_labels
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.transformer_xl_layers import in_order
 from keras_lm.models.xlnet_layers import (
@@ -53,6 +52,7 @@ from keras_lm.models.xlnet_layers import (
 from keras_lm.models.xlnet_span_head import ConditionalSpanHead
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -107,22 +107,24 @@ class XLNetBackbone(Backbone):
         padding_segment=3,
     )
     HEADS = {
-        "classification": Head(LastTokenPooledClassifier, "classifier", dropout=own("dropout")),
+        "classification": Head(
+            LastTokenPooledClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
         "multiple_choice": Head(
-            LastTokenPooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+            LastTokenPooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
         ),
         "token_classification": Head(
-            EachTokenClassifier, "token_classifier", dropout=own("dropout")
+            EachTokenClassifier, "token_classifier", dropout=from_backbone("dropout")
         ),
         "question_answering": Head(SpanHead, "span_head"),
         "conditional_question_answering": Head(
             ConditionalSpanHead,
             "conditional_span_head",
-            hidden_dim=own("hidden_dim"),
-            dropout=own("dropout"),
-            layer_norm_epsilon=own("layer_norm_epsilon"),
+            hidden_dim=from_backbone("hidden_dim"),
+            dropout=from_backbone("dropout"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
-        "token": Head(XLNetLMHead, "token_head", token_embedding=own("token_embedding")),
+        "token": Head(XLNetLMHead, "token_head", token_embedding=from_backbone("token_embedding")),
     }
     PRETRAINING_HEADS = {"token_logits": "token"}
     PRETRAINING_LAYERS = ("target_embedding",)
@@ -431,24 +433,24 @@ _CONFIG = ConfigTable(
         "num_heads": Key("n_head"),
         "hidden_dim": Key("d_model"),
         "intermediate_dim": Key("d_inner"),
-        "head_dim": By(lambda config, _: config.get("d_head"), _head_dim),
-        "memory_length": By(
+        "head_dim": Derived(lambda config, _: config.get("d_head"), _head_dim),
+        "memory_length": Derived(
             lambda config, _: config.get("mem_len") or 0,
             lambda arguments: {"mem_len": arguments["memory_length"] or None},
         ),
-        "reuse_length": By(
+        "reuse_length": Derived(
             lambda config, _: config.get("reuse_len") or None,
             lambda arguments: {"reuse_len": arguments["reuse_length"]},
         ),
-        "causal": By(
+        "causal": Derived(
             lambda config, _: config.get("attn_type", "bi") == "uni",
             lambda arguments: {"attn_type": "uni" if arguments["causal"] else "bi"},
         ),
-        "clamp_length": By(
+        "clamp_length": Derived(
             _clamp_length, lambda arguments: {"clamp_len": arguments["clamp_length"] or -1}
         ),
         "dropout": Key("dropout", 0.1),
-        "attention_dropout": By(lambda config, _: config.get("dropout", 0.1), _one_dropout),
+        "attention_dropout": Derived(lambda config, _: config.get("dropout", 0.1), _one_dropout),
         "activation": Activation("ff_activation"),
         "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
     },
@@ -515,7 +517,7 @@ def _google_labels(checkpoint):
 XLNetBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
-            signs,
+            match_score,
             model_type="xlnet",
             tensors=["mask_emb", "layer.0.rel_attn.r_s_bias"],
             prefix="transformer.",

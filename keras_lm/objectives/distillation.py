@@ -10,13 +10,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers import Dense
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import Objective
 from keras_lm.packers.rows import LOWEST
+from keras_lm.utils.argument_types import Tensor
 
 UNSEEN = -100.0  # lower raw attention scores are those of padding
 
@@ -375,13 +375,13 @@ def divergence(wanted, logits, temperature):
 
 
 def _states_and_logits(backbone, head, inputs, training):
-    outputs = backbone(backbone.taken(inputs), training=training)
+    outputs = backbone(backbone.select_inputs(inputs), training=training)
     return outputs["sequence_output"], head(outputs, inputs, training=training)
 
 
 def _states_and_scores(backbone, layers, inputs, training):
     """Return the states of the embeddings and of some layers, and these layers' scores."""
-    computed = backbone.compute(backbone.taken(inputs), training=training)
+    computed = backbone.compute(backbone.select_inputs(inputs), training=training)
     states, contexts = computed["hidden_states"], computed["attention_contexts"]
     scores = [backbone.blocks[i].attention_scores(states[i], contexts[i]) for i in layers]
     # Teacher and student may have different biases for padding, so its scores become 0.

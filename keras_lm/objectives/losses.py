@@ -9,9 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.backend import num_replicas
 from keras_lm.layers.masks import IGNORED
+from keras_lm.utils.argument_types import Tensor
 
 
 class Term(typing.NamedTuple):

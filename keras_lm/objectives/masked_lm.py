@@ -7,13 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MaskedCrossentropy
 from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
 from keras_lm.objectives.static_draws import static_draws
 from keras_lm.objectives.token_frequencies import cumulative_shares, drawn_by, positive, weighted
 from keras_lm.objectives.whole_words import choose_words, word_starts
+from keras_lm.utils.argument_types import Tensor
 
 
 @register_objective

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import Shape, Tensor
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import register_objective
 from keras_lm.objectives.whole_words import choose_runs, word_starts
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import MARKS
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 class MaskedRuns(MaskedLanguageModel):

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.objectives.losses import label_weights
+from keras_lm.utils.argument_types import Tensor
 
 
 class Draws:

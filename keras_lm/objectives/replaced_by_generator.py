@@ -8,10 +8,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.replaced_tokens import ReplacedTokens
+from keras_lm.utils.argument_types import Tensor
 
 
 class ReplacedByGenerator(ReplacedTokens):

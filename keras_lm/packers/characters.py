@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from keras_lm.argument_types import Tensor
 from keras_lm.packers.packer import PackedInput, Packer
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 
 class CharacterPacker(Packer):

@@ -9,13 +9,13 @@ import types
 
 import numpy as np
 
-from keras_lm.argument_types import Tensor
 from keras_lm.knowledge import SchemaGraphs
 from keras_lm.knowledge.concepts import LONGEST
 from keras_lm.knowledge.graph_constants import GraphConstants
 from keras_lm.knowledge.lemmas import WORDS
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.tensorflow import tf, tf_text
+from keras_lm.utils.argument_types import Tensor
 
 NONE = 2**62  # above all numbers
 NO_LEMMA = NO_NODE = NO_CONCEPT = np.int64(-1)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from keras_lm.argument_types import Tensor
 from keras_lm.packers import host_rows
 from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
+from keras_lm.utils.argument_types import Tensor
 
 
 def tokens_and_places(tokenizer, text):

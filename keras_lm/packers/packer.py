@@ -7,11 +7,11 @@ from typing import Any
 
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.packers import host_rows
 from keras_lm.packers.template import Template
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import Tensor
 
 TRUNCATIONS = ("longest_first", "halves", "only_first", "only_second")
 PADDINGS = ("longest", "fixed")

@@ -6,12 +6,12 @@ Shapes: B batch, C windows, S sequence, T tokens of a text, W words of a text, N
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from keras_lm.argument_types import Tensor
 from keras_lm.packers.overlapping_windows import parts_of_rows
 from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tensorflow import require_installed, tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import Tensor
 
 
 class Pieces(NamedTuple):

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
-from keras_lm.argument_types import PathLike
-from keras_lm.files import naming_a_full_disk
+from keras_lm.datasets.columns import choose_columns
+from keras_lm.datasets.empty_rows import lacks_text
+from keras_lm.datasets.row_files import find_format, parse_rows
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
-from keras_lm.plain import first_line, json_line, plain
-from keras_lm.published.columns import choose_columns
-from keras_lm.published.empty_rows import lacks_text
-from keras_lm.published.row_files import find_format, parse_rows
 from keras_lm.serving.predictors import by_length, open_predictor
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import naming_a_full_disk
+from keras_lm.utils.json_values import first_line, json_line, plain
 
 INDEX = "answers.json"
 SHARD_ROWS = 10_000

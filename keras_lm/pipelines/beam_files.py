@@ -16,8 +16,8 @@ from pathlib import Path
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from keras_lm import files, input_files
-from keras_lm.taken_folders import HOLDER, take
+from keras_lm.utils import files, input_files
+from keras_lm.utils.folder_lock import HOLDER, take
 
 NOTE = ".note.json"
 

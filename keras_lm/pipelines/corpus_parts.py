@@ -9,9 +9,9 @@ import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from keras_lm import input_files
 from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
 from keras_lm.pipelines.running import input_error
+from keras_lm.utils import input_files
 
 PART_BYTES = 2**24  # bytes of a file that a worker reads at a time
 

@@ -2,13 +2,13 @@
 
 import keras
 
-from keras_lm import files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.presets.saving import begin, free, sum_up, write_card
-from keras_lm.registry import TASKS
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.registry import TASKS
 
 
 def load_ensemble(source, cls, load_task, **arguments):

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm import files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.checked_files import is_finite
 from keras_lm.presets.source import stored_weights
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
 
 
 def check_finite(model: keras.Model, allow_nan: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 
-from keras_lm.registry import advice
+from keras_lm.utils.registry import advice
 
 # What other libraries call arguments → ours.
 OTHER_NAMES = {

@@ -8,11 +8,10 @@ from typing import Any
 
 import keras
 
-from keras_lm import files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
 from keras_lm.presets import cards
-from keras_lm.presets.counterparts import (
+from keras_lm.presets.finite_weights import check_finite
+from keras_lm.presets.foreign_formats import (
     begin,
     check_labels,
     check_tokenizer,
@@ -20,7 +19,8 @@ from keras_lm.presets.counterparts import (
     write_json,
     written_config,
 )
-from keras_lm.presets.finite_weights import check_finite
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
 
 FORMAT = "google"
 

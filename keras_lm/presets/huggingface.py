@@ -9,13 +9,12 @@ from typing import Any
 
 import keras
 
-from keras_lm import files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.converters.sentence_transformers import MODULES
 from keras_lm.presets import cards
-from keras_lm.presets.counterparts import (
+from keras_lm.presets.finite_weights import check_finite
+from keras_lm.presets.foreign_formats import (
     begin,
     check_reading,
     check_tokenizer,
@@ -23,10 +22,11 @@ from keras_lm.presets.counterparts import (
     write_json,
     written_config,
 )
-from keras_lm.presets.finite_weights import check_finite
 from keras_lm.presets.saving import MAX_SHARD_BYTES
 from keras_lm.presets.source import innermost_backbone
-from keras_lm.user_warning import warn
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.user_warning import warn
 
 FORMAT = "huggingface"
 WRITING = ("causal_lm", "seq2seq_lm")  # heads of models that write texts

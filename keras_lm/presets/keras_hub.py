@@ -10,11 +10,10 @@ from typing import Any
 
 import keras
 
-from keras_lm import files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.hdf5_files import write_hdf5
 from keras_lm.presets import cards
-from keras_lm.presets.counterparts import (
+from keras_lm.presets.finite_weights import check_finite
+from keras_lm.presets.foreign_formats import (
     begin,
     check_labels,
     check_tokenizer,
@@ -22,7 +21,8 @@ from keras_lm.presets.counterparts import (
     write_json,
     written_config,
 )
-from keras_lm.presets.finite_weights import check_finite
+from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
 
 FORMAT = "keras_hub"
 # The version whose loading was tried.

@@ -5,7 +5,6 @@ import warnings
 from contextlib import nullcontext
 from typing import Any
 
-from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
@@ -22,7 +21,8 @@ from keras_lm.presets.source import (
     stored_weights,
 )
 from keras_lm.presets.stored_heads import check_head
-from keras_lm.registry import TASKS, TOKENIZERS, sizes
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.registry import TASKS, TOKENIZERS, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
 USUAL_UNUSED_ROWS = 128

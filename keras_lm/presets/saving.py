@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 
-from keras_lm import file_sums, files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
 from keras_lm.presets.finite_weights import refuse_broken
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
+from keras_lm.utils import file_sums, files
+from keras_lm.utils.argument_types import PathLike
 from keras_lm.version import __version__
 
 MAX_SHARD_BYTES = 5_000_000_000

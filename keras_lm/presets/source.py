@@ -11,16 +11,16 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_lm.argument_types import PathLike
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checked_files import read_config
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
-from keras_lm.presets.claims import check_claims, check_classes, check_output_matrix
+from keras_lm.presets.config_limits import check_claims, check_classes, check_output_matrix
 from keras_lm.presets.given_arguments import argument_names, refuse_unknown
-from keras_lm.presets.related import what_it_is
 from keras_lm.presets.stored_heads import check_head, summary_of
-from keras_lm.registry import BACKBONES, TASKS, advice, sizes
+from keras_lm.presets.unsupported_models import what_it_is
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.registry import BACKBONES, TASKS, advice, sizes
 
 FORMAT_VERSION = 1
 

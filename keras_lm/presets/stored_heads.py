@@ -8,7 +8,7 @@ import keras
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.published_labels import architecture_of
-from keras_lm.registry import TASKS
+from keras_lm.utils.registry import TASKS
 
 
 def check_head(

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from keras_lm.argument_types import PathLike
 from keras_lm.converters import find_folder
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
 from keras_lm.presets.loading import tokenizer_from_config
 from keras_lm.presets.source import Source, is_size, naming_sizes, where_published
-from keras_lm.registry import TOKENIZERS
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.registry import TOKENIZERS
 
 
 def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.tasks.causal_lm import CausalLM
-from keras_lm.user_columns import iterable
+from keras_lm.utils.user_columns import iterable
 
 
 class Prompt:

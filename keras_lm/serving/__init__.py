@@ -4,7 +4,7 @@
 go to TensorFlow Serving's `tensorflow_model_server`, and no client can tell the difference.
 """
 
-from keras_lm.optional import packages, require
+from keras_lm.utils.optional_dependencies import packages, require
 
 __all__ = ["Client", "Server", "open_predictor"]
 

@@ -20,7 +20,7 @@ from keras_lm.serving.client_values import (
     signatures_from_json,
     to_json,
 )
-from keras_lm.user_columns import plain_column, refuse_tables
+from keras_lm.utils.user_columns import plain_column, refuse_tables
 
 # HTTP status → gRPC's name of the error, the likeliest if several share a status: TF Serving also
 # answers 400 for FAILED_PRECONDITION and OUT_OF_RANGE, 409 for ABORTED, 500 for UNKNOWN and

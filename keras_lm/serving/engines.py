@@ -17,8 +17,8 @@ from pathlib import Path
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm import optional
 from keras_lm.serving.client import Client, ServerError
+from keras_lm.utils import optional_dependencies
 
 BINARY = "tensorflow_model_server"
 IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
@@ -270,8 +270,10 @@ class EmbeddedServer:
 
     @staticmethod
     def problem(plan):
-        missing = [name for name in optional.packages("serving") if find_spec(name) is None]
-        return optional.hint(missing, "the embedded server") if missing else None
+        missing = [
+            name for name in optional_dependencies.packages("serving") if find_spec(name) is None
+        ]
+        return optional_dependencies.hint(missing, "the embedded server") if missing else None
 
     def start(self):
         from keras_lm.serving.server import Server  # imports TensorFlow

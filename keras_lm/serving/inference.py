@@ -15,10 +15,10 @@ import tensorflow_text  # noqa: F401  registers the ops that tokenize in the gra
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_lm.file_sums import check_sums
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 from keras_lm.serving.work_limits import check_answer, check_request
+from keras_lm.utils.file_sums import check_sums
 
 DEFAULT_SIGNATURE = "serving_default"
 STRINGS_A_ROW = 16  # the most on average, such as choices or words

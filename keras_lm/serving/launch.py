@@ -8,9 +8,9 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_lm.saved_models import find_versions
 from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
 from keras_lm.serving.model_names import check_name, default_name
+from keras_lm.utils.model_versions import find_versions
 
 
 @dataclass(frozen=True)

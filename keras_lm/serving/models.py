@@ -14,11 +14,11 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_lm.saved_models import find_versions
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import SavedModel, ServedModel
 from keras_lm.serving.litert_model import LiteRTModel
 from keras_lm.serving.warmup import warm_up
+from keras_lm.utils.model_versions import find_versions
 
 logger = logging.getLogger("keras_lm.serving")
 

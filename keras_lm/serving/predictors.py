@@ -5,11 +5,11 @@ TensorFlow is imported only by those that need it.
 
 from pathlib import Path
 
-from keras_lm.argument_types import PathLike
-from keras_lm.file_sums import check_sums
 from keras_lm.litert import InterpreterPool
-from keras_lm.plain import first_line
-from keras_lm.saved_models import find_saved_model
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.file_sums import check_sums
+from keras_lm.utils.json_values import first_line
+from keras_lm.utils.model_versions import find_saved_model
 
 KNOWN_ORDER = ("text", "text_pair")
 

@@ -30,12 +30,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from keras_lm.files import LARGEST_VERSION
 from keras_lm.serving import event_streams, json_answers, json_requests, messages, openai_api, verbs
 from keras_lm.serving.bodies import read_body, read_to_the_end
 from keras_lm.serving.callers import Caller, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.probes import PROBES, live
+from keras_lm.utils.files import LARGEST_VERSION
 
 logger = logging.getLogger("keras_lm.serving")
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 
-from keras_lm.argument_types import PathLike
 from keras_lm.generation.work import MOST_TOKENS
 from keras_lm.serving import page
 from keras_lm.serving.budgets import BodyMemory, Work
@@ -26,6 +25,7 @@ from keras_lm.serving.model_names import check_name, default_name
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import make_application
+from keras_lm.utils.argument_types import PathLike
 
 logger = logging.getLogger("keras_lm.serving")
 

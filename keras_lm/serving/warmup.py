@@ -4,9 +4,9 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_lm.elements import elements
 from keras_lm.serving import messages
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
+from keras_lm.utils.batch_iteration import iterate_batches
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 MOST_RECORDS = 1000
@@ -31,7 +31,7 @@ def warm_up(saved_model, folder):
     count = 0
     try:
         with tensorflow_errors():
-            for record in elements(tf.data.TFRecordDataset(str(path))):
+            for record in iterate_batches(tf.data.TFRecordDataset(str(path))):
                 _answer(saved_model, record.numpy(), path)
                 count += 1
                 if count > MOST_RECORDS:

@@ -101,8 +101,8 @@ class Writer:
         packed = self._signatures["tokenize"](prompt=prompt)
         return real_tokens(packed["token_ids"], packed["padding_mask"])
 
-    def problem(self, token_ids, stop_strings, stop_ids, **options):
-        return decoding.problem(
+    def prepare_generation(self, token_ids, stop_strings, stop_ids, **options):
+        return decoding.prepare_generation(
             self, self._limits, self._detokenize, token_ids, stop_strings, stop_ids, **options
         )
 
@@ -129,7 +129,7 @@ class Writer:
         )
         return outputs["logits"], {name: outputs[name] for name in state}
 
-    def stepping_state(self, state):
+    def decoding_state(self, state):
         return state
 
 

@@ -5,13 +5,13 @@ Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer
 
 import numpy as np
 
-from keras_lm.elements import elements
 from keras_lm.layers.last_token import last_real_token
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, splitting, strings
 from keras_lm.tokenizers.splitting import SPACES
+from keras_lm.utils.batch_iteration import iterate_batches
 
 EXAMPLE = "{'text': 'an answer', 'start': 0}"
 
@@ -288,7 +288,7 @@ def answers_of(x, y):
     if isinstance(x, tf.data.Dataset):
         if not isinstance(x.element_spec, tuple) or "text" not in x.element_spec[1]:
             return None
-        batches = [rows_of_tensors(labels) for _, labels, *_ in elements(x)]
+        batches = [rows_of_tensors(labels) for _, labels, *_ in iterate_batches(x)]
         y = [row for batch in batches for row in batch]
     if y is None or isinstance(y, dict):
         return None

@@ -20,7 +20,7 @@ def attention_of_text(task, columns, tokenize=None):
             f"attention=True: {type(task).__name__} makes several rows of a text. Export a "
             "FeatureExtractor of its backbone with it."
         )
-    packed = _few(task.backbone.taken(packed), "token_ids")
+    packed = _few(task.backbone.select_inputs(packed), "token_ids")
     tokens = _named(task.tokenizer, packed["token_ids"], packed["padding_mask"])
     return _outputs("self", task.backbone.attention_probabilities(packed), tokens, tokens)
 

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts
@@ -19,6 +18,7 @@ from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import WordTokenizer
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -8,8 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import Tensor
-from keras_lm.elements import check_batch_size
 from keras_lm.generation import beam_search, decoding
 from keras_lm.generation.options import OPTIONS, check_lookup
 from keras_lm.generation.streaming import Stream
@@ -27,12 +25,14 @@ from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
-from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
 from keras_lm.tasks.generation_settings import GenerationSettings
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretrainer import PretrainingTask
+from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tasks.text_scores import TextScores
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.batch_iteration import check_batch_size
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 
@@ -250,9 +250,9 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return ops.cast(self.head(last)[:, 0], "float32"), state
 
-    def stepping_state(self, state):
+    def decoding_state(self, state):
         """Return a state in the form from which one token after the other is read."""
-        return self.backbone.stepping_state(state)
+        return self.backbone.decoding_state(state)
 
     def all_logits(self, token_ids, padding_mask, state):
         """Read tokens (B, S): the logits (B, S, V) float32 after each of them, and the state."""
@@ -288,16 +288,16 @@ class CausalLM(GenerationSettings, TextScores, PretrainingTask):
         `keras_lm.generation.options.OPTIONS`, a scalar or (B,) each. One that is out of range
         raises an `InvalidArgumentError` when the graph runs.
         """
-        problem = self.problem(token_ids, stop_strings, stop_ids, **options)
+        problem = self.prepare_generation(token_ids, stop_strings, stop_ids, **options)
         if num_beams is None:
             return decoding.sample(*problem, num_return_sequences, prompt_lookup)
         search = beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
         return search[:2]
 
-    def problem(self, token_ids, stop_strings=(), stop_ids=(), **options):
-        """Return `decoding.problem` for the arguments of `continue_ids`."""
+    def prepare_generation(self, token_ids, stop_strings=(), stop_ids=(), **options):
+        """Return `decoding.prepare_generation` for the arguments of `continue_ids`."""
         detokenize = None if self.tokenizer is None else self.tokenizer.detokenize
-        return decoding.problem(
+        return decoding.prepare_generation(
             self, self.limits, detokenize, token_ids, stop_strings, stop_ids, **options
         )
 

@@ -19,9 +19,9 @@ from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.metrics.one_hot import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
-from keras_lm.registry import advice
 from keras_lm.tensorflow import tf
-from keras_lm.user_columns import iterable
+from keras_lm.utils.registry import advice
+from keras_lm.utils.user_columns import iterable
 
 
 def check_classes(num_classes, class_names):

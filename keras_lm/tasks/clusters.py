@@ -5,9 +5,9 @@ Shapes: B documents, W words, K spans, A antecedents, M mentions.
 
 import numpy as np
 
+from keras_lm.datasets.mentions import check_place, mentions_of
 from keras_lm.layers.coreference import in_steps
 from keras_lm.layers.tensorflow.tracing import required
-from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.tensorflow import tf
 
 

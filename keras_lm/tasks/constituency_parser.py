@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.datasets.trees import NO_TAG, read_tree, unescaped
 from keras_lm.generation.work import few_pairs
 from keras_lm.layers import SpanScorer
 from keras_lm.layers.span_chart import best_trees
@@ -15,7 +15,6 @@ from keras_lm.metrics import ConstituentF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import TreeHinge
 from keras_lm.packers import WordEnds
-from keras_lm.published.trees import NO_TAG, read_tree, unescaped
 from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classes, text_of
 from keras_lm.tasks.constituents import chart_of_spans, constituents_in_graph
 from keras_lm.tasks.scored_answers import ScoredAnswers
@@ -23,6 +22,7 @@ from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
+from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 LONGEST = 256  # tokens; a chart takes memory by the square
 

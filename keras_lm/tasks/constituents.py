@@ -3,8 +3,8 @@
 Shapes: B batch, W words, F places between words, L labels, K constituents of a text, N of all.
 """
 
+from keras_lm.datasets.trees import CHAIN, NO_TAG
 from keras_lm.layers.masks import IGNORED
-from keras_lm.published.trees import CHAIN, NO_TAG
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.splitting import SPACES

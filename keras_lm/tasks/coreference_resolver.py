@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.generation.work import few_pairs, longest
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import take_rows
@@ -20,6 +19,7 @@ from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, splitting, strings
+from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 # Each span is compared with all earlier ones, by several numbers.
 NUMBERS_A_PAIR = 4
@@ -126,7 +126,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         if "word_positions" not in inputs:
             raise ValueError("inputs has no word_positions: pass what preprocess(texts) returns.")
         positions = ops.cast(inputs["word_positions"], "int32")  # (B, W)
-        rows = self.packer.flatten(self.backbone.taken(inputs))  # (B · C, S)
+        rows = self.packer.flatten(self.backbone.select_inputs(inputs))  # (B · C, S)
         x = self._encode(self.backbone.complete(rows), training)["sequence_output"]
         x = ops.reshape(x, (ops.shape(positions)[0], -1, x.shape[-1]))  # (B, C · S, D)
         mask = ops.cast(positions > 0, "int32")

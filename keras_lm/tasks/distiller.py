@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 
-from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.feeding import datasets, validation
 from keras_lm.feeding.replicas import distributed
 from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
@@ -23,6 +22,7 @@ from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
 from keras_lm.training.optimizers import plan_schedule
 from keras_lm.training.watched_steps import watched
+from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
 

@@ -8,14 +8,14 @@ import keras
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike, Tensor
-from keras_lm.registry import TASKS
-from keras_lm.tasks.backend_steps import check_alike, require_tensorflow
+from keras_lm.tasks.runtime import check_alike, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import PathLike, Tensor
+from keras_lm.utils.registry import TASKS
 
 
 class Ensemble(Task):
@@ -137,7 +137,7 @@ class Ensemble(Task):
 
     train_on_batch = fit
 
-    def over(self, *args: Any, **kwargs: Any) -> Any:
+    def with_backbone(self, *args: Any, **kwargs: Any) -> Any:
         """Raise a ValueError: members have backbones and tokenizers of their own."""
         raise ValueError(
             "An ensemble has no vocabulary of its own: change each member, and make the Ensemble "

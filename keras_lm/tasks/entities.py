@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_lm.published.tag_schemes import LETTERS, OUTSIDE, TAG, entity_spans
+from keras_lm.datasets.tag_schemes import LETTERS, OUTSIDE, TAG, entity_spans
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import offsets, strings
 
@@ -10,7 +10,7 @@ from keras_lm.tokenizers import offsets, strings
 def entities_of(answer, texts, plain=False):
     """Return the entities of what `TokenClassifier.tag` answered; `texts` are (B,) strings.
 
-    For `plain` see `keras_lm.published.tag_schemes.is_plain`.
+    For `plain` see `keras_lm.datasets.tag_schemes.is_plain`.
     """
     found = []
     for row, labels in enumerate(answer["labels"]):
@@ -84,7 +84,7 @@ def entities_in_graph(text, answer, plain=False):
     Args:
         text: (B,) strings.
         answer: dict of `labels`, `scores`, `start` and `end`, (B, W), of the words.
-        plain: bool, see `keras_lm.published.tag_schemes.is_plain`.
+        plain: bool, see `keras_lm.datasets.tag_schemes.is_plain`.
     """
     labels, scores = answer["labels"], answer["scores"]
     if plain:

@@ -6,7 +6,6 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_lm.argument_types import RawTexts
 from keras_lm.converters.checkpoint import Checkpoint
 from keras_lm.converters.sentence_modules import check_modules, write_modules
 from keras_lm.converters.sentence_transformers import read_head, read_inputs
@@ -17,6 +16,7 @@ from keras_lm.tasks.prefixed_texts import with_prompt
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
+from keras_lm.utils.argument_types import RawTexts
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -256,7 +256,7 @@ class FeatureExtractor(Task):
         return labels
 
     def call(self, inputs, training=None):
-        (vectors,) = self.features(self.backbone.taken(inputs), training=training).values()
+        (vectors,) = self.features(self.backbone.select_inputs(inputs), training=training).values()
         return vectors
 
     def single_output(self):

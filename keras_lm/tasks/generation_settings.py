@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from keras_lm.argument_types import PathLike
 from keras_lm.generation import generation_config
 from keras_lm.generation.decoding import Limits
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.rules import Rules
-from keras_lm.user_warning import warn
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.user_warning import warn
 
 
 class GenerationSettings:

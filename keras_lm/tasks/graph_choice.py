@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.knowledge import SchemaGraphs
 from keras_lm.knowledge.graph_constants import why_too_large
 from keras_lm.knowledge.schema_graphs import unpack_graph
@@ -19,10 +18,11 @@ from keras_lm.objectives import MarginRanking
 from keras_lm.packers import ChoicesWithGraphs
 from keras_lm.packers.graph_rows import joined
 from keras_lm.packers.graph_search import GraphSearch
-from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.graph_signatures import GraphSignatures
 from keras_lm.tasks.multiple_choice import MultipleChoice
+from keras_lm.tasks.runtime import require_tensorflow
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import RawTexts, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -171,7 +171,7 @@ class GraphChoice(MultipleChoice):
             )
         rows = self.packer.flatten(inputs)
         graphs = rows.pop("graphs")  # (R, L)
-        rows = rows | self.backbone.complete(self.backbone.taken(rows))
+        rows = rows | self.backbone.complete(self.backbone.select_inputs(rows))
         text = self.head(self._encode(rows, training), rows, training=training)
         return self.kagnet(text, joined(graphs), training=training)
 

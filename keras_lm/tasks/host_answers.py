@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_lm.packers import host_rows
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tasks.backend_steps import answered
 from keras_lm.tasks.classes import names_of_classes
+from keras_lm.tasks.runtime import answered
 from keras_lm.tensorflow import require_installed
 from keras_lm.tokenizers import host
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, characters

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike
-from keras_lm.registry import BACKBONES, TOKENIZERS
-from keras_lm.tasks.backend_steps import steps
+from keras_lm.tasks.runtime import steps
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.registry import BACKBONES, TOKENIZERS
 
 
 class KerasFile:

@@ -6,13 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.generation.work import few_numbers
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks import host_answers
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
+from keras_lm.utils.argument_types import RawTexts, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -9,14 +9,12 @@ import keras
 import numpy as np
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike
 from keras_lm.feeding import replicas
 from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.user_data import labelled
 from keras_lm.presets.source import Source
-from keras_lm.registry import TASKS, register
-from keras_lm.tasks.backend_steps import check_alike, require_tensorflow, steps
 from keras_lm.tasks.keras_file import KerasFile
+from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.task_files import TaskFiles
 from keras_lm.tasks.text_model import TextModel
@@ -24,6 +22,8 @@ from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import common_seed
 from keras_lm.training.optimizers import plan_schedule
 from keras_lm.training.watched_steps import watched
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.registry import TASKS, register
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
@@ -16,6 +15,7 @@ from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.smoothing import symmetric_divergence
+from keras_lm.utils.argument_types import RawTexts, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

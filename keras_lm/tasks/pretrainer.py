@@ -29,8 +29,8 @@ class PretrainingTask(Task):
         super()._set_tokenizer(tokenizer)
         self._train_on(self.objectives or self.make_objectives())
 
-    def over(self, backbone, tokenizer):
-        task = super().over(backbone, tokenizer)
+    def with_backbone(self, backbone, tokenizer):
+        task = super().with_backbone(backbone, tokenizer)
         task._train_on(map(copy.copy, self.objectives))
         return task
 
@@ -97,7 +97,7 @@ class PretrainingTask(Task):
         return self._read(self.backbone, inputs, training)
 
     def _read(self, compute, inputs, training):
-        inputs = self.backbone.taken(inputs)
+        inputs = self.backbone.select_inputs(inputs)
         if self._carried is None:
             return compute(inputs, training=training)
         outputs = compute(inputs | self._carried.inputs(training), training=training)
@@ -203,7 +203,7 @@ class Pretrainer(PretrainingTask):
             arguments["objectives"] = kept
         return cls(backbone, **arguments)
 
-    def over(self, backbone, tokenizer):
+    def with_backbone(self, backbone, tokenizer):
         if any(objective.companions for objective in self.objectives):
             raise ValueError(
                 "An objective has a network of its own, such as a generator, over this vocabulary: "

@@ -8,11 +8,10 @@ import keras
 import numpy as np
 
 from keras_lm import metrics
-from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding import datasets, replicas
-from keras_lm.feeding.collect import batches_of
 from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
+from keras_lm.feeding.predict_batches import batches_of
 from keras_lm.feeding.window_batches import window_batches
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
@@ -26,6 +25,7 @@ from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import offsets, strings
 from keras_lm.training.distribution import common_seed
+from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
 

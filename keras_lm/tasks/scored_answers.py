@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from keras_lm.argument_types import RawLabels, RawTexts
 from keras_lm.feeding.user_data import labelled
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import RawLabels, RawTexts
 
 
 class ScoredAnswers(Task):

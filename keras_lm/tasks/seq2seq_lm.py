@@ -11,10 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import RawTexts, Tensor
-from keras_lm.elements import check_batch_size, with_progress
-from keras_lm.feeding.collect import join_answers
 from keras_lm.feeding.datasets import count_tokens, take
+from keras_lm.feeding.predict_batches import join_answers
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.scoring import target_scores
@@ -25,12 +23,14 @@ from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
-from keras_lm.tasks.backend_steps import jax_decoding, require_tensorflow
 from keras_lm.tasks.generation_settings import GenerationSettings, with_targets
+from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
 from keras_lm.tensorflow import require_installed, tf
+from keras_lm.utils.argument_types import RawTexts, Tensor
+from keras_lm.utils.batch_iteration import check_batch_size, with_progress
 
 SENTINEL = re.compile(r"<extra_id_\d+>")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_lm.optional import require
+from keras_lm.utils.optional_dependencies import require
 
 base = require("sklearn.base", "FeatureExtractor.as_transformer()")
 

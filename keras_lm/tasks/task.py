@@ -5,6 +5,7 @@ import contextlib
 import functools
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,22 +13,22 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_lm.argument_types import PathLike, RawTexts, Tensor
-from keras_lm.feeding import collect, user_data
+from keras_lm.feeding import predict_batches, user_data
 from keras_lm.generation.work import few_packed
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.presets import SavedWhole
-from keras_lm.registry import TASKS, register
 from keras_lm.tasks import task_vocabulary
-from keras_lm.tasks.backend_steps import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
 from keras_lm.tasks.id_signatures import IdSignatures
 from keras_lm.tasks.keras_file import KerasFile
+from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task_files import TaskFiles
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
+from keras_lm.utils.registry import TASKS, register
 
 
 @functools.cache
@@ -165,9 +166,14 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
             self.template, self.tokenizer, rows=self.rows, **self.packing
         )
 
-    def over(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
+    def with_backbone(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
         """Return a task with the same arguments and new heads over another backbone."""
         return type(self)(backbone, tokenizer=tokenizer, **self.get_arguments())
+
+    def over(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
+        """Deprecated: `with_backbone`."""
+        warnings.warn("over is deprecated: use with_backbone.", DeprecationWarning, stacklevel=2)
+        return self.with_backbone(backbone, tokenizer)
 
     def add_head(self, kind: str, **options: Any) -> keras.Layer:
         """Return the backbone's head of a `kind`, built."""
@@ -250,7 +256,9 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
 
     def call(self, inputs, training=None, with_terms=False):
         rows = self.packer.flatten(inputs)
-        rows = rows | self.backbone.complete(self.backbone.taken(rows))  # heads need the mask
+        rows = rows | self.backbone.complete(
+            self.backbone.select_inputs(rows)
+        )  # heads need the mask
         outputs, terms = self._encode(rows, training), []
         if with_terms and self.fine_tuning:
             terms += self.fine_tuning.terms(self, outputs, rows)
@@ -272,7 +280,7 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
         return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
     def _encode(self, inputs, training):
-        return self.backbone(self.backbone.taken(inputs), training=training)
+        return self.backbone(self.backbone.select_inputs(inputs), training=training)
 
     def is_packed(self, x):
         return isinstance(x, dict) and not set(x).isdisjoint(self.backbone.input_names)
@@ -357,7 +365,7 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
         """
         self.require_tokenizer()
         answer = answer or (lambda columns: self.in_graph("answer", columns))
-        return collect.answer_all(self, x, batch_size, answer, verbose)
+        return predict_batches.answer_all(self, x, batch_size, answer, verbose)
 
     def in_graph(self, method: str, columns: dict[str, Tensor]) -> Any:
         """Call the method of this name as a graph, traced once for texts of all sizes in a form.
@@ -409,7 +417,7 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
         found = self.tokenizer and self.backbone.trimmed(self.tokenizer)
         if found is None:
             return self
-        copy = self.over(*found)
+        copy = self.with_backbone(*found)
         for variable, own in zip(copy.weights, self.weights, strict=True):
             if variable.shape == own.shape:  # of others, the backbone has a part
                 variable.assign(own)

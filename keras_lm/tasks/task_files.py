@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
 from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokenizer, stated_limits
+from keras_lm.utils.argument_types import PathLike
 
 
 class NoVocabularyWarning(UserWarning):

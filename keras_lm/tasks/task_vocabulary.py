@@ -41,7 +41,7 @@ class TaskVocabulary:
             return self
         tokenizer = self.tokenizer.with_special_tokens(missing)
         rows = max(self.backbone.vocabulary_size, tokenizer.vocabulary_size)
-        return self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
+        return self.with_backbone(self.backbone.with_vocabulary_size(rows), tokenizer)
 
     def with_words(self, words: Sequence[str]) -> Self:
         """Return a copy of the task in which each of some words is a single token.
@@ -68,7 +68,7 @@ class TaskVocabulary:
         tokenizer = self.tokenizer.with_words(words)
         first, number = self.tokenizer.vocabulary_size, tokenizer.vocabulary_size
         rows = self.backbone.vocabulary_size + number - first  # padding stays the last
-        copy = self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
+        copy = self.with_backbone(self.backbone.with_vocabulary_size(rows), tokenizer)
         pieces = []
         if number > first:
             texts = tokenizer.detokenize([[i] for i in range(first, number)])

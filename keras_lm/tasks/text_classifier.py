@@ -7,14 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.metrics.label_metrics import LooseF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import classes, label_forms
-from keras_lm.tasks.backend_steps import at_numbers
 from keras_lm.tasks.class_weights import weights_in_order
 from keras_lm.tasks.classes import (
     check_classes,
@@ -25,9 +23,11 @@ from keras_lm.tasks.classes import (
 )
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.prefixed_texts import Prompted
+from keras_lm.tasks.runtime import at_numbers
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
+from keras_lm.utils.argument_types import RawTexts, Tensor
 
 # What a CrossEncoder may do to its logits; the last is what `classify` does, too.
 SCORES = (None, "linear", "sigmoid", "torch.nn.modules.activation.Softmax")

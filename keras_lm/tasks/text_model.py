@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.feeding import datasets, lengths, replicas, validation
 from keras_lm.feeding.refused_data import watching
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import class_weights
-from keras_lm.tasks.backend_steps import compile_checks, steps
+from keras_lm.tasks.runtime import compile_checks, steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.epochs import restored_epoch
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
-from keras_lm.user_warning import warn
+from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.user_warning import warn
 
 
 class Batch(NamedTuple):

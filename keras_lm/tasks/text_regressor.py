@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import RawTexts, Tensor
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.models.backbone import Backbone
@@ -14,6 +13,7 @@ from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.prefixed_texts import Prompted
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import RawTexts, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

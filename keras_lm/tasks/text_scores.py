@@ -10,7 +10,7 @@ from keras_lm.generation.texts import tensors_of
 from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.objectives import MeanOfKnown
-from keras_lm.tasks.backend_steps import jax_scoring, require_tensorflow
+from keras_lm.tasks.runtime import jax_scoring, require_tensorflow
 from keras_lm.tensorflow import tf
 
 UNLIMITED = 2**31 - 1  # the window of a model without one

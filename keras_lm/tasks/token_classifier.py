@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.converters.published_labels import Labels
+from keras_lm.datasets.tag_schemes import is_plain, marks_entities
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
 from keras_lm.metrics.entity_f1 import EntityF1
@@ -19,7 +19,6 @@ from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.packers.words import Words, pieces_in_text, pieces_of_words
-from keras_lm.published.tag_schemes import is_plain, marks_entities
 from keras_lm.tasks import classes, host_answers, word_labels
 from keras_lm.tasks.class_weights import weights_in_order
 from keras_lm.tasks.classes import check_classes, names_of_classes
@@ -35,6 +34,7 @@ from keras_lm.tasks.word_labels import is_of_word_before
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting
+from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from keras_lm.argument_types import Tensor
 from keras_lm.generation.work import few_tokens, longest
+from keras_lm.utils.argument_types import Tensor
 
 
 class WordReader:

@@ -6,7 +6,6 @@ import types
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, byte_pair_offsets, published_files, strings
 from keras_lm.tokenizers.byte_pair_files import last_ranks
@@ -17,6 +16,7 @@ from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import strings_of
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 # Begins a part that is a token; valid UTF-8 never has it, and no regular expression matches it.
 TOKEN = b"\xfe"

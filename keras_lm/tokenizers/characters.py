@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import lite_operations, splitting, strings
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 # AllenNLP's ids. The bytes 0..255 have the ids 1..256.
 PAD = 0  # all characters of padding

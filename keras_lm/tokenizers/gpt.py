@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, offsets, strings, wordpiece
 from keras_lm.tokenizers.byte_pair import MAX_INT, PART, BytePairTokenizer
@@ -11,6 +10,7 @@ from keras_lm.tokenizers.byte_pair_files import END, last_ranks
 from keras_lm.tokenizers.byte_pair_lite import LiteGPT
 from keras_lm.tokenizers.strings import valid_utf8
 from keras_lm.tokenizers.wordpiece import SPACES, WORD_ENDS
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 # Cleaning drops these two from text, as it does all of U+FDD0 to U+FDEF.
 UNKNOWN_LETTER = "\ufdd0"  # any letter that the vocabulary lacks

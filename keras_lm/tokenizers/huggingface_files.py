@@ -7,10 +7,10 @@ its published form and the settings of Hugging Face's class, as older versions r
 import json
 import os
 
-from keras_lm.optional import require
 from keras_lm.tokenizers.published_files import CLASSES
 from keras_lm.tokenizers.sentence_piece_model import SPACE, UNIGRAM, UNKNOWN, parse_model
 from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks
+from keras_lm.utils.optional_dependencies import require
 
 # Hugging Face's class that takes all steps from the tokenizer.json. In transformers 5, the others
 # make them anew: those for SentencePiece leave out some of the model's, and the rest know no other

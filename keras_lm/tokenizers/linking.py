@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.entity_files import (
     IDS,
     NAMES,
@@ -32,6 +31,7 @@ from keras_lm.tokenizers.lite_operations import (
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 
 class EntityTokenizer(WordPieceTokenizer):

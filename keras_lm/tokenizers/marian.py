@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import published_files, strings
 from keras_lm.tokenizers import sentence_piece_model as models
@@ -16,6 +15,7 @@ from keras_lm.tokenizers.sentence_piece_steps import Aligner, tokenize_parts
 from keras_lm.tokenizers.strings import size
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import read_entries
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 WHO = "MarianTokenizer"
 MODELS = ("source.spm", "target.spm")

@@ -11,8 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm import input_files
-from keras_lm.argument_types import PathLike
 from keras_lm.converters.torch_pickle import is_torch, open_torch
 from keras_lm.converters.torch_unpickler import (
     Options,
@@ -24,6 +22,8 @@ from keras_lm.tokenizers import moses_rules, published_files, strings
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import check_file, read_lines
+from keras_lm.utils import input_files
+from keras_lm.utils.argument_types import PathLike
 
 RULES = ("moses", "whitespace", "characters", "bytes")
 # In the order of preference, as Hugging Face has it; then what the authors' code caches.

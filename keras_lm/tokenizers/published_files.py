@@ -6,7 +6,6 @@ import re
 import unicodedata
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.registry import TOKENIZERS
 from keras_lm.tokenizers.tokenizer_entries import (
     ADDED_TOKENS,
     SPECIAL_TOKENS,
@@ -14,7 +13,8 @@ from keras_lm.tokenizers.tokenizer_entries import (
     config_entries,
 )
 from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
-from keras_lm.user_warning import warn
+from keras_lm.utils.registry import TOKENIZERS
+from keras_lm.utils.user_warning import warn
 
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")

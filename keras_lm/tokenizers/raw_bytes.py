@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import lite_operations, offsets, published_files, strings
 from keras_lm.tokenizers.characters import BYTES
@@ -12,6 +11,7 @@ from keras_lm.tokenizers.sentence_piece_steps import tokenize_parts
 from keras_lm.tokenizers.strings import bytes_of, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.vocabulary import strings_of
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 BYT5 = {
     "first_tokens": ["<pad>", "</s>", "<unk>"],

@@ -7,7 +7,6 @@ import types
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
@@ -20,6 +19,7 @@ from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
 from keras_lm.tokenizers.strings import checked_form, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.vocabulary import strings_of
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 SPACE_SIZE = len(SPACE.encode())
 

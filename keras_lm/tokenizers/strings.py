@@ -7,9 +7,9 @@ memory for the values alone. Shapes: B batch, S values of a row, T values of all
 
 import numpy as np
 
-from keras_lm.plain import first_line
 from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
-from keras_lm.user_columns import ACCEPTED, plain_column, refuse_tables
+from keras_lm.utils.json_values import first_line
+from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_tables
 
 UNITS = ("byte", "character")
 
@@ -19,7 +19,7 @@ UNITS = ("byte", "character")
 def as_tensor(values, dtype):
     """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length.
 
-    Columns of other libraries are taken, too, see `keras_lm.user_columns`.
+    Columns of other libraries are taken, too, see `keras_lm.utils.user_columns`.
 
     Raises:
         ValueError: if a value is masked, or not a string where `dtype` is that.

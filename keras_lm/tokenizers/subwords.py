@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.argument_types import PathLike
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
@@ -13,6 +12,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines
 from keras_lm.tokenizers.wordpiece import make_matcher, sentinel
+from keras_lm.utils.argument_types import PathLike
 
 FILES = ("*.subwords", "vocab.*.[0-9]*")  # their names now, and at first
 ASSET, TARGET_ASSET = "vocab.subwords", "target_vocab.subwords"

@@ -9,16 +9,16 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm import presets
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.presets.source import Source
-from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import host, huggingface_files, offsets, strings
 from keras_lm.tokenizers.published_files import kind_of
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary
 from keras_lm.tokenizers.vocabulary_words import VocabularyWords
-from keras_lm.user_columns import plain_column
+from keras_lm.utils.argument_types import PathLike, Tensor
+from keras_lm.utils.registry import TOKENIZERS, register
+from keras_lm.utils.user_columns import plain_column
 
 
 def traced(function):

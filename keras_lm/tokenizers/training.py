@@ -7,11 +7,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 
-from keras_lm.argument_types import PathLike
-from keras_lm.elements import elements
-from keras_lm.input_files import find_files
-from keras_lm.optional import require
-from keras_lm.published.text_lines import decoded
+from keras_lm.datasets.text_lines import decoded
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -20,7 +16,11 @@ from keras_lm.tokenizers.strings import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.tokenizers.words import SENTINEL
-from keras_lm.user_columns import iterable
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.batch_iteration import iterate_batches
+from keras_lm.utils.input_files import find_files
+from keras_lm.utils.optional_dependencies import require
+from keras_lm.utils.user_columns import iterable
 
 # The special tokens of each kind, by role: those of BERT, GPT-2, T5 and T5.
 SPECIAL_TOKENS = {
@@ -137,7 +137,7 @@ class _Texts:
             if spec.shape.rank == 0:
                 batches = batches.batch(TEXTS_AT_ONCE)
             texts = itertools.chain.from_iterable(
-                tf.reshape(batch, [-1]).numpy().tolist() for batch in elements(batches)
+                tf.reshape(batch, [-1]).numpy().tolist() for batch in iterate_batches(batches)
             )
         else:
             texts = self.texts
@@ -307,7 +307,7 @@ def learn_words(
         return splitting.split_words(texts, splitter).values
 
     counts = collections.Counter()
-    for words in elements(texts.batch(TEXTS_AT_ONCE).map(split)):
+    for words in iterate_batches(texts.batch(TEXTS_AT_ONCE).map(split)):
         counts.update(words.numpy().tolist())
     for word in SPECIAL_WORDS:
         del counts[word.encode()]

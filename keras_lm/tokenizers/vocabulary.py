@@ -5,8 +5,8 @@ import os
 import reprlib
 from collections.abc import Iterable
 
-from keras_lm import input_files
 from keras_lm.converters.checked_files import plain_numbers
+from keras_lm.utils import input_files
 
 MOST_IDS = 2**20
 

@@ -6,7 +6,6 @@ import types
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import (
     offsets,
@@ -21,6 +20,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines_of_entries
 from keras_lm.tokenizers.wordpiece_lite import LiteWordPiece
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 MOST_WORDS = 2**19  # ten times what published vocabularies have; the matcher takes seconds for it
 

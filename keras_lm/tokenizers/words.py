@@ -13,8 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm import input_files
-from keras_lm.argument_types import PathLike, Tensor
 from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
@@ -23,6 +21,8 @@ from keras_lm.tokenizers import fastai_rules, lite_operations, splitting, string
 from keras_lm.tokenizers.strings import as_tensor, regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import check_file
+from keras_lm.utils import input_files
+from keras_lm.utils.argument_types import PathLike, Tensor
 
 RULES = (None, "fastai")
 

@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_lm.argument_types import PathLike
 from keras_lm.presets import innermost_backbone
 from keras_lm.training import updates
+from keras_lm.utils.argument_types import PathLike
 
 FORMAT = "keras_lm.adapters.1"
 NORMS = ("/gamma", "/beta")

@@ -12,13 +12,13 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such te
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from keras_lm.argument_types import PathLike
 from keras_lm.converters import checksums
 from keras_lm.converters.checked_files import is_finite
 from keras_lm.converters.safetensors_files import save_checked
-from keras_lm.files import replacing
 from keras_lm.training.distribution import check_agreement, workers_of
 from keras_lm.training.optimizers import schedule_and_steps
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):

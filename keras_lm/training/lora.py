@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_lm.argument_types import PathLike
 from keras_lm.training import updates
+from keras_lm.utils.argument_types import PathLike
 
 ATTENTION = ("query_key_value", "query", "key_value")  # whatever a model's attention has of these
 LARGEST_SCALE = 1e6  # of alpha to rank; it is about 1, and float32 ends at 1e38

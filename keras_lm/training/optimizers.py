@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 NOT_DECAYED = ("bias", "gamma", "beta", "scalars")
 HALF = ("float16", "bfloat16")

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_lm.argument_types import RawTexts
+from keras_lm.utils.argument_types import RawTexts
 
 
 class TokensPerSecond(keras.callbacks.Callback):

@@ -16,12 +16,12 @@ from typing import Any
 import keras
 
 from keras_lm import data
-from keras_lm.argument_types import PathLike
-from keras_lm.files import replacing
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import chief_first, workers_of
 from keras_lm.training.streams import fit_streams
 from keras_lm.training.windows import fit_windows
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
 
 
 class Run:

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.argument_types import Tensor
-from keras_lm.layers.changed_embedding import changed, token_embedding_of
+from keras_lm.layers.embedding_hook import changed, token_embedding_of
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")

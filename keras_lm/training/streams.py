@@ -9,15 +9,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import PathLike
 from keras_lm.data.packed_windows import inputs_and_labels
-from keras_lm.elements import check_batch_size, elements
 from keras_lm.layers.masks import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import workers_of
 from keras_lm.training.epochs import fit_epochs
 from keras_lm.training.windows import check_kind
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.batch_iteration import check_batch_size, iterate_batches
 
 READ_AT_ONCE = 1024  # windows
 
@@ -200,10 +200,10 @@ def _streams(windows, batch_size):
     if isinstance(windows.element_spec, dict):
         batches = windows.batch(READ_AT_ONCE)
     else:  # the last one may be shorter
-        width = next((len(window) for window in elements(windows.take(1))), 0)
+        width = next((len(window) for window in iterate_batches(windows.take(1))), 0)
         padding = tf.constant(IGNORED, windows.element_spec.dtype)
         batches = windows.padded_batch(READ_AT_ONCE, [width], padding)
-    parts = [tf.nest.map_structure(np.asarray, part) for part in elements(batches)]
+    parts = [tf.nest.map_structure(np.asarray, part) for part in iterate_batches(batches)]
     number = sum(len(tf.nest.flatten(part)[0]) for part in parts)
     columns = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts) if parts else {}
     directions = [slice(None)]
@@ -240,7 +240,7 @@ def _batches(streams):
 def _strings(sentences, batch_size, name):
     """Return a list or a dataset as an array of bytes."""
     if isinstance(sentences, tf.data.Dataset):
-        sentences = [sentence.numpy() for sentence in elements(sentences)]
+        sentences = [sentence.numpy() for sentence in iterate_batches(sentences)]
     if len(sentences) < check_batch_size(batch_size):
         raise ValueError(
             f"{name} has {len(sentences)}, which do not fill batch_size={batch_size} streams: give "

@@ -6,16 +6,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.argument_types import PathLike
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.packed_windows import label_columns
 from keras_lm.data.shards import is_own
-from keras_lm.elements import check_batch_size
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import gather, workers_of
 from keras_lm.training.epochs import fit_epochs
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.batch_iteration import check_batch_size
 
 
 def fit_windows(

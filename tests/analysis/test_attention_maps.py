@@ -44,7 +44,7 @@ def test_maps_are_the_models_own(name, reader_of):
     assert (rows, columns) == (len(one.tokens), len(one.attended))
     np.testing.assert_allclose(one.probabilities.sum(axis=-1), 1, atol=1e-5)
     task = tasks.FeatureExtractor(backbone, tokenizer=tokenizer)
-    packed = backbone.taken(task.preprocess({"text": tf.constant([TEXT])}))
+    packed = backbone.select_inputs(task.preprocess({"text": tf.constant([TEXT])}))
     expected = np.asarray(backbone.attention_probabilities(packed)[0][0])
     np.testing.assert_allclose(one.probabilities[0], expected[..., -columns:], atol=1e-6)
     ids = packed["token_ids"].numpy()[0]

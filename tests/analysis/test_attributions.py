@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from keras_lm import analysis, tasks
-from keras_lm.layers.changed_embedding import token_embedding_of
+from keras_lm.layers.embedding_hook import token_embedding_of
 
 TEXT = "the film was <b>good</b>"
 # A model, and its baseline: without positions, what is normalised jumps at zeros.

@@ -44,7 +44,7 @@ def test_words_have_the_mean_of_their_pieces(name, extractor_of):
     # The shorter text is padded; alone it is not. Its pieces are cut by the tokenizer's own rule.
     packed = task.preprocess({"text": tf.constant(TEXTS[:1])})
     states = keras.Model(task.backbone.input, task.backbone.hidden_states)(
-        task.backbone.complete(task.backbone.taken(packed))
+        task.backbone.complete(task.backbone.select_inputs(packed))
     )
     if name == "ElmoBackbone":
         word = np.arange(4)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from keras_lm import registry
 from keras_lm.cli import inspect as inspect_module
 from keras_lm.cli import main
 from keras_lm.cli.types import size_names
 from keras_lm.converters import open_checkpoint
+from keras_lm.utils import registry
 
 COMMAND = Path(sys.executable).with_name("keras-lm")
 

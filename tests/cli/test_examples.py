@@ -6,8 +6,8 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.cli.evaluate import say_results
+from keras_lm.datasets.examples import read_examples
 from keras_lm.knowledge import ConceptStore, TransE
-from keras_lm.published.examples import read_examples
 
 pytestmark = pytest.mark.eager
 

@@ -255,7 +255,9 @@ def test_what_does_not_go_together(fail, going_on, tiny, tmp_path, monkeypatch):
         assert message in fail(*going_on(new, *options)), options
     long = tmp_path / "long.txt.gz"
     long.write_bytes(gzip.compress(b"a film\n" + b"x" * 101))
-    monkeypatch.setattr("keras_lm.input_files.LONGEST_LINE", 100)  # raised while tf.data iterates
+    monkeypatch.setattr(
+        "keras_lm.utils.input_files.LONGEST_LINE", 100
+    )  # raised while tf.data iterates
     message = f"Error: {long}, line 2: longer than 100 bytes. Add line breaks, or remove the line."
     assert fail("pretrain", long, "--from", tiny, "--output", new).endswith(message)
     assert "Say what to train" in fail("pretrain", __file__, "--output", new)

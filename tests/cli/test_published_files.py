@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
+from keras_lm.datasets.examples import check_file, read_examples
+from keras_lm.datasets.row_files import check_targets
 from keras_lm.evaluation import measure
 from keras_lm.models import GPT2Backbone
-from keras_lm.published.examples import check_file, read_examples
-from keras_lm.published.row_files import check_targets
 
 pytestmark = pytest.mark.eager
 

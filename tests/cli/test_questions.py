@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_lm import tasks
-from keras_lm.published.examples import read_examples
+from keras_lm.datasets.examples import read_examples
 
 CONTEXT = "a film was good . a song was loud ."
 ROWS = [

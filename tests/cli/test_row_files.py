@@ -11,8 +11,8 @@ import time
 import pytest
 
 from keras_lm.data import read_examples
-from keras_lm.published.columns import batches, choose_columns
-from keras_lm.published.row_files import open_rows, parse_rows
+from keras_lm.datasets.columns import batches, choose_columns
+from keras_lm.datasets.row_files import open_rows, parse_rows
 
 
 def read(path, format=None):
@@ -167,7 +167,7 @@ def test_very_long_fields_are_read(write):
 
 
 def test_lines_and_fields_without_end(write, monkeypatch):
-    monkeypatch.setattr("keras_lm.input_files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("keras_lm.utils.input_files.LONGEST_LINE", 1000)
     packed = gzip.compress(b"text\n" + b"x" * 1001)
     for name in ("a.txt.gz", "a.csv.gz", "a.jsonl.gz"):
         with pytest.raises(ValueError, match=f"{name}, line 2: longer than 1000 bytes"):

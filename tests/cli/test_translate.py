@@ -8,8 +8,8 @@ import pytest
 import sacrebleu
 
 from keras_lm import presets, tasks
+from keras_lm.datasets.examples import read_examples
 from keras_lm.models import T5Backbone
-from keras_lm.published.examples import read_examples
 
 pytestmark = pytest.mark.eager
 

@@ -133,7 +133,7 @@ def test_documents_of_files(tmp_path):
 
 @pytest.mark.parametrize("document", ["line", "block", "file"])
 def test_documents_without_end(tmp_path, monkeypatch, document):
-    monkeypatch.setattr("keras_lm.input_files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("keras_lm.utils.input_files.LONGEST_LINE", 1000)
     monkeypatch.setattr("keras_lm.data.documents.LARGEST_DOCUMENT", 1500)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress((b"x" * 900 + b"\n") * 2))

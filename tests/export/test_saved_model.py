@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import export, files, tasks
+from keras_lm import export, tasks
 from keras_lm.export.saved_model import write_version
 from keras_lm.models import BertBackbone
+from keras_lm.utils import files
 
 
 @pytest.mark.slow

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import files, models, tasks
+from keras_lm import models, tasks
 from keras_lm.export import ExportCheckError
 from keras_lm.export.contents import inspect_saved_model
 from keras_lm.layers.tensorflow import int8_products
 from keras_lm.tasks import graph_weights
 from keras_lm.tokenizers import BytePairTokenizer
+from keras_lm.utils import files
 
 SHARES = {"float16": 0.5, "int8": 17 / 64}
 

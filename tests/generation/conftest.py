@@ -39,7 +39,7 @@ class ToyModel:
         }
         return tf.gather(self.table, cache["number"]), cache
 
-    def stepping_state(self, state):
+    def decoding_state(self, state):
         return state
 
 

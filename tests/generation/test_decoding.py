@@ -248,7 +248,9 @@ def test_too_many_new_tokens_are_refused_before_memory_is_taken(toy_model):
     def write(token_ids, most):
         rows = tf.RaggedTensor.from_tensor(token_ids)
         model = toy_model(len(LETTERS))
-        return sample(*decoding.problem(model, LIMITS, detokenize, rows, max_new_tokens=most))
+        return sample(
+            *decoding.prepare_generation(model, LIMITS, detokenize, rows, max_new_tokens=most)
+        )
 
     prompt = tf.constant([[1, 2]])
     graph = write.get_concrete_function(*map(spec_of_any_size, (prompt, tf.constant(0))))

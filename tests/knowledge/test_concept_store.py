@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from keras_lm import optional
 from keras_lm.knowledge import ConceptStore, lemmas, read_conceptnet
 from keras_lm.knowledge.concept_store import PARTS
 from keras_lm.knowledge.conceptnet import MERGED, RELATIONS
+from keras_lm.utils import optional_dependencies
 
 ROWS = [
     ("IsA", "/c/en/ice_cream/n/wn/food", "/c/en/dessert/n", 2.0),
@@ -132,7 +132,9 @@ def test_lines_that_are_wrong_are_named(dump, tmp_path):
 
 def test_without_simplemma_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(
-        optional.importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name))
+        optional_dependencies.importlib,
+        "import_module",
+        lambda name: (_ for _ in ()).throw(ImportError(name)),
     )
     lemmas._lemmatizer.cache_clear()
     with pytest.raises(ImportError, match=r"pip install 'keras-lm\[knowledge\]'"):

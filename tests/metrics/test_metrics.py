@@ -71,7 +71,7 @@ def test_entity_f1_of_other_letters_and_dashes(strict):
 
 
 def test_entity_f1_reads_richer_schemes_as_our_entities_do():
-    from keras_lm.published.tag_schemes import entity_spans
+    from keras_lm.datasets.tag_schemes import entity_spans
 
     metric = EntityF1(BIOES)
     labels, logits = draw(BIOES, 5)

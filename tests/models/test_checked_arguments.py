@@ -11,7 +11,7 @@ from keras_lm.converters import Checkpoint, CheckpointError
 from keras_lm.converters.checked_files import LazyTensors
 from keras_lm.models import Backbone
 from keras_lm.models.checked_arguments import Whole, bind_arguments
-from keras_lm.presets.claims import check_claims
+from keras_lm.presets.config_limits import check_claims
 
 
 def call(**arguments):

@@ -11,8 +11,8 @@ from tiny import ENCODER_DECODERS
 from keras_lm import models
 from keras_lm.models import Backbone
 from keras_lm.models.sizes import estimate
-from keras_lm.registry import BACKBONES
 from keras_lm.tasks import Seq2SeqLM, TextClassifier
+from keras_lm.utils.registry import BACKBONES
 
 SOURCE = np.array([[4, 7, 9, 11, 23, 8], [31, 2, 2, 40, 5, 17]])
 TARGET = np.array([[0, 3, 9, 12], [0, 44, 8, 8]])

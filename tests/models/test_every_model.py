@@ -16,7 +16,7 @@ from keras_lm.export.fresh_process import load_tflite
 from keras_lm.models import Backbone
 from keras_lm.models.backbone import are_random
 from keras_lm.models.sizes import estimate
-from keras_lm.registry import BACKBONES
+from keras_lm.utils.registry import BACKBONES
 
 TEXTS = [*GOOD, "", "\U0001f600 " * 20]
 # The networks and tokenizers of others.

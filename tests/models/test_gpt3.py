@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from keras_lm.cli import main
 from keras_lm.models import Backbone, BertBackbone, GPT2Backbone, GPT3Backbone, GPTNeoBackbone
 from keras_lm.models.sizes import estimate
-from keras_lm.registry import sizes
+from keras_lm.utils.registry import sizes
 
 TINY = {
     "vocabulary_size": 50,

@@ -40,7 +40,7 @@ def by_steps(backbone, prompt):
     first = {"token_ids": IDS[:, :prompt], "padding_mask": mask[:, :prompt]}
     room = backbone.initial_state(2, IDS.shape[1])
     state = backbone.forward(**first, cache=room, training=False)["cache"]
-    state = backbone.stepping_state(state)
+    state = backbone.decoding_state(state)
     step = tf.function(backbone.forward, autograph=False, reduce_retracing=True)
     found = []
     for i in range(prompt, IDS.shape[1]):
@@ -104,7 +104,7 @@ def test_earlier_tokens_stay_after_hashing():
 def test_generate(num_beams):
     task = CausalLM(make(attention_layers=["local", "local", "lsh"], num_hashes=2))
     (found,) = task.generate({"token_ids": IDS[:1, :9]}, max_new_tokens=6, num_beams=num_beams)
-    task.backbone.stepping_state = lambda state: state  # reads the whole text again
+    task.backbone.decoding_state = lambda state: state  # reads the whole text again
     task.forget_graphs()
     (again,) = task.generate({"token_ids": IDS[:1, :9]}, max_new_tokens=6, num_beams=num_beams)
     assert found == again

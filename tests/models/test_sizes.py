@@ -5,9 +5,9 @@ import json
 import keras
 import pytest
 
-from keras_lm import registry
 from keras_lm.models import AWDLSTMBackbone, BertBackbone, CoveBackbone, ElmoBackbone, GPT3Backbone
 from keras_lm.models.sizes import COUNTED, estimate, parameters_of
+from keras_lm.utils import registry
 
 ELMO = {"num_layers": 2, "hidden_dim": 12, "cell_dim": 20, "filters": [[1, 4], [3, 8]]}
 AWD_LSTM = {"vocabulary_size": 11, "num_layers": 3, "hidden_dim": 12, "embedding_dim": 8}

@@ -63,7 +63,7 @@ def test_it_learns_and_the_language_model_stays(task):
 def test_the_second_layer_reads_the_language_model(task):
     """Without dropout in it, and by the rule that the docstring states."""
     backbone = task.backbone
-    packed = task.backbone.taken(task.preprocess(task.columns(TEXTS[:3])))
+    packed = task.backbone.select_inputs(task.preprocess(task.columns(TEXTS[:3])))
     packed = backbone.complete(packed)
     states = keras.Model(backbone.inputs, backbone.hidden_states)(packed)
     model = backbone.language_model

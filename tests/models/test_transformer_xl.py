@@ -362,7 +362,7 @@ def test_token_by_token_with_projected_keys(arguments):
     """It is what calls with the memory itself compute, also when slots are taken again."""
     backbone = make(**arguments)
     before = backbone({"token_ids": IDS[:, :3]})["memory"]
-    slots = backbone.stepping_state(backbone.unpack_state(before))
+    slots = backbone.decoding_state(backbone.unpack_state(before))
     for column in range(3, 17):
         ids = IDS[:, [column % 9]]
         expected = backbone({"token_ids": ids, "memory": before})

@@ -82,7 +82,7 @@ def scores(task):
 @pytest.mark.slow
 @pytest.mark.eager
 def test_entities_count(task, backbone, tokenizer):
-    other = task.over(task.backbone.with_entities(np.zeros((4, 8))), tokenizer)
+    other = task.with_backbone(task.backbone.with_entities(np.zeros((4, 8))), tokenizer)
     for weight, trained in zip(other.trainable_weights, task.trainable_weights, strict=True):
         weight.assign(trained)
     change = np.abs(scores(task) - scores(other)).max(axis=1)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import elements
 from keras_lm.tasks import (
     FeatureExtractor,
     MaskedLM,
@@ -16,6 +15,7 @@ from keras_lm.tasks import (
     TextRegressor,
 )
 from keras_lm.training import AdamW
+from keras_lm.utils import batch_iteration
 
 
 def fast(task, rate=0.03, **options):
@@ -85,7 +85,7 @@ def test_progress_is_drawn_on_request(make, capsys, monkeypatch):
     "seconds, watched, bar", [(0, True, "2/2"), (0, False, ""), (99, True, "")]
 )
 def test_progress_is_drawn_of_what_takes_long(make, capsys, monkeypatch, seconds, watched, bar):
-    monkeypatch.setattr(elements, "SILENT_SECONDS", seconds)
+    monkeypatch.setattr(batch_iteration, "SILENT_SECONDS", seconds)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: watched)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     make(FeatureExtractor).embed(TEXTS, batch_size=2)

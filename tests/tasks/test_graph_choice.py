@@ -64,7 +64,7 @@ def logits_one_by_one(task, data):
             packed = task.packer.pack(
                 text=task.tokenizer([text]), text_pair=task.tokenizer([choice])
             )
-            vector = task.head(task.backbone(task.backbone.taken(packed)), packed)
+            vector = task.head(task.backbone(task.backbone.select_inputs(packed)), packed)
             graph = join_graphs([task.graphs.find(text, choice)])
             row.append(float(task.kagnet(vector, graph)["logits"][0, 0]))
         rows.append(row)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras.ops import softmax
 
-from keras_lm.feeding import collect, datasets, lengths
+from keras_lm.feeding import datasets, lengths, predict_batches
 from keras_lm.tasks import MaskedLM, TextClassifier
 
 TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
@@ -166,7 +166,7 @@ def test_two_batches_are_computed_at_once_and_answered_in_order():
             time.sleep(0.05)  # the earlier of the two is done later
         return number
 
-    found = collect._side_by_side(compute, range(5))
+    found = predict_batches._side_by_side(compute, range(5))
     assert next(found) == 0
     assert started == [0]
     assert next(found) == 1
@@ -176,4 +176,4 @@ def test_two_batches_are_computed_at_once_and_answered_in_order():
 
 def test_what_a_batch_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
-        list(collect._side_by_side(lambda number: 1 / number, [3, 2, 1, 0, 1]))
+        list(predict_batches._side_by_side(lambda number: 1 / number, [3, 2, 1, 0, 1]))

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.datasets.examples import read_examples
 from keras_lm.models import RobertaBackbone
-from keras_lm.published.examples import read_examples
 from keras_lm.tasks import Task, TokenClassifier
 
 NAMES = ["B-ARG0", "B-V", "O"]

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import keras_lm
+from keras_lm.datasets.tag_schemes import entity_spans
 from keras_lm.objectives import IGNORED
-from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks import TokenClassifier
 from keras_lm.tasks.entities import entities_in_graph, entities_of
 

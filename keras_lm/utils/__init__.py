@@ -1,0 +1,1 @@
+"""Files, folders, optional packages, registries: what every part of the library uses."""

@@ -1,0 +1,33 @@
+"""SavedModels in folders: the numbered versions of one, as TF Serving has them."""
+
+from keras_lm.utils.files import numbered
+
+
+def find_versions(folder):
+    """Return the numbered subfolders of a folder by number; these are TF Serving's versions."""
+    return {number: path for number, path in numbered(folder).items() if path.is_dir()}
+
+
+def find_saved_models(folder):
+    """Return the versions in a folder that hold a SavedModel, a dict of number → `Path`."""
+    versions = find_versions(folder)
+    return {n: path for n, path in versions.items() if (path / "saved_model.pb").is_file()}
+
+
+def find_saved_model(path, version=None):
+    """Return the folder of a SavedModel, by default the latest version; None if there is none.
+
+    Raises:
+        ValueError: if `path` is one version already, or has no such version.
+    """
+    if (path / "saved_model.pb").is_file():
+        if version is not None:
+            raise ValueError(f"{path} is one version already: leave version={version} out.")
+        return path
+    versions = find_saved_models(path)
+    if not versions:
+        return None
+    if version is not None and version not in versions:
+        listed = ", ".join(map(str, versions))
+        raise ValueError(f"{path} has no version {version}; it has {listed}.")
+    return versions[max(versions) if version is None else version]
