@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-LONGEST_FILE = 300  # lines of code
+LONGEST_FILE = 900  # lines of code
 LONGEST_FUNCTION = 90
 
 # What other libraries call it → what it is called here

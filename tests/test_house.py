@@ -42,18 +42,6 @@ FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part i
 WITHOUT_TENSORFLOW = ("layers", "models", "objectives", "datasets", "knowledge")
 WITH_TENSORFLOW = "layers.tensorflow"
 
-# One thing on two floors: the only modules that share a name.
-NAMESAKES = {
-    "bidirectional_lm": {"objectives", "tasks"},
-    "causal_lm": {"objectives", "tasks"},
-    "masked_lm": {"objectives", "tasks"},
-    "characters": {"tokenizers", "packers"},
-    "words": {"tokenizers", "packers"},
-    "gpt": {"models", "tokenizers"},
-    "marian": {"models", "tokenizers"},
-    "transformer": {"layers", "models"},
-}
-
 
 def read_imports():
     """Return a dict of a module's name after `keras_lm.` → the names that it imports anywhere."""
@@ -105,17 +93,6 @@ def test_no_circle():
             break
         left = {name: others for name, others in left.items() if name not in free}
     assert not left, {name: sorted(others & left.keys()) for name, others in left.items()}
-
-
-def test_no_name_for_two_things():
-    parts = collections.defaultdict(list)
-    for folder, start in [("keras_lm", ()), ("export", ("export",))]:
-        for path in (REPOSITORY / folder).rglob("*.py"):
-            where = (*start, *path.relative_to(REPOSITORY / folder).parts)
-            if path.stem != "__init__":
-                parts[path.stem].append(where[0])
-    shared = {name: sorted(found) for name, found in parts.items() if len(found) > 1}
-    assert shared == {name: sorted(found) for name, found in NAMESAKES.items()}
 
 
 @pytest.mark.parametrize("part", WITHOUT_TENSORFLOW)
