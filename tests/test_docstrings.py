@@ -51,7 +51,7 @@ GIVEN = {
     "analysis.probing.probe_layers": _READER,
     "analysis.word_readings.vectors_of_word": _READER,
     "analysis.word_readings.word_vectors": _READER,
-    "models.variants.Variants.with_layers": _TEACHER,
+    "models.backbone.Backbone.with_layers": _TEACHER,
     "models.distilbert.DistilBertBackbone.from_teacher": _TEACHER,
     "models.causal.CausalBackbone": """
 backbone = GPT2Backbone(

@@ -1,7 +1,7 @@
 """Backbone: what every pretrained model is, under its head; and what it declares of both."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -9,17 +9,17 @@ import numpy as np
 from keras import ops
 
 from keras_lm import presets
+from keras_lm.layers import Dense
 from keras_lm.layers.basic import as_tensor
-from keras_lm.models.backbone_formats import BackboneFormats
-from keras_lm.models.backbone_state import BackboneState
+from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.known_ids import check_ids
-from keras_lm.models.looking_inside import LookingInside
-from keras_lm.models.sizes import Estimates
-from keras_lm.models.variants import Variants
+from keras_lm.models.sizes import kernels
+from keras_lm.models.students import chosen_layers, config_with, copy_layers
 from keras_lm.packers import Packer
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import DType, PathLike
 from keras_lm.utils.registry import BACKBONES, register
 from keras_lm.utils.registry import sizes as all_sizes
@@ -102,9 +102,7 @@ def from_backbone(*names):
     return read
 
 
-class Backbone(
-    Variants, BackboneFormats, SavedWhole, BackboneState, LookingInside, Estimates, keras.Model
-):
+class Backbone(SavedWhole, keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
     A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
@@ -225,7 +223,7 @@ class Backbone(
     def compute_output_spec(self, inputs, training=None):
         return self.call(inputs)
 
-    # === The functional view ===
+    # === Symbolic inputs and outputs ===
 
     @property
     def symbolic(self):
@@ -249,6 +247,35 @@ class Backbone(
     @property
     def outputs(self):
         return keras.tree.flatten(self.output)
+
+    # === Inspection ===
+
+    @property
+    def hidden_states(self):
+        """Symbolic tensors: the embedding's output, then that of each block."""
+        return self.symbolic["hidden_states"]
+
+    def compute(self, inputs, training=None):
+        """Return all that `forward` computes for the inputs of a call, hidden states too."""
+        computed = self.forward(**self.complete(inputs), training=training)
+        return computed | self._outputs(computed)
+
+    def attention_probabilities(self, inputs):
+        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
+
+        Raises:
+            ValueError: if the model has no attention, or none with heads.
+        """
+        if "attention_contexts" not in self.symbolic:
+            raise ValueError(
+                f"{type(self).__name__} has no attention with heads to look at: see hidden_states."
+            )
+        computed = self.compute(inputs)
+        states, contexts = computed["hidden_states"], computed["attention_contexts"]
+        return [
+            block.attention_probabilities(x, context)
+            for block, x, context in zip(self.blocks, states[:-1], contexts, strict=True)
+        ]
 
     @property
     def input_names(self):
@@ -328,6 +355,87 @@ class Backbone(
         """
         presets.save(folder, backbone=self, overwrite=overwrite, allow_nan=allow_nan)
 
+    # === Other libraries' files ===
+
+    def save_to_huggingface(
+        self,
+        folder: PathLike,
+        tokenizer: Tokenizer | None = None,
+        max_shard_bytes: int = 5_000_000_000,
+        allow_nan: bool = False,
+    ) -> None:
+        """Write the bare model as a folder that Hugging Face's transformers loads.
+
+        Args:
+            folder: path of a new or empty folder.
+            tokenizer: `Tokenizer` to write beside it, or None.
+            max_shard_bytes: int. Larger weights are divided into several files.
+            allow_nan: bool. Whether to write weights that are NaN or infinite.
+
+        Raises:
+            FileExistsError: if `folder` is not empty.
+            ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
+            ValueError: if weights are NaN or infinite, or transformers has no counterpart for the
+                model, or lacks an option of it.
+
+        Example:
+
+            backbone = keras_lm.models.BertBackbone(
+                vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+            )
+            backbone.save_to_huggingface("my-bert")
+            # transformers.AutoModel.from_pretrained("my-bert")
+        """
+        presets.save_to_huggingface(folder, self, None, tokenizer, max_shard_bytes, allow_nan)
+
+    def save_to_google(
+        self, folder: PathLike, tokenizer: Tokenizer | None = None, allow_nan: bool = False
+    ) -> None:
+        """Write the bare model as a TensorFlow 1 checkpoint that google-research's code takes.
+
+        Args:
+            folder: path of a new or empty folder.
+            tokenizer: `Tokenizer` whose vocabulary is written beside it, or None.
+            allow_nan: bool. Whether to write weights that are NaN or infinite.
+
+        Raises:
+            FileExistsError: if `folder` is not empty.
+            ImportError: if TensorFlow is not installed.
+            ValueError: if weights are NaN or infinite, or that code has no counterpart for the
+                model, or lacks an option of it, such as BERT's `activation="gelu"`, which is the
+                tanh form there.
+
+        Example:
+
+            backbone = keras_lm.models.BertBackbone(100, 2, 2, 16, 32, activation="gelu_tanh")
+            backbone.save_to_google("my-tf1-bert")
+            # bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001
+        """
+        presets.save_to_google(folder, self, None, tokenizer, allow_nan)
+
+    def save_to_keras_hub(
+        self, folder: PathLike, tokenizer: Tokenizer | None = None, allow_nan: bool = False
+    ) -> None:
+        """Write the bare model as a preset that KerasHub loads.
+
+        Args:
+            folder: path of a new or empty folder.
+            tokenizer: `Tokenizer` to write beside it, or None.
+            allow_nan: bool. Whether to write weights that are NaN or infinite.
+
+        Raises:
+            FileExistsError: if `folder` is not empty.
+            ValueError: if weights are NaN or infinite, or KerasHub has no counterpart for the
+                model, or lacks an option of it.
+
+        Example:
+
+            backbone = keras_lm.models.GPT2Backbone(100, 2, 2, 16, 64)
+            backbone.save_to_keras_hub("my-gpt2")
+            # keras_hub.models.Backbone.from_preset("my-gpt2")
+        """
+        presets.save_to_keras_hub(folder, self, None, tokenizer, allow_nan)
+
     def get_config(self):
         presets.check_unquantized(self)
         config = dict(self._arguments) | {"name": self.name, "dtype": self.dtype_policy.name}
@@ -364,6 +472,64 @@ class Backbone(
     def is_new_head(self, kind):
         """Whether a head is one for a user's task, that is, no part of pretraining."""
         return not (self.HEADS[kind].reads_embedding or kind in self.PRETRAINING_HEADS.values())
+
+    # === State ===
+    # What it keeps of the tokens that it has read, for those that follow, in the input that
+    # `is_state` declares. A model overrides some of these methods.
+
+    @property
+    def carries_state(self):
+        """Whether there is a state that has one size, however long the text before it was."""
+        parts = keras.tree.flatten(self.state_spec()) if self.state_name else []
+        return bool(parts) and all(None not in part.shape[1:] for part in parts)
+
+    def initial_state(self, batch_size, length=0):
+        """Return the state before any token as `forward` takes it: nested tensors, each (B, …).
+
+        `length` is how many tokens to make room for, if there are slots. Both may be int32 scalars.
+        """
+        raise ValueError(f"{type(self).__name__} has no state: it reads whole texts at once.")
+
+    def pack_state(self, state):
+        """Convert a state from the form of `forward` to that of callers."""
+        return state
+
+    def unpack_state(self, state):
+        """Convert a state from the form of callers to that of `forward`."""
+        return state
+
+    def rewind(self, state, number):
+        """Return a state of `forward` as it was before the last `number` (B,) columns it read."""
+        raise ValueError(
+            f"{type(self).__name__} cannot take back tokens that it has read, as prompt_lookup "
+            "must: pass prompt_lookup=0."
+        )
+
+    def decoding_state(self, state):
+        """Return a state of `forward` in the form from which it best reads a token at a time.
+
+        It is for loops that read one token of each row in every step. A state whose tensors are
+        computed with in each step, such as a memory that is projected, overrides it.
+        """
+        return state
+
+    def fit_state(self, state, rows):
+        """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
+        return fit_rows(state, rows, self.state_spec(), self.state_name)
+
+    def make_room(self, state, inputs):
+        """Return a caller's state with room for the tokens of `inputs`, if the state has slots."""
+        return state
+
+    def state_spec(self):
+        """Return a caller's state as `keras.KerasTensor`s, None for sizes that vary."""
+        small, large = (self.pack_state(self.initial_state(size, size)) for size in (1, 2))
+
+        def spec(a, b):
+            shape = [m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)]
+            return keras.KerasTensor(shape, keras.backend.standardize_dtype(a.dtype))
+
+        return keras.tree.map_structure(spec, small, large)
 
     # === Inputs ===
 
@@ -470,12 +636,106 @@ class Backbone(
             return min(rate * width**power, MOST_OF_RANDOM)
         return min(FINE_TUNING_RATE * width**2, MOST)
 
+    # === Changed copies, and adapters ===
+
+    def with_vocabulary_size(self, vocabulary_size):
+        """Return a copy whose token embedding has more rows, not fewer; new ones are random.
+
+        Raises:
+            ValueError: if `vocabulary_size` is less than now.
+        """
+        rows = self.vocabulary_size
+        if vocabulary_size < rows:
+            raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
+        copy = self.from_config(self.get_config() | {"vocabulary_size": vocabulary_size})
+        for variable, old in zip(copy.weights, self.weights, strict=True):
+            if variable.shape == old.shape:
+                variable.assign(old)
+            else:  # the embedding
+                variable.assign(ops.concatenate([old, variable[old.shape[0] :]], axis=0))
+        copy.origin = self.origin
+        return copy
+
+    def with_layers(self, layers: Sequence[int]) -> Self:
+        """Return a copy with some of the blocks: a student for distillation from this model.
+
+        Args:
+            layers: list of int, the numbers of blocks from 0, in their order in the copy; or int,
+                how many, spread evenly from the first to the last.
+
+        Raises:
+            ValueError: if a block is not there, or the blocks share weights or have none.
+
+        Example:
+
+            student = teacher.with_layers(6)  # of 12: 0, 2, 4, 7, 9 and 11
+        """
+        layers = chosen_layers(self, layers)
+        copy = self.from_config(config_with(layers, self.get_config()))
+        copy_layers(self, copy, layers)
+        return copy
+
+    def add_adapters(self, adapter_dim):
+        """Add an untrained `keras_lm.layers.Adapter` after each part of each block.
+
+        See `keras_lm.training.enable_adapters`, which also freezes the rest.
+
+        Raises:
+            ValueError: if `adapter_dim` is less than 1, or there are adapters already, or no blocks
+                with attention.
+        """
+        self.check_adapters(adapter_dim)
+        for layer in self.adapted_layers():
+            layer.add_adapter(adapter_dim)
+        self.adapter_dim = adapter_dim
+
+    def check_adapters(self, adapter_dim):
+        """Raise the errors of `add_adapters`."""
+        if adapter_dim < 1:
+            raise ValueError(f"adapter_dim={adapter_dim}: pass 1 or more.")
+        if self.adapter_dim is not None:
+            raise ValueError(
+                f"The backbone has adapters of {self.adapter_dim} units already: load the preset "
+                "that it began with."
+            )
+        if not self.adapted_layers():
+            raise ValueError(
+                f"{type(self).__name__} has no blocks with attention, in which adapters are: train "
+                "it as it is, or with a lower rate for lower layers."
+            )
+
+    def adapted_layers(self):
+        """Return the last layers of attention and of the feed-forward network in each block."""
+        layers = {id(layer): layer for layer in self._flatten_layers()}
+        return [e for e in layers.values() if isinstance(e, Dense) and e.name == "output"]
+
     # === Cost ===
 
     @classmethod
     def layers_with_tensors(cls, arguments):
         """Return how many layers with kernels of their own a model of these arguments has."""
         return arguments.get("num_layers", 0)
+
+    @classmethod
+    def of_width(cls, size, hidden_dim):
+        """Return what a size, a dict of arguments, changes where it is `hidden_dim` wide."""
+        if "intermediate_dim" not in size:
+            return {"hidden_dim": hidden_dim}
+        inner = hidden_dim * size["intermediate_dim"] // size["hidden_dim"]
+        return {"hidden_dim": hidden_dim, "intermediate_dim": inner}
+
+    def forward_flops(self):
+        """Return the FLOPs of a forward for the last token of a full sequence.
+
+        They are those of blocks with attention: two for each weight of a kernel, and four for each
+        channel of each attended token. Another model overrides this, or has None: then there is no
+        `estimate`.
+        """
+        return 2 * kernels(self.blocks) + 4 * self.attended_tokens() * self.config["hidden_dim"]
+
+    def attended_tokens(self):
+        """Return to how many tokens the last one of a full sequence attends, in all blocks."""
+        return len(self.blocks) * self.max_sequence_length
 
 
 @dataclasses.dataclass(frozen=True)

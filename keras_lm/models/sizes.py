@@ -127,28 +127,3 @@ def _head_flops(backbone, kind):
     if backbone.HEADS[kind].reads_embedding:
         multiplied += math.prod(head.token_embedding.embeddings.shape)
     return share * 2 * multiplied
-
-
-class Estimates:
-    """The methods of a backbone that `estimate` and smaller sizes ask; a model overrides some."""
-
-    @classmethod
-    def of_width(cls, size, hidden_dim):
-        """Return what a size, a dict of arguments, changes where it is `hidden_dim` wide."""
-        if "intermediate_dim" not in size:
-            return {"hidden_dim": hidden_dim}
-        inner = hidden_dim * size["intermediate_dim"] // size["hidden_dim"]
-        return {"hidden_dim": hidden_dim, "intermediate_dim": inner}
-
-    def forward_flops(self):
-        """Return the FLOPs of a forward for the last token of a full sequence.
-
-        They are those of blocks with attention: two for each weight of a kernel, and four for each
-        channel of each attended token. Another model overrides this, or has None: then there is no
-        `estimate`.
-        """
-        return 2 * kernels(self.blocks) + 4 * self.attended_tokens() * self.config["hidden_dim"]
-
-    def attended_tokens(self):
-        """Return to how many tokens the last one of a full sequence attends, in all blocks."""
-        return len(self.blocks) * self.max_sequence_length
