@@ -54,7 +54,7 @@ RENAMED = {
     "id2label": "class_names",
 }
 # The prompt and what follows it together: a word of `generate`, not of a model.
-OTHER_MEANINGS = {("keras_lm.generation.rules", "max_length")}
+OTHER_MEANINGS = {("keras_lm.generation.logits", "max_length")}
 
 
 def source_files():

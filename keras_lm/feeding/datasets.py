@@ -1,13 +1,13 @@
 """Columns of strings → batches for the network. Shapes: B batch, S sequence, N rows of all."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_lm.feeding import generators, replicas
-from keras_lm.feeding.graph_ids import with_known_ids
-from keras_lm.feeding.packed_rows import PackedRows
+from keras_lm.feeding import replicas
 from keras_lm.feeding.user_data import (
     check_names,
     is_stream,
@@ -15,10 +15,140 @@ from keras_lm.feeding.user_data import (
     labels_from_user,
     weights_from_user,
 )
-from keras_lm.models.known_ids import check_ids
+from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.models.known_ids import allowed_ids, check_ids, id_limit
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed
 from keras_lm.utils.batch_iteration import check_batch_size
+
+
+def with_known_ids(model: keras.Model, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a backbone's inputs, tensors, available once their ids are checked.
+
+    An `InvalidArgumentError` is raised when the graph runs if one has ids that are none of its own.
+    """
+    checked = dict(inputs)
+    for name, ids in inputs.items():
+        limit = id_limit(model, name)
+        if limit is None:
+            continue
+        least, largest = tf.reduce_min(ids), tf.reduce_max(ids)
+        is_known = (least >= 0) & (tf.cast(largest, tf.int64) < int(min(limit, 2**31)))
+        message = f"{name}: {allowed_ids(model, limit)}, but the least and the largest here are"
+        checked[name] = required(ids, is_known, message, least, largest)
+    return checked
+
+
+class Ordered(keras.utils.PyDataset):
+    """`number` things by their places in `order`, another one in each epoch with `shuffle`."""
+
+    def __init__(self, number, shuffle):
+        super().__init__()
+        self.shuffle, self.order = shuffle, np.arange(number)
+        self.draw()
+
+    def draw(self):
+        if self.shuffle:
+            self.order = np.random.permutation(len(self.order))
+
+    on_epoch_end = draw
+
+
+class PackedRows(Ordered):
+    """Batches of arrays, for Keras's `fit`, `evaluate` and `predict`.
+
+    Args:
+        data: tuple `(inputs[, labels[, weights]])`, nested arrays with N rows each.
+        batch_size: int, B.
+        shuffle: bool. Whether rows have another order in each epoch.
+    """
+
+    def __init__(self, data, batch_size, shuffle=False):
+        super().__init__(len(keras.tree.flatten(data)[0]), shuffle)
+        self.data, self.batch_size = data, batch_size
+
+    def __len__(self):
+        return -(-len(self.order) // self.batch_size)
+
+    def __getitem__(self, place):
+        rows = self.order[place * self.batch_size :][: self.batch_size]
+        return keras.tree.map_structure(lambda column: np.asarray(column)[rows], self.data)
+
+
+class PackedBatches(Ordered):
+    """The batches of another `PyDataset`, packed by a function; `shuffle` draws their order."""
+
+    def __init__(self, batches, pack, shuffle=False):
+        super().__init__(batches.num_batches, shuffle)
+        self.batches, self.pack = batches, pack
+
+    def __len__(self):
+        return len(self.order)
+
+    def __getitem__(self, place):
+        return self.pack(self.batches[int(self.order[place])])
+
+    def on_epoch_end(self):
+        self.batches.on_epoch_end()
+        self.draw()
+
+
+def stream_batches(task, x, y, sample_weight, shuffle, pack):
+    """Return what a generator or PyDataset yields, each batch packed by `pack`, as Keras takes it.
+
+    Raises:
+        ValueError: if it cannot be divided among replicas, or labels do not come with its batches.
+    """
+    is_py_dataset = isinstance(x, keras.utils.PyDataset)
+    if task.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"x is a {'PyDataset' if is_py_dataset else 'generator'}, which "
+            f"{type(task.distribute_strategy).__name__} cannot divide among replicas: pass a "
+            "tf.data.Dataset or lists."
+        )
+
+    if not IS_INSTALLED:
+        return PackedBatches(x, pack, shuffle) if is_py_dataset else (pack(batch) for batch in x)
+    if not is_py_dataset:
+        return from_generator(x, pack)
+    if y is not None or sample_weight is not None:
+        raise ValueError("x is a PyDataset: let it return (x, y, sample_weight).")
+    return from_py_dataset(x, pack, shuffle)
+
+
+def from_generator(x, pack):
+    """Return a dataset of the batches of a generator, packed, for one epoch."""
+    packed = (pack(batch) for batch in x)
+    first = next(packed, None)
+    if first is None:
+        raise ValueError("x is a generator without batches: pass at least one.")
+    rest = itertools.chain([first], packed)
+    return tf.data.Dataset.from_generator(lambda: rest, output_signature=_spec_of(first))
+
+
+def from_py_dataset(x, pack, shuffle):
+    """Return a dataset of the batches of a `keras.utils.PyDataset`, packed, for any epochs."""
+    number = x.num_batches
+    if not number:
+        raise ValueError(
+            f"x is a PyDataset of {number} batches: let len(x) be 1 or more, or pass a generator "
+            "and steps_per_epoch."
+        )
+
+    def packed():  # once an epoch
+        for place in np.random.permutation(number) if shuffle else range(number):
+            yield pack(x[int(place)])
+        x.on_epoch_end()
+
+    dataset = tf.data.Dataset.from_generator(packed, output_signature=_spec_of(pack(x[0])))
+    return dataset.apply(tf.data.experimental.assert_cardinality(number))
+
+
+def _spec_of(batch):
+    return tf.nest.map_structure(
+        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), batch
+    )
+
 
 # Half of Keras's default: with few examples, more steps learn more; see docs/training.md.
 TRAINING_BATCH_SIZE = 16
@@ -59,7 +189,7 @@ def batches(
         def pack(batch):
             return one_batch(task, *_as_tuple(batch), needs_labels=needs_labels)
 
-        return generators.batches(task, x, y, sample_weight, shuffle, pack)
+        return stream_batches(task, x, y, sample_weight, shuffle, pack)
     data = arrays(task, x, y, sample_weight, needs_labels)
     batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
     if not IS_INSTALLED:

@@ -1,4 +1,7 @@
-"""Answers to users' texts, batch by batch."""
+"""Batches for `predict`, `evaluate` and answers: the longest rows first, windows, answers joined.
+
+Shapes: B batch, N rows of all, R examples.
+"""
 
 import collections
 import itertools
@@ -7,13 +10,150 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 
-from keras_lm.feeding import datasets, lengths
-from keras_lm.tensorflow import tf
+from keras_lm.feeding import datasets
+from keras_lm.feeding.datasets import (
+    BATCHES_SORTED,
+    PackedRows,
+    arrays,
+    batches,
+    count_tokens,
+    has_replicas,
+    prepared,
+    take,
+)
+from keras_lm.feeding.user_data import is_stream, labelled
+from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.training.distribution import gather
 from keras_lm.utils.batch_iteration import check_batch_size, iterate_batches, with_progress
 
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
+# The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values
+# do not fit into all processors' caches; see benchmarks/README.md.
+MOST_TOKENS = 1024
 # Between its matrix products, a batch leaves cores idle, which another batch can use. On JAX, Keras
 # keeps a model's state in one place while it predicts.
-AT_ONCE = 2 if keras.backend.backend() == "tensorflow" else 1
+AT_ONCE = 2 if IS_TENSORFLOW else 1
+
+
+def sorted_batches(
+    task, x, y=None, sample_weight=None, batch_size=None, steps=None, needs_labels=False
+):
+    """Return `batches` with the longest rows first, and the place of each row of `x` in them.
+
+    For a dataset or a generator, and with `steps`, the order does not change, and the places are
+    None.
+    """
+    if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
+        batched = batches(task, x, y, sample_weight, batch_size, needs_labels=needs_labels)
+        return batched, None
+    data = arrays(task, x, y, sample_weight, needs_labels)
+    batch_size = 32 if batch_size is None else check_batch_size(batch_size)
+    if not IS_INSTALLED:
+        return PackedRows(data, batch_size), None
+    if has_replicas(task):  # each has rows of every batch
+        order = longest_first(task, data[0], batch_size)
+        dataset = tf.data.Dataset.from_tensor_slices(take(data, order)).batch(batch_size)
+    else:
+        rows = batches_by_length(task, data[0], batch_size)
+        order = np.concatenate(rows)
+        rows = tf.RaggedTensor.from_row_lengths(order, [len(each) for each in rows])
+        dataset = tf.data.Dataset.from_tensor_slices(rows).map(lambda rows: take(data, rows))
+    return prepared(task, dataset, labels_are_ready=True), np.argsort(order)
+
+
+def padded_alike(dataset, packer, strategy, number=None):
+    """Return the inputs of a number of packed batches, padded to the widest of all workers."""
+    if not IS_INSTALLED:
+        return dataset  # rows are alike
+    if number:
+        dataset = dataset.take(number)
+    inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
+    widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
+    widths, number = widths.reduce(
+        (dict.fromkeys(widths.element_spec, 0), np.int64(0)),
+        lambda so_far, here: (
+            {key: tf.maximum(most, here[key]) for key, most in so_far[0].items()},
+            so_far[1] + 1,
+        ),
+    )
+    widths = {key: int(gather(strategy, width).max()) for key, width in widths.items()}
+    padded = inputs.map(lambda packed: packer.pad_to(packed, widths))
+    return padded.apply(tf.data.experimental.assert_cardinality(number))
+
+
+def longest_first(task, columns, batch_size):
+    """Return the order (N,) of rows by their number of tokens, the longest first; it is stable."""
+    check_batch_size(batch_size)
+    size = next(iter(columns.values())).shape[0]
+    if size <= batch_size:
+        return np.arange(size)
+    return np.argsort(-count_tokens(task, columns), kind="stable")
+
+
+def batches_by_length(task, columns, batch_size):
+    """Return the places of the rows in each batch for answers, the longest rows first.
+
+    A batch has `batch_size` rows or, on a CPU, at most `MOST_TOKENS` tokens, but at least one row.
+    """
+    check_batch_size(batch_size)
+    size = next(iter(columns.values())).shape[0]
+    # XLA, which compiles for each shape, gets as many rows each time.
+    if size <= 1 or not IS_TENSORFLOW or tf.config.list_logical_devices("GPU"):
+        order = longest_first(task, columns, batch_size)
+        return [order[start : start + batch_size] for start in range(0, size, batch_size)]
+    counts = count_tokens(task, columns)
+    order = np.argsort(-counts, kind="stable")
+    most = np.clip(counts[order], 1, task.packing["sequence_length"])
+    parts, start = [], 0
+    while start < size:
+        end = start + max(1, min(batch_size, MOST_TOKENS // most[start]))
+        parts.append(order[start:end])
+        start = end
+    return parts
+
+
+def validation_batches(task, data, batch_size, steps=None):
+    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights."""
+    if isinstance(data, (tuple, list)) and not _is_text(data[:1]):
+        data = (*data, None, None)[:3]
+    else:
+        data = (data, None, None)
+    x, y, sample_weight = data
+    x, y = labelled(task, x, y)
+    return sorted_batches(task, x, y, sample_weight, batch_size, steps, task.needs_labels)[0]
+
+
+def split_validation(x, y, sample_weight, share):
+    """Hold out the last `share` of the rows, as Keras does."""
+    if is_stream(x):
+        raise ValueError("validation_split needs arrays or lists: pass validation_data.")
+    if not 0 < share < 1:
+        raise ValueError(f"validation_split={share} is not between 0 and 1.")
+    first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+    length = len(first)
+    y = list(y) if isinstance(y, tuple) else y
+    at = int(length * (1 - share))
+    if at in (0, length):
+        raise ValueError(f"validation_split={share} of {length} examples leaves a side empty.")
+
+    def take(data, rows):
+        if data is None:
+            return None
+        if isinstance(data, dict):
+            return {key: take(value, rows) for key, value in data.items()}
+        if isinstance(data, tuple):
+            return tuple(take(value, rows) for value in data)
+        return data[rows] if not hasattr(data, "iloc") else data.iloc[rows]
+
+    data = (x, y, sample_weight)
+    return (
+        tuple(take(part, slice(None, at)) for part in data),
+        tuple(take(part, slice(at, None)) for part in data),
+    )
+
+
+def _is_text(values):
+    return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
 
 
 def answer_all(task, x, batch_size, answer, verbose="auto"):
@@ -22,11 +162,11 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
     if isinstance(x, tf.data.Dataset):
         datasets.batches_spec(task, x)
         windows = _joined_batches(x.map(lambda *batch: datasets.named(task, batch[0])))
-        windows = ((c, lengths.batches_by_length(task, c, size)) for c, size in windows)
+        windows = ((c, batches_by_length(task, c, size)) for c, size in windows)
     else:
         columns = task.columns(x)
         task.warn_of_pairs(columns)
-        rows = lengths.batches_by_length(task, columns, batch_size)
+        rows = batches_by_length(task, columns, batch_size)
         windows, number = [(columns, rows)], len(rows)
 
     def batches():
@@ -91,3 +231,54 @@ def join_answers(arrays):
     if joined.dtype != object:
         return joined
     return np.vectorize(lambda value: value.decode("utf-8", "replace"), otypes=[object])(joined)
+
+
+def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=None):
+    """Return a dataset with `batch_size` windows in each batch, however many an example has.
+
+    Args:
+        batches: dataset of `(packed, labels[, weights])`, all windows of some examples each. Labels
+            are a dict of places (R,) in the rows.
+        batch_size: int.
+        packer: the `Packer` of these windows.
+        shuffle: bool. Whether windows of an example come apart.
+        group: bool. Whether windows of similar length share a batch when they are shuffled.
+        seed: int, of the order; None for any.
+    """
+
+    width = packer.sequence_length
+    is_left = packer.template.padding_side == "left"
+
+    def moved(labels, columns):
+        """Places move with the tokens, in front of which there is more padding, or less."""
+        return {name: x + columns for name, x in labels.items()} if is_left else labels
+
+    def as_wide(packed, labels, *rest):
+        packed = {name: packed[name] for name in packer.inputs}
+        labels = moved(labels, width - tf.shape(packed["padding_mask"])[1])
+        return packer.pad_to(packed, dict.fromkeys(packed, width)), labels, *rest
+
+    windows = batches.map(as_wide, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    if shuffle:
+        windows = windows.shuffle(BATCHES_SORTED * batch_size, seed)
+        if group:
+            blocks = windows.batch(BATCHES_SORTED * batch_size).map(_by_length)
+            windows = blocks.unbatch()
+    windows = windows.batch(batch_size)
+    if shuffle and group:
+        windows = windows.shuffle(BATCHES_SORTED, seed)
+    if packer.padding == "fixed":
+        return windows.prefetch(tf.data.AUTOTUNE)
+
+    def narrow(packed, labels, *rest):
+        longest = tf.maximum(tf.reduce_max(tf.reduce_sum(packed["padding_mask"], axis=1)), 1)
+        columns = slice(-longest, None) if is_left else slice(longest)
+        packed = {name: value[:, columns] for name, value in packed.items()}
+        return packed, moved(labels, longest - width), *rest
+
+    return windows.map(narrow, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _by_length(*block):
+    order = tf.argsort(tf.reduce_sum(block[0]["padding_mask"], axis=1))
+    return tf.nest.map_structure(lambda x: tf.gather(x, order), block)

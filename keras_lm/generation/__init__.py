@@ -3,7 +3,7 @@
 Everything runs in the graph. Users call `keras_lm.tasks.CausalLM`; the loop is in `decoding`.
 """
 
+from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import Sampling
-from keras_lm.generation.rules import Rules
 
 __all__ = ["Rules", "Sampling"]

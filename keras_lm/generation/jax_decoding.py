@@ -15,13 +15,54 @@ import numpy as np
 from jax import numpy as jnp
 from keras import ops
 
-from keras_lm.generation import beam_search, decoding, philox
+from keras_lm.generation import beam_search, decoding
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
 from keras_lm.generation.decoding import TOO_LONG, UP_TO_LENGTH, Ending, State
-from keras_lm.generation.options import Options
+from keras_lm.generation.options import FRESH_SEED, Options
+from keras_lm.generation.scoring import TOKENS_AT_ONCE
 from keras_lm.generation.streaming import growth
 from keras_lm.generation.texts import NO_BOS
 from keras_lm.tokenizers.host import as_lists, as_texts
+
+ROUNDS = 10
+FACTORS = np.array([0xD2511F53, 0xCD9E8D57], "uint64")
+WEYL = np.array([0x9E3779B9, 0xBB67AE85], "uint64")
+FIRST_KEY = np.array([0x3EC8F720, 0x02461E29], "uint64")  # TensorFlow's, of which it makes others
+LOW = np.uint64(2**32 - 1)
+
+
+def uniform_noise(seed, sequence, number):
+    """Return the numbers (B, number) float32 of `logits.uniform_noise`, as a numpy array.
+
+    New seeds are drawn by numpy, whose seed `keras.utils.set_random_seed` sets.
+
+    Source: Philox 4x32-10, Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3";
+    keys and counters as in TensorFlow's `stateless_uniform` with `alg="philox"`.
+    """
+    fresh = np.random.randint(0, np.iinfo("int64").max, np.shape(seed), "int64")
+    seeds = np.stack([np.where(np.equal(seed, FRESH_SEED), fresh, seed), sequence], axis=1)
+    seeds = seeds.astype("int64").view("uint64")  # (B, 2)
+    parts = np.stack([seeds & LOW, seeds >> np.uint64(32)], axis=-1).reshape(-1, 4)
+    mixed = _philox(parts, np.broadcast_to(FIRST_KEY, seeds.shape))
+    groups = -(-number // 4)
+    counters = np.zeros((len(seeds), groups, 4), "uint64")
+    counters[:, :, 0] = np.arange(groups)
+    counters[:, :, 2:] = mixed[:, None, 2:]
+    keys = np.broadcast_to(mixed[:, None, :2], (len(seeds), groups, 2))
+    bits = _philox(counters, keys).reshape(len(seeds), -1)[:, :number]
+    return (bits & np.uint64(2**23 - 1)).astype("float32") * np.float32(2.0**-23)
+
+
+def _philox(counters, keys):
+    """Hash counters (…, 4) by keys (…, 2); all are uint64 of 32 bits."""
+    for _ in range(ROUNDS):
+        products = counters[..., ::2] * FACTORS  # (…, 2)
+        high, low = products >> np.uint64(32), products & LOW
+        mixed = high[..., ::-1] ^ counters[..., 1::2] ^ keys
+        counters = np.stack([mixed[..., 0], low[..., 1], mixed[..., 1], low[..., 0]], axis=-1)
+        keys = (keys + WEYL) & LOW
+    return counters
+
 
 COLUMNS = 32
 STEPS = 16
@@ -164,7 +205,7 @@ def written(
         return ids, _joined(scores)
     which = np.tile(np.arange(number), len(rows))
     options = {n: None if v is None else np.repeat(v, number, axis=0) for n, v in options.items()}
-    noise = philox.uniform_noise(options["seed"], which, room + 1)
+    noise = uniform_noise(options["seed"], which, room + 1)
     choice = Choice(np.int32(prompts[0].shape[1]), _options(options), ends, noise)
     state = compiled(task, _begun, source, *prompts, choice, room=room, number=number)
     stops = [] if tokenizer is None else [stop.decode("utf-8", "replace") for stop in stop_strings]
@@ -178,7 +219,7 @@ def pieces(task, prompt, stop_strings, stop_ids, options):
     prompts, options = _aligned(task.limits, [row], options)
     room = int(options["max_new_tokens"][0])
     ends = np.concatenate([task.limits.end_ids, stop_ids]).astype("int32")
-    noise = philox.uniform_noise(options["seed"], np.zeros(1, "int64"), room + 1)
+    noise = uniform_noise(options["seed"], np.zeros(1, "int64"), room + 1)
     choice = Choice(np.int32(prompts[0].shape[1]), _options(options), ends, noise)
     state = compiled(task, _begun, None, *prompts, choice, room=room, number=1)
     stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
@@ -330,3 +371,79 @@ def _search(
         step(logits, state, beam_search.first_beams(state, num_beams)),
     )
     return beams.done_ids[:, :, begin:], beams.done_numbers, beams.done_scores
+
+
+def score_texts(task, text, window, stride):
+    """Return how likely texts (B,) are, numpy arrays by name; see `CausalLM.score`."""
+    ids = [[*task.end_ids("bos"), *row] for row in as_lists(task.tokenize(text))]
+    found = token_scores(task, ids, window, stride)
+    number = np.array([len(scores) for scores in found], "int32")
+    total = np.array([np.sum(scores) for scores in found], "float32")
+    longest = int(number.max(initial=0))
+    tokens = np.full((len(ids), longest), b"", object)
+    scores = np.zeros((len(ids), longest), "float32")
+    vocabulary = task.tokenizer.vocabulary
+    for row, n in enumerate(number):
+        tokens[row, :n] = [vocabulary[id].encode("utf-8", "surrogateescape") for id in ids[row][1:]]
+        scores[row, :n] = found[row]
+    return {
+        "scores": total,
+        "perplexity": np.exp(-total / np.maximum(number, 1)).astype("float32"),
+        "num_tokens": number,
+        "tokens": tokens,
+        "token_scores": scores,
+    }
+
+
+def token_scores(task, rows, window, stride):
+    """As `scoring.token_scores`, for lists of ids: a list of arrays of float32."""
+    windows = []  # (row, first token, number of tokens, how many of them are scored already)
+    for row, ids in enumerate(rows):
+        targets = max(len(ids) - 1, 0)
+        number = 1 + -(-max(targets - window, 0) // stride) if targets else 0
+        for which in range(number):
+            size = min(targets - which * stride, window)
+            windows.append((row, which * stride, size, window - stride if which else 0))
+    found = [[] for _ in rows]
+    columns = rounded_up(max((size for _, _, size, _ in windows), default=1), window)
+    at_once = min(max(TOKENS_AT_ONCE // columns, 1), len(windows))
+    for first in range(0, len(windows), at_once or 1):
+        token_ids, padding_mask, targets = np.zeros((3, at_once, columns), "int32")
+        here = windows[first : first + at_once]
+        for place, (row, start, size, _) in enumerate(here):
+            token_ids[place, :size] = rows[row][start : start + size]
+            targets[place, :size] = rows[row][start + 1 : start + size + 1]
+            padding_mask[place, :size] = 1
+        scores = np.asarray(compiled(task, _likelihood, token_ids, padding_mask, targets))
+        for place, (row, _, size, known) in enumerate(here):
+            found[row].extend(scores[place, known:size])
+    return [np.array(scores, "float32") for scores in found]
+
+
+def _likelihood(task, token_ids, padding_mask, targets):
+    return task._log_likelihood(token_ids, padding_mask, targets)
+
+
+def score_continuations(task, packed):
+    """As `continuations.scores`, for what `continuations.pack` returns: a numpy array (R,)."""
+    context, own = ((packed[a], packed[b]) for a, b in (CONTEXT, OWN))
+    most = task.backbone.max_sequence_length
+    add = rounded_up(context[0].shape[1], most) - context[0].shape[1]
+    context = [np.pad(each, [(0, 0), (add, 0)]) for each in context]
+    # A column more, since the last token has no next one.
+    add = rounded_up(own[0].shape[1], most) + 1 - own[0].shape[1]
+    own = [np.pad(each, [(0, 0), (0, add)]) for each in own]
+    return np.asarray(compiled(task, _continuations, *context, *own, packed["of_context"]))
+
+
+CONTEXT, OWN = ("context_ids", "context_mask"), ("token_ids", "padding_mask")
+
+
+def _continuations(task, context_ids, context_mask, token_ids, padding_mask, of_context):
+    rows, columns = context_ids.shape
+    state = task.initial_state(rows, columns + token_ids.shape[1])
+    _, state = task.read(context_ids, context_mask, state)
+    state = jax.tree.map(lambda x: x[of_context], state)
+    outputs, _ = task.read(token_ids[:, :-1], padding_mask[:, :-1], state)
+    losses = task.target_losses(outputs["sequence_output"], token_ids[:, 1:])
+    return -ops.sum(losses * padding_mask[:, 1:], axis=1)

@@ -5,7 +5,7 @@ Shapes: B texts, S sequence, C columns, P prompts, K stop strings of each.
 
 import numpy as np
 
-from keras_lm.feeding.lengths import longest_first
+from keras_lm.feeding.predict_batches import longest_first
 from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.models.known_ids import check_ids
 from keras_lm.tensorflow import tf

@@ -27,7 +27,7 @@ def id_limit(model: keras.Model, name: str) -> float | None:
 def check_ids(model: keras.Model, inputs: dict[str, Any]) -> None:
     """Raise a ValueError if a backbone's inputs have ids that are none of its own.
 
-    Tensors of a graph that is traced have no values yet; see `keras_lm.feeding.graph_ids`.
+    Tensors of a graph that is traced have no values yet; see `keras_lm.feeding.datasets`.
     """
     for name, value in inputs.items():
         limit = id_limit(model, name)

@@ -213,3 +213,161 @@ def metric_of_classes(metric, multi_label=False):
     if isinstance(metric, str):
         metric = keras.metrics.get(metric)
     return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric
+
+
+def weights_in_order(task, class_weight, labels=None):
+    """Return a weight for each class, of a dict by name or number; those that it lacks are 1.
+
+    Of `"balanced"`, prepared `labels` decide: numbers, or one-hot or soft labels.
+    """
+    num_classes = task.num_classes
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return _balanced(labels, num_classes)
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"class_weight={class_weight!r}: pass a dict of class name or number → weight, or "
+            "'balanced' for classes that count the same, however many labels they have."
+        )
+    names = names_of_classes(task.class_names, num_classes)
+    numbers = {name: number for number, name in enumerate(names)}
+    weights = [1.0] * num_classes
+    for key, weight in class_weight.items():
+        number = numbers.get(text_of(key)) if isinstance(key, (str, bytes)) else key
+        if number not in range(num_classes):
+            raise ValueError(
+                f"class_weight has the key {key!r}: use the names {names}, or numbers from 0 to "
+                f"{num_classes - 1}."
+            )
+        weights[int(number)] = float(weight)
+    return weights
+
+
+def _balanced(labels, num_classes):
+    """Return weights with which classes weigh the same in total, and labels 1 on average."""
+    if labels is None:
+        raise ValueError(
+            "class_weight='balanced' counts labels before training: pass x and y to fit as lists "
+            "or arrays, or class_weight as a dict of class name or number → weight."
+        )
+    labels = np.asarray(labels.flat_values if isinstance(labels, tf.RaggedTensor) else labels)
+    if labels.dtype.kind == "f":  # one-hot or soft, perhaps with rows of zeros
+        counts = labels.reshape(-1, num_classes).sum(axis=0)
+    else:
+        counts = np.bincount(labels[labels >= 0], minlength=num_classes)
+    share = counts.sum() / np.count_nonzero(counts)
+    return np.where(counts > 0, share / np.maximum(counts, 1e-12), 1.0).tolist()
+
+
+def with_class_weights(dataset, weights):
+    """Return batches of inputs and labels with weights, see `weigh_classes`."""
+    weigh = tf.autograph.experimental.do_not_convert(weigh_classes)
+    return dataset.map(lambda *batch: weigh(weights, *batch))
+
+
+def weigh_classes(weights, x, labels=None, sample_weight=None):
+    """Return a batch `(inputs, labels, weights)` in which each label weighs what its class does.
+
+    `weights` are those of the classes, labels are class numbers, (B,) or (B, S), or one-hot or
+    soft, with an axis more, which weigh the mean of their classes. `sample_weight`, (B,) or for
+    each label, is multiplied in.
+    """
+    # In TensorFlow, whatever Keras's backend is: this is a part of `tf.data`.
+    labels, weights = tf.convert_to_tensor(labels), tf.constant(weights)
+    if labels.dtype.is_floating:
+        of_class = tf.linalg.matvec(labels, weights)
+    else:
+        known = tf.cast(labels != IGNORED, tf.float32)
+        of_class = known * tf.gather(weights, tf.maximum(labels, 0))
+    if sample_weight is None:
+        return x, labels, of_class
+    sample_weight = tf.cast(sample_weight, tf.float32)
+    if sample_weight.shape.rank > of_class.shape.rank:  # (B, 1)
+        sample_weight = sample_weight[..., 0]
+    elif sample_weight.shape.rank < of_class.shape.rank:  # of texts, for words
+        sample_weight = sample_weight[:, tf.newaxis]
+    return x, labels, of_class * sample_weight
+
+
+TOLERANCE = 0.01  # of a sum of probabilities, which may come from a model in half precision
+
+
+def check_probabilities(labels, loss, place=lambda row: f"[{row}]", gaps=False):
+    """Return labels (N, C) as a loss takes them: float32, or numbers (N,) int32.
+
+    Rows of zeros mean no label where `gaps` may be; their number is `IGNORED`.
+
+    Raises:
+        ValueError: if a row does not hold probabilities, or none of its classes is certain and the
+            loss takes numbers.
+    """
+    try:
+        labels = labels.astype("float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"labels are neither class numbers nor probabilities: {error}.") from error
+    sums = labels.sum(axis=-1)
+    is_gap = (labels == 0).all(axis=-1) & gaps
+    is_right = (labels >= 0).all(axis=-1) & (np.abs(sums - 1) < TOLERANCE)
+    for row in np.flatnonzero(~(is_right | is_gap))[:1]:
+        raise ValueError(
+            f"labels{place(row)}={labels[row]} is neither one-hot nor soft: pass probabilities of "
+            "the classes, which sum to 1."
+        )
+    if not takes_numbers(loss):
+        return labels
+    for row in np.flatnonzero(~is_gap & (labels.max(axis=-1) < 1 - TOLERANCE))[:1]:
+        raise ValueError(f"labels{place(row)}={labels[row]} is soft. {_remedy(loss)}")
+    return np.where(is_gap, IGNORED, labels.argmax(axis=-1)).astype("int32")
+
+
+def check_number_tensor(labels, num_classes=None, gaps=False):
+    """Return numbers as int32, which fails in the graph if one of them is not a class."""
+    numbers = tf.cast(labels, tf.int32)
+    is_right = (tf.cast(numbers, labels.dtype) == labels) & (numbers >= 0)
+    if num_classes is not None:
+        is_right &= numbers < num_classes
+    last = "" if num_classes is None else f" to {num_classes - 1}"
+    if gaps:
+        is_right |= numbers == IGNORED
+    message = f"labels hold a number that is not a class: they count from 0{last}, and one is"
+    return _if(is_right, numbers, message, labels)
+
+
+def check_share_tensor(labels):
+    """Return labels of any number of classes as they are, which fails if one is not 0 to 1."""
+    is_right = (labels >= 0) & (labels <= 1)
+    message = "labels hold more than 0 and 1 for the classes, and one is"
+    return _if(is_right, labels, message, labels)
+
+
+def check_probability_tensor(labels, loss, gaps=False):
+    """As `check_probabilities` for a tensor (…, C); what is wrong fails in the graph."""
+    labels = tf.cast(labels, tf.float32)
+    is_gap = tf.reduce_all(labels == 0, axis=-1) & gaps
+    is_right = tf.abs(tf.reduce_sum(labels, axis=-1) - 1) < TOLERANCE
+    is_right &= tf.reduce_all(labels >= 0, axis=-1)
+    labels = _if(
+        is_right | is_gap,
+        labels,
+        "labels hold a row that is neither one-hot nor soft: pass probabilities of the classes, "
+        "which sum to 1; it is",
+        labels,
+    )
+    if not takes_numbers(loss):
+        return labels
+    is_certain = tf.reduce_max(labels, axis=-1) > 1 - TOLERANCE
+    message = f"labels hold a soft one. {_remedy(loss)} It is"
+    labels = _if(is_certain | is_gap, labels, message, labels)
+    return tf.where(is_gap, IGNORED, tf.argmax(labels, axis=-1, output_type=tf.int32))
+
+
+def _remedy(loss):
+    name = getattr(loss, "name", loss)
+    return (
+        f"The loss {name!r} takes class numbers: compile with "
+        "loss=keras.losses.CategoricalCrossentropy(from_logits=True)."
+    )
+
+
+def _if(is_right, value, message, given):
+    """Return a value, which fails in the graph with a message and the first that is not right."""
+    return required(value, is_right, message, tf.boolean_mask(given, ~is_right)[:1])

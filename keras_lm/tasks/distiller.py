@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_lm.feeding import datasets, validation
+from keras_lm.feeding import datasets, predict_batches
 from keras_lm.feeding.replicas import distributed
 from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
@@ -215,7 +215,9 @@ class Distiller(TextModel):
             targets["labels"] = student.matched_labels(columns, labels)
         batches = datasets.batches(student, x, targets, None, batch_size, shuffle, shuffle)
         if validation_data is not None:
-            validation_data = validation.batches(student, validation_data, batch_size)
+            validation_data = predict_batches.validation_batches(
+                student, validation_data, batch_size
+            )
         batches = distributed(self.distribute_strategy, batches)
         validation_data = distributed(self.distribute_strategy, validation_data)
         plan_schedule(self, 0, epochs * datasets.number_of_batches(batches))

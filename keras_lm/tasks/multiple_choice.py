@@ -10,7 +10,7 @@ from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
-from keras_lm.tasks import classes, label_forms
+from keras_lm.tasks import classes
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED, tf
@@ -122,7 +122,7 @@ class MultipleChoice(Task):
     def prepare_labels(self, labels):
         labels = classes.without_last_axis(labels)
         if labels.ndim == 2 and labels.dtype.kind not in "US":
-            return label_forms.check_probabilities(labels, self.loss)
+            return classes.check_probabilities(labels, self.loss)
         try:
             whole = labels.astype("int32")
             is_whole = labels.ndim == 1 and np.array_equal(whole, labels)
@@ -139,8 +139,8 @@ class MultipleChoice(Task):
     def prepare_label_tensor(self, labels):
         labels = classes.without_last_axis(labels)
         if labels.shape.rank == 1:
-            return label_forms.check_number_tensor(labels)
-        return label_forms.check_probability_tensor(labels, self.loss)
+            return classes.check_number_tensor(labels)
+        return classes.check_probability_tensor(labels, self.loss)
 
     # === Answers ===
 

@@ -11,8 +11,7 @@ from keras_lm import metrics
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding import datasets, replicas
 from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
-from keras_lm.feeding.predict_batches import batches_of
-from keras_lm.feeding.window_batches import window_batches
+from keras_lm.feeding.predict_batches import batches_of, window_batches
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.models.backbone import Backbone
@@ -20,7 +19,7 @@ from keras_lm.packers import Windows
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_spans, host_answers
-from keras_lm.tasks.answer_heads import ENDS, ConditionalEnds, IndependentEnds
+from keras_lm.tasks.answer_spans import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import offsets, strings

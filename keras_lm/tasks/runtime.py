@@ -8,22 +8,19 @@ from keras_lm.tensorflow import IS_INSTALLED, tf
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if keras.backend.backend() == "jax":
-    from keras_lm.generation import jax_decoding, jax_scoring
-    from keras_lm.tasks import jax_steps as compile_checks
+    from keras_lm.generation import jax_decoding
     from keras_lm.tasks import jax_steps as steps
 else:
-    from keras_lm.tasks import compile_checks, steps
+    from keras_lm.tasks import steps
 
-    jax_decoding = jax_scoring = None
+    jax_decoding = None
 
 __all__ = [
     "IS_TENSORFLOW",
     "answered",
     "at_numbers",
     "check_alike",
-    "compile_checks",
     "jax_decoding",
-    "jax_scoring",
     "outputs_of",
     "require_tensorflow",
     "steps",

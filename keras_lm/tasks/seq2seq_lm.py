@@ -19,15 +19,15 @@ from keras_lm.generation.scoring import target_scores
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
 from keras_lm.generation.texts import tensors_of, with_scores, written_for_all
 from keras_lm.generation.work import few_numbers
+from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.generation_settings import GenerationSettings, with_targets
+from keras_lm.tasks.generation_signatures import Seq2SeqSignatures
 from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
-from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.word_attention import attention_by_words
 from keras_lm.tensorflow import require_installed, tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
 from keras_lm.utils.batch_iteration import check_batch_size, with_progress
@@ -438,3 +438,46 @@ class Seq2SeqLM(GenerationSettings, Task):
         if rows != number:
             raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
         return columns, targets
+
+
+def attention_by_words(task, columns, targets, block=None):
+    """Return what targets (B,) read of sources, named texts; see `Seq2SeqLM.attention`."""
+    inputs, labels = task.packer.targets(targets)
+    packed = task.preprocess(columns) | inputs
+    found = task.backbone.cross_attention_probabilities(packed)
+    found = found if block is None else [found[block]]
+    mean = np.mean([np.mean(each, axis=1) for each in found], axis=0)  # (B, T, S)
+    pictures = []
+    for row, attention in enumerate(mean):
+        known = packed["encoder_padding_mask"][row].numpy() > 0
+        source = words_of(task.tokenizer, packed["encoder_token_ids"][row].numpy()[known])
+        ids = labels[row].numpy()
+        target = words_of(task.tokenizer.target, ids[ids != IGNORED])
+        pictures.append(by_words(attention[: len(target[1]), known], source, target))
+    return pictures
+
+
+def words_of(tokenizer, ids):
+    """Return the words that token ids make up, and the word of each token, (S,) int.
+
+    Special tokens are words of their own, which are called as in the vocabulary.
+    """
+    starts = tokenizer.word_starts(tf.constant([ids]))[0].numpy()
+    parts = tf.RaggedTensor.from_row_lengths(ids, np.bincount(np.cumsum(starts) - 1))
+    texts = [text.decode("utf-8", "replace") for text in tokenizer.detokenize(parts).numpy()]
+    names = [tokenizer.id_to_token(part[0]) for part in parts.to_list()]
+    return [text.strip() or name for text, name in zip(texts, names, strict=True)], np.cumsum(
+        starts
+    ) - 1
+
+
+def by_words(attention, source, target):
+    """Return attention (T, S) between tokens as that between words, with their names, in a dict.
+
+    `source` and `target` are from `words_of`. What the tokens of a source's word are read with is
+    summed up; over those of a target's word it is averaged, so that rows still sum to 1.
+    """
+    (source_words, columns), (target_words, rows) = source, target
+    rows, columns = np.eye(len(target_words))[rows], np.eye(len(source_words))[columns]
+    found = rows.T @ attention @ columns / rows.sum(axis=0)[:, np.newaxis]
+    return {"source": source_words, "target": target_words, "attention": found.astype("float32")}

@@ -2,16 +2,19 @@
 
 import functools
 import math
+import string
 
 import keras
 import numpy as np
 
-from keras_lm.feeding.graph_ids import with_known_ids
+from keras_lm.feeding.datasets import with_known_ids
 from keras_lm.generation.work import MOST_NUMBERS, MOST_PIECES, MOST_TOKENS, few_numbers, few_tokens
+from keras_lm.layers.tensorflow.int8_products import Int8Products
+from keras_lm.layers.tensorflow.products import BFloat16Products
 from keras_lm.layers.tensorflow.tracing import bounded, for_lite, require, required
-from keras_lm.tasks.attention_bytes import attention_of_text
-from keras_lm.tasks.graph_weights import checked, constants
+from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.mediapipe_files import for_mediapipe
 
 # Rows times their columns squared, of a request to a model that has no longest sequence: attention
 # has a number for each, for every head. One row may have 4,096 columns, or 64 rows 512.
@@ -298,3 +301,236 @@ def example_function(answer, outputs, names):
         return outputs(answer(**tf.io.parse_example(inputs, features)))
 
     return examples
+
+
+# MediaPipe lower-cases ASCII before it looks for pieces.
+CAPITALS = " ".join([string.ascii_uppercase, *string.ascii_uppercase])
+
+
+class IdSignatures(TextSignatures):
+    """The signature of a `.tflite` whose program tokenizes: (1, S) int32 in, an array (1, …) out.
+
+    The inputs are `ids`, `mask` and `segment_ids`, or `ids` alone for a tokenizer of words. For the
+    methods see `TextSignatures`. Attributes: `tokenizer`, a `MediaPipeTokenizer`; `output`, the
+    array's name; `labels`, a list of the names of its columns, or None.
+
+    Raises:
+        ValueError: if MediaPipe cannot run the task, or would tokenize in another way.
+    """
+
+    def __init__(self, task):
+        super().__init__(task)
+        name = type(task).__name__
+        if task.single_output() is None:
+            raise ValueError(
+                f"MediaPipe has no runner for this {name}, only for a TextClassifier, and a "
+                "FeatureExtractor with one vector for each text: export with format='litert'."
+            )
+        self.output, self.labels = task.single_output()
+        self.texts()  # raises if there is no tokenizer
+        if task.text_pair:
+            raise ValueError(
+                f"MediaPipe passes one text, and this {name} takes pairs: export with "
+                "format='litert'."
+            )
+        if getattr(task, "prompt", None):
+            raise ValueError(
+                f"MediaPipe puts nothing before a text: make the {name} with prompt=None, and let "
+                f"your program put {task.prompt!r} there."
+            )
+        if task.parse_special:
+            raise ValueError(
+                "MediaPipe finds no special tokens in text, as "
+                f"parse_special={task.parse_special} asks for: set task.parse_special = False."
+            )
+        self.tokenizer = for_mediapipe(task.tokenizer, self._around())
+        if self.tokenizer.kind != "regex":
+            self._require_lower_case()
+
+    def _around(self):
+        """Return the ids before and after a text."""
+        template, packer = self.task.template, self.task.packer
+        pieces = template.ids("single", packer.tokenizer)
+        ids, segments = zip(*pieces)
+        if template.padding_side == "left" or any(segments):
+            raise ValueError(
+                "MediaPipe pads texts on the right, and has one segment: export with "
+                "format='litert'."
+            )
+        place = ids.index("$A")
+        return list(ids[:place]), list(ids[place + 1 :])
+
+    def _require_lower_case(self):
+        texts = tf.constant([CAPITALS, CAPITALS.lower()])
+        upper, lower = self.task.preprocess({"text": texts})["token_ids"].numpy()
+        if not np.array_equal(upper, lower):
+            raise ValueError(
+                "MediaPipe lower-cases texts, and this tokenizer keeps capitals: export with "
+                "format='litert', or train an uncased model."
+            )
+
+    def lite_functions(self):
+        task = self.task
+        paddings = ["fixed"] if self.tokenizer.kind == "regex" else [task.packer.padding, "fixed"]
+        for padding in dict.fromkeys(paddings):
+            length = task.packer.sequence_length if padding == "fixed" else None
+            specs = {name: tf.TensorSpec([1, length], tf.int32, name) for name in self._names()}
+            with for_lite():
+                yield {"serving_default": trace(self.answer_lite, specs)}
+
+    def _names(self):
+        return ["ids"] if self.tokenizer.kind == "regex" else ["ids", "mask", "segment_ids"]
+
+    def answer_lite(self, ids, mask=None, segment_ids=None):
+        task = self.task
+        if self.tokenizer.kind == "regex":
+            mask = tf.cast(ids != self.tokenizer.pad_id, tf.int32)
+            ids = tf.where(mask > 0, ids, task.packer.pad_id)
+            segment_ids = tf.zeros_like(ids)
+        packed = {"token_ids": ids, "segment_ids": segment_ids, "padding_mask": mask}
+        packed = {name: self._cut(x) for name, x in packed.items()}
+        answer = task.decode(task(packed, training=False), packed)
+        return plain_floats({self.output: answer[self.output]})
+
+    def _cut(self, x):
+        """Cut what MediaPipe passes uncut, if the length may vary; the last token ends a text."""
+        longest = self.task.packer.sequence_length
+        if x.shape[1] is not None:
+            return x
+        return tf.concat([x[:, : tf.minimum(tf.shape(x)[1], longest) - 1], x[:, -1:]], axis=1)
+
+    def lite_columns(self, columns):
+        with self.task.padded("fixed"):
+            packed = self.task.preprocess({n: tf.constant(x) for n, x in columns.items()})
+        names = {"ids": "token_ids", "mask": "padding_mask", "segment_ids": "segment_ids"}
+        rows = {name: packed[names[name]].numpy() for name in self._names()}
+        if self.tokenizer.kind == "regex":
+            rows["ids"] = np.where(packed["padding_mask"], rows["ids"], self.tokenizer.pad_id)
+        return rows
+
+    def lite_requests(self):
+        rows = self.lite_columns({"text": np.array(["a"])})
+        return [("serving_default", {name: row[:1] for name, row in rows.items()})]
+
+
+STEPS = 255  # a byte is round(√probability · STEPS), so that small shares keep their digits
+MOST_TOKEN_PAIRS = (
+    2**20
+)  # of tokens: four texts of 512, which are 38 MB each in 12 layers with 12 heads
+MEMORY = "(memory)"  # a column before the text's own, in models that carry one
+
+
+def attention_of_text(task, columns, tokenize=None):
+    """Return the outputs of `attention` for named strings (B,); see `export_saved_model`."""
+    packed = task.preprocess(columns, tokenize)
+    if task.packer.rows.several_for or packed["padding_mask"].shape.rank > 2:
+        raise ValueError(
+            f"attention=True: {type(task).__name__} makes several rows of a text. Export a "
+            "FeatureExtractor of its backbone with it."
+        )
+    packed = _few(task.backbone.select_inputs(packed), "token_ids")
+    tokens = _named(task.tokenizer, packed["token_ids"], packed["padding_mask"])
+    return _outputs("self", task.backbone.attention_probabilities(packed), tokens, tokens)
+
+
+def attention_of_pair(task, columns, tokenize=None):
+    """Return those of an encoder-decoder, for texts and the `labels` written for them."""
+    columns, backbone = dict(columns), task.backbone
+    inputs, labels = task.packer.targets(columns.pop("labels"), task.tokenize_target)
+    packed = task.preprocess(columns, tokenize) | inputs
+    target = task.tokenizer.target
+    source = _named(task.tokenizer, packed["encoder_token_ids"], packed["encoder_padding_mask"])
+    taken = _named(target, packed["decoder_token_ids"], packed["decoder_padding_mask"])
+    given = _named(target, tf.where(labels == IGNORED, 0, labels), packed["decoder_padding_mask"])
+    packed = _few(packed, "encoder_token_ids")
+    packed = _few(packed, "decoder_token_ids")
+    found = {}
+    if "attention_contexts" in backbone.symbolic:  # else a recurrent one, which has no others
+        encoder = backbone.encoder_attention_probabilities(packed)
+        found |= _outputs("encoder", encoder, source, source)
+        found |= _outputs("decoder", backbone.attention_probabilities(packed), taken, taken)
+    # What was read to write a token: the label, not the input, names the row.
+    return found | _outputs("cross", backbone.cross_attention_probabilities(packed), given, source)
+
+
+def _few(packed, name):
+    """Return packed rows whose tokens are available once there are few enough of them."""
+    rows, columns = tf.unstack(tf.cast(tf.shape(packed[name]), tf.float32))
+    pairs = rows * columns**2
+    message = (
+        f"rows times their tokens squared may be {MOST_TOKEN_PAIRS} at most for attention, but are"
+    )
+    return packed | {name: required(packed[name], pairs <= MOST_TOKEN_PAIRS, message, pairs)}
+
+
+def _named(tokenizer, ids, mask):
+    # By the mask: a text can have the padding token, too.
+    return tf.where(mask > 0, tokenizer.tokens(ids), "")
+
+
+def _outputs(name, layers, tokens, attended):
+    """Return what describes the probabilities of L layers, (B, N, S, T) each, under a name."""
+    found = [tf.cast(tf.round(tf.sqrt(layer) * STEPS), tf.uint8) for layer in layers]
+    found = tf.stack(found, axis=1)  # (B, L, N, S, T)
+    sizes = tf.shape(found)
+    more = tf.fill([sizes[0], sizes[4] - tf.shape(attended)[1]], MEMORY)
+    return {
+        f"{name}_tokens": tokens,
+        f"{name}_attended": tf.concat([more, attended], axis=1),
+        f"{name}_sizes": tf.tile(sizes[tf.newaxis, 1:], [sizes[0], 1]),
+        f"{name}_bytes": tf.map_fn(_as_string, found, fn_output_signature=tf.string),
+    }
+
+
+def _as_string(array):
+    # The bytes of an array are the last of its TensorProto.
+    return tf.strings.substr(tf.io.serialize_tensor(array), -tf.size(array), tf.size(array))
+
+
+LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
+
+
+def constants(task, weights):
+    """Return a context for tracing a task, in which its weights are constants.
+
+    With `weights` of `"int8"` or `"bfloat16"`, these are the matrices of `Int8Products` or
+    `BFloat16Products`; what is not multiplied stays a variable.
+    """
+    if weights == "int8":
+        return Int8Products()
+    return BFloat16Products() if weights == "bfloat16" else Constants(task.variables)
+
+
+def checked(function):
+    """Return a `ConcreteFunction`; raise a ValueError if its constants are too large."""
+    found = [op for op in function.graph.get_operations() if op.type == "Const"]
+    _check_size([op.outputs[0] for op in found])
+    return function
+
+
+class Constants(keras.StatelessScope):
+    """A scope for tracing, in which variables are constants of the graph that reads them."""
+
+    def __init__(self, variables):
+        super().__init__()
+        self.variables = {id(variable): variable.value for variable in variables}
+        self.known = {}
+
+    def get_current_value(self, variable):
+        key = (id(variable), id(tf.compat.v1.get_default_graph()))
+        if key not in self.known:
+            _check_size([*self.known.values(), variable])
+            with tf.init_scope():
+                value = self.variables[id(variable)].numpy()
+            self.known[key] = tf.constant(value)
+        return self.known[key]
+
+
+def _check_size(tensors):
+    """Raise a ValueError if a graph cannot hold constants with the values of these."""
+    size = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
+    if size > LARGEST_GRAPH:
+        raise ValueError(
+            f"freeze=True puts the weights into the graph, which may have 2 GB, and these take "
+            f"{size / 1e9:.1f} GB: leave it out."
+        )

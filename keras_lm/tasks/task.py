@@ -19,11 +19,9 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.presets import SavedWhole
 from keras_lm.tasks import task_vocabulary
-from keras_lm.tasks.id_signatures import IdSignatures
-from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
-from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.task_files import TaskFiles
+from keras_lm.tasks.signatures import IdSignatures, TextSignatures
+from keras_lm.tasks.task_files import KerasFile, TaskFiles
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer

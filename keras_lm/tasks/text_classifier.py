@@ -12,14 +12,14 @@ from keras_lm.converters.published_labels import Labels
 from keras_lm.layers.backend import argmax
 from keras_lm.metrics.label_metrics import LooseF1
 from keras_lm.models.backbone import Backbone
-from keras_lm.tasks import classes, label_forms
-from keras_lm.tasks.class_weights import weights_in_order
+from keras_lm.tasks import classes
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
     class_numbers,
     indices_of,
     names_of_classes,
+    weights_in_order,
 )
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.prefixed_texts import Prompted
@@ -165,7 +165,7 @@ class TextClassifier(Prompted, Task):
             return self._multi_hot(labels)
         labels = classes.without_last_axis(labels, self.num_classes)
         if labels.shape[1:] == (self.num_classes,) and labels.dtype.kind not in "US":
-            return label_forms.check_probabilities(labels, self.loss)
+            return classes.check_probabilities(labels, self.loss)
         labels = _without_gaps(labels) if labels.ndim == 1 else labels
         if labels.ndim == 1 and labels.dtype.kind in "OUS":
             return np.array(class_numbers(self, labels, "[{}]".format), "int32")
@@ -223,10 +223,10 @@ class TextClassifier(Prompted, Task):
         if labels.shape.rank is None:
             return labels
         if labels.shape.rank == 1:
-            return label_forms.check_number_tensor(labels, self.num_classes)
+            return classes.check_number_tensor(labels, self.num_classes)
         if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
             raise ValueError(self._wrong_shape(labels))
-        return label_forms.check_probability_tensor(labels, self.loss)
+        return classes.check_probability_tensor(labels, self.loss)
 
     def _multi_hot_tensor(self, labels):
         if labels.dtype == tf.string:
@@ -239,7 +239,7 @@ class TextClassifier(Prompted, Task):
                 f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
                 f"dataset yield (B, {self.num_classes}), of 0 and 1."
             )
-        return label_forms.check_share_tensor(labels)
+        return classes.check_share_tensor(labels)
 
     def prepare_metric(self, metric):
         return classes.metric_of_classes(metric, self.multi_label)

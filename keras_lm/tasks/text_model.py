@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_lm.feeding import datasets, lengths, replicas, validation
-from keras_lm.feeding.refused_data import watching
-from keras_lm.feeding.user_data import labelled, labels_from_user
+from keras_lm.feeding import datasets, predict_batches, replicas
+from keras_lm.feeding.user_data import labelled, labels_from_user, watching
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
-from keras_lm.tasks import class_weights
-from keras_lm.tasks.runtime import compile_checks, steps
+from keras_lm.tasks import classes
+from keras_lm.tasks.runtime import steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.epochs import restored_epoch
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
@@ -135,7 +134,7 @@ class TextModel(keras.Model):
 
     def validation_batches(self, data, batch_size, steps):
         """Return the packed batches of `validation_data`."""
-        return validation.batches(self, data, batch_size, steps)
+        return predict_batches.validation_batches(self, data, batch_size, steps)
 
     def default_loss(self):
         return None
@@ -194,7 +193,7 @@ class TextModel(keras.Model):
                 `jit_compile`; or under a strategy that Keras cannot train with, or cannot with
                 these options.
         """
-        compile_checks.check(self, jit_compile, micro_batch_size, smoothing)
+        steps.check(self, jit_compile, micro_batch_size, smoothing)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
             loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
@@ -218,7 +217,7 @@ class TextModel(keras.Model):
         self.micro_batch_size = micro_batch_size
         self.smoothing = smoothing
         check_rate(self.optimizer)
-        compile_checks.check_compiled(self, [metrics, weighted_metrics])
+        steps.check_compiled(self, [metrics, weighted_metrics])
 
     def fit(
         self,
@@ -262,7 +261,7 @@ class TextModel(keras.Model):
             raise ValueError(f"epochs={epochs!r} must be an int, 0 or more.")
         x, y = labelled(self, x, y)
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = validation.split(
+            (x, y, sample_weight), validation_data = predict_batches.split_validation(
                 x, y, sample_weight, validation_split
             )
         batches = self.first_batches(x, y, sample_weight, batch_size, shuffle, group_by_length)
@@ -270,7 +269,7 @@ class TextModel(keras.Model):
             is_counted = isinstance(class_weight, str) and y is not None
             labels = self.prepare_labels(labels_from_user(y, len(y))) if is_counted else None
             weights = self.prepare_class_weight(class_weight, labels)
-            batches = class_weights.with_class_weights(batches, weights)
+            batches = classes.with_class_weights(batches, weights)
         if validation_data is not None:
             size = batch_size if validation_batch_size is None else validation_batch_size
             steps = kwargs.get("validation_steps")
@@ -312,7 +311,7 @@ class TextModel(keras.Model):
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
         x, y = labelled(self, x, y)
-        batches, _ = lengths.sorted_batches(
+        batches, _ = predict_batches.sorted_batches(
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
         )
         if datasets.has_replicas(self):
@@ -326,10 +325,12 @@ class TextModel(keras.Model):
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
         steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
         strategy = self.distribute_strategy
-        batches, places = lengths.sorted_batches(self, x, batch_size=batch_size, steps=steps)
+        batches, places = predict_batches.sorted_batches(
+            self, x, batch_size=batch_size, steps=steps
+        )
         if self.predicts_sequences:
             number = steps and steps * (replicas.number_here(strategy) if has_replicas else 1)
-            batches = lengths.padded_alike(batches, self.packer, strategy, number)
+            batches = predict_batches.padded_alike(batches, self.packer, strategy, number)
         if has_replicas:
             batches = replicas.distributed(strategy, batches)
         with watching(kwargs, self):
@@ -342,7 +343,7 @@ class TextModel(keras.Model):
         plan_schedule(self, 0, None)
         batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
         if class_weight is not None:
-            batch = class_weights.weigh_classes(self.prepare_class_weight(class_weight), *batch)
+            batch = classes.weigh_classes(self.prepare_class_weight(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):

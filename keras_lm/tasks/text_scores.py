@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from keras import ops
 
-from keras_lm.generation import continuations, scoring
+from keras_lm.generation import scoring
 from keras_lm.generation.texts import tensors_of
 from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.objectives import MeanOfKnown
-from keras_lm.tasks.runtime import jax_scoring, require_tensorflow
+from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tensorflow import tf
 
 UNLIMITED = 2**31 - 1  # the window of a model without one
@@ -51,8 +51,8 @@ class TextScores:
         stride = np.int32(stride)
 
         def score(batch):
-            if jax_scoring:
-                return jax_scoring.score_texts(self, batch["text"], window, stride)
+            if jax_decoding:
+                return jax_decoding.score_texts(self, batch["text"], window, stride)
             return self.in_graph("score_columns", batch | {"stride": tf.constant(stride)})
 
         return self.answer_all(texts, batch_size, score, verbose)
@@ -82,11 +82,11 @@ class TextScores:
         """
 
         def compute(packed):
-            if jax_scoring:
-                return jax_scoring.score_continuations(self, packed)
+            if jax_decoding:
+                return jax_decoding.score_continuations(self, packed)
             return self.in_graph("score_packed", tensors_of(packed))
 
-        return continuations.score_all(self, contexts, choices, compute, batch_size, verbose)
+        return scoring.score_all(self, contexts, choices, compute, batch_size, verbose)
 
     def score_columns(self, columns):
         """Call `score_texts` with its arguments in one dict."""
@@ -94,7 +94,7 @@ class TextScores:
 
     def score_packed(self, columns):
         """Call `continuations.scores` with its arguments in one dict."""
-        return continuations.scores(self, **columns)
+        return scoring.scores(self, **columns)
 
     def score_texts(self, text, stride=None, tokenize=None):
         """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""

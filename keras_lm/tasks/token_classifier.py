@@ -8,33 +8,311 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.published_labels import Labels
-from keras_lm.datasets.tag_schemes import is_plain, marks_entities
+from keras_lm.datasets.tag_schemes import (
+    LETTERS,
+    OUTSIDE,
+    TAG,
+    entity_spans,
+    is_plain,
+    marks_entities,
+)
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
+from keras_lm.layers.tensorflow.tracing import require
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.losses import MeanLoss
+from keras_lm.objectives.losses import MeanLoss, label_weights
 from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.packers.words import Words, pieces_in_text, pieces_of_words
-from keras_lm.tasks import classes, host_answers, word_labels
-from keras_lm.tasks.class_weights import weights_in_order
-from keras_lm.tasks.classes import check_classes, names_of_classes
-from keras_lm.tasks.entities import (
-    classes_in_parts,
-    entities_in_graph,
-    entities_of,
-    tag_rules,
+from keras_lm.tasks import classes, host_answers
+from keras_lm.tasks.classes import (
+    check_classes,
+    class_numbers,
+    indices_of,
+    names_of_classes,
+    weights_in_order,
 )
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.word_labels import is_of_word_before
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import splitting
+from keras_lm.tokenizers import offsets, splitting, strings
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+
+
+def entities_of(answer, texts, plain=False):
+    """Return the entities of what `TokenClassifier.tag` answered; `texts` are (B,) strings.
+
+    For `plain` see `keras_lm.datasets.tag_schemes.is_plain`.
+    """
+    found = []
+    for row, labels in enumerate(answer["labels"]):
+        found.append([])
+        for label, first, end in entity_spans(labels, plain=plain):
+            entity = {"label": label, "score": float(np.mean(answer["scores"][row][first:end]))}
+            if "start" in answer:
+                start, stop = answer["start"][row][first], answer["end"][row][end - 1]
+                text = texts[row].numpy().decode("utf-8", "replace")
+                entity |= {"text": text[start:stop], "start": start, "end": stop}
+            else:
+                text = " ".join(answer["tokens"][row][first:end])
+                entity |= {"text": text, "start": first, "end": end}
+            found[-1].append(entity)
+    return found
+
+
+def classes_in_parts(class_names):
+    """Return the classes of words that share a token of a class, (C, 4) int32.
+
+    They are those of a word that has the token alone, and of the first of several words, those
+    within, and the last: of a token with `B-X`, the first word begins an entity, and all others
+    continue it.
+    """
+    numbers = {name: number for number, name in enumerate(class_names)}
+    parts = {"B": "BBII", "E": "EIIE", "L": "LIIL", "S": "SBIE", "U": "UBIL", "W": "WBIE"}
+    found = []
+    for name, number in numbers.items():
+        prefixes = parts.get(name[0], "") if name[1:2] in ("-", "_") else ""
+        if "M" + name[1:] in numbers:
+            prefixes = prefixes.replace("I", "M")
+        found.append([numbers.get(p + name[1:], number) for p in prefixes] or [number] * 4)
+    return np.array(found, "int32")
+
+
+def tag_rules(class_names, scheme):
+    """Return which classes may follow each other, (C, C), begin a text and end one, (C,) each.
+
+    They are arrays of 0 and 1; in the first, a row is the class before. `scheme` is `"bio"` or
+    `"bioes"`. ValueError if a name is not of it, or one of its class is missing.
+    """
+    names = list(class_names or [])
+    prefixes = ("B-", "I-", "E-", "S-") if scheme == "bioes" else ("B-", "I-")
+    types = {name[2:] for name in names if name[:2] in prefixes[1:] or scheme == "bioes"} - {""}
+    strange = [name for name in names if name != "O" and name[:2] not in prefixes]
+    missing = [p + kind for kind in types for p in prefixes if p + kind not in names and p != "I-"]
+    if not names or strange or missing:
+        wanted = " and ".join(f"{prefix}X" for prefix in prefixes)
+        raise ValueError(
+            f"crf={scheme!r}, but class_names={class_names}: pass O, and for each class X its "
+            f"{wanted}, or crf=True."
+        )
+    goes_on = [name[:2] in ("I-", "E-") for name in names]
+    is_open = [name[:2] in ("B-", "I-") for name in names]
+    must_end = np.array(is_open) & (scheme == "bioes")
+    start = 1.0 - np.array(goes_on)
+    transitions = np.where(must_end[:, np.newaxis], 0.0, start)
+    for before, one in enumerate(names):
+        for after, other in enumerate(names):
+            if is_open[before] and goes_on[after] and one[2:] == other[2:]:
+                transitions[before, after] = 1.0
+    return tuple(x.astype("float32") for x in (transitions, start, 1.0 - must_end))
+
+
+def entities_in_graph(text, answer, plain=False):
+    """Return the entities that an answer's labels mark in strings (B,), in the graph: (B, E) each.
+
+    `text`, `labels` (the classes), `scores` (the mean of the words'), and `start` and `end`, in
+    characters; rows are padded with empty strings and zeros. See `entity_spans` for the labels.
+
+    Args:
+        text: (B,) strings.
+        answer: dict of `labels`, `scores`, `start` and `end`, (B, W), of the words.
+        plain: bool, see `keras_lm.datasets.tag_schemes.is_plain`.
+    """
+    labels, scores = answer["labels"], answer["scores"]
+    if plain:
+        labels = tf.where((labels == "") | (labels == OUTSIDE), OUTSIDE, "I-" + labels)
+    is_in = tf.strings.regex_full_match(labels, f"(?s:{TAG})")  # (B, W)
+    names = tf.strings.regex_replace(labels, f"^[{''.join(LETTERS)}][-_]", "")
+    opens = tf.strings.regex_full_match(labels, "[BIM][-_](?s:.+)")
+    goes_on = tf.strings.regex_full_match(labels, "[IMEL][-_](?s:.+)")
+    same = opens[:, :-1] & goes_on[:, 1:] & (names[:, :-1] == names[:, 1:])
+    first = is_in & ~tf.pad(same, [[0, 0], [1, 0]])[:, : tf.shape(labels)[1]]
+    last = is_in & ~tf.pad(same, [[0, 0], [0, 1]])[:, : tf.shape(labels)[1]]
+
+    def at(x, mask):
+        return tf.ragged.boolean_mask(x, mask)
+
+    sums = tf.cumsum(scores, axis=1)
+    words = tf.broadcast_to(tf.range(tf.shape(labels)[1]), tf.shape(labels))
+    number = tf.cast(at(words, last) - at(words, first) + 1, scores.dtype)
+    total = at(sums, last) - at(sums - scores, first)
+    start, end = at(answer["start"], first).to_tensor(), at(answer["end"], last).to_tensor()
+    return {
+        "text": offsets.substrings(strings.valid_utf8(text), start, end),
+        "labels": at(names, first).to_tensor(),
+        "scores": (total / number).to_tensor(),
+        "start": start,
+        "end": end,
+    }
+
+
+def prepared(task, labels):
+    """Return the labels of rows as a tagger's loss takes them; see `TokenClassifier`."""
+    labels = classes.without_last_axis(labels, task.num_classes) if labels.ndim > 2 else labels
+    if labels.ndim == 2 and labels.dtype.kind in "iu":
+        _check_numbers(task, labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
+        return labels.astype("int32")
+    if any(map(_has_vectors, labels)):
+        return _prepared_vectors(task, labels)
+    rows = [_row(label, number) for number, label in enumerate(labels)]
+    flat = [label for row in rows for label in row]
+    splits, place = _places(rows)
+    if any(isinstance(label, (str, bytes)) for label in flat):
+        flat = class_numbers(task, flat, lambda i: "[{}][{}]".format(*place(i)))
+    flat = np.array(flat, "int32")
+    _check_numbers(task, flat, place)
+    return tf.RaggedTensor.from_row_splits(flat, splits)
+
+
+def _row(labels, number):
+    """Return the labels of one text's words, names or integers, as a list."""
+    if isinstance(labels, (list, tuple, np.ndarray)):
+        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        for column, label in enumerate(labels):
+            if not isinstance(label, (str, bytes, int, np.integer)):
+                raise ValueError(
+                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
+                )
+        return labels
+    raise ValueError(
+        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
+    )
+
+
+def _prepared_vectors(task, labels):
+    """The same of one-hot or soft labels."""
+    rows = []
+    for number, row in enumerate(labels):
+        try:
+            row = np.asarray(row, "float32") if len(row) else np.zeros((0, task.num_classes))
+        except (TypeError, ValueError):
+            row = np.zeros(())  # of no shape at all
+        if row.ndim != 2 or row.shape[1] != task.num_classes:
+            raise ValueError(
+                f"labels[{number}] has shape {row.shape or 'none'}, but num_classes="
+                f"{task.num_classes}: pass for each word a name or a number, or for each one-hot "
+                f"or soft labels, (words, {task.num_classes})."
+            )
+        rows.append(row)
+    splits, place = _places(rows)
+    flat = classes.check_probabilities(
+        np.concatenate(rows), _loss(task), lambda i: "[{}][{}]".format(*place(i)), gaps=True
+    )
+    if labels.ndim == 3:
+        return flat.reshape(*labels.shape[:2], *flat.shape[1:])
+    return tf.RaggedTensor.from_row_splits(flat, splits)
+
+
+def prepared_tensor(task, labels):
+    """The same of a batch of a `tf.data.Dataset`, in the graph."""
+    if labels.dtype == tf.string:
+        if task.class_names is None:
+            raise ValueError(
+                "x is a tf.data.Dataset with string labels: make the task with class_names."
+            )
+        labels = ragged(labels)
+        return labels.with_values(indices_of(labels.values, task.class_names))
+    if labels.shape.rank != 3:
+        return tf.ragged.map_flat_values(
+            lambda flat: classes.check_number_tensor(flat, task.num_classes, gaps=True), labels
+        )
+    if isinstance(labels, tf.RaggedTensor) and labels.ragged_rank == 2:
+        labels = labels.with_values(labels.values.to_tensor())
+    if labels.shape[2] not in (None, task.num_classes):
+        raise ValueError(
+            f"labels has shape {labels.shape}, but num_classes={task.num_classes}: let the dataset "
+            f"yield numbers, or one-hot or soft labels with a last axis of {task.num_classes}."
+        )
+    return tf.ragged.map_flat_values(
+        lambda flat: classes.check_probability_tensor(flat, _loss(task), gaps=True), labels
+    )
+
+
+def without_ignored(labels, outputs, sample_weight):
+    """Return labels that a loss of Keras's takes, and weights with which it is the mean of words.
+
+    Ignored words, which the loss would count, have a weight of 0.
+    """
+    if classes.is_number(labels, outputs):
+        known = ops.not_equal(labels, IGNORED)
+        labels = ops.where(known, labels, 0)
+    else:
+        known = ops.sum(labels, axis=-1) > 0
+    number = ops.sum(ops.cast(known, "float32"))
+    size = ops.cast(ops.size(known), "float32")
+    weights = label_weights(ops.where(known, 0, IGNORED), sample_weight)
+    return labels, weights * ops.divide_no_nan(size, number)
+
+
+def placed(labels, words, places, shape, rest=0.0):
+    """Return what each word has at its first piece: (B, S) or (B, S, C).
+
+    Elsewhere it is `IGNORED` or, of floats, `rest`. Of words that share a piece, the first counts.
+    """
+    labels = ragged(labels)
+    splits = [tf.cast(each.row_splits, tf.int64) for each in (labels, words)]
+    same = require(splits[0] == splits[1], "labels: there must be one for each word", *splits)
+    values = labels.values
+    values = values if values.dtype.is_floating else tf.cast(values, tf.int32)
+    rest = tf.constant(rest if values.dtype.is_floating else IGNORED, values.dtype)
+    inner = tf.shape(values)[1:]
+    with tf.control_dependencies([same]):
+        seen = tf.where((places >= 0) & ~is_of_word_before(places))
+        filled = tf.tensor_scatter_nd_update(
+            tf.fill(tf.concat([[tf.reduce_prod(shape)], inner], 0), rest),
+            tf.gather_nd(places, seen)[:, tf.newaxis],
+            tf.gather_nd(values, seen),
+        )
+    return tf.reshape(filled, tf.concat([shape, inner], 0))
+
+
+def is_of_word_before(places):
+    """Return whether the place of each word is that of the word before it, (N,) bool."""
+    before = tf.concat([[-1], places[:-1]], axis=0)
+    return (places == before) & (places >= 0)
+
+
+def ragged(x):
+    """Return a tensor of rows as a ragged one, which it may be already."""
+    return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
+
+
+def _loss(task):
+    """Return the loss, or of a CRF without another one a loss that takes numbers as it does."""
+    return task.loss or "sparse_categorical_crossentropy"
+
+
+def _has_vectors(row):
+    if isinstance(row, np.ndarray):
+        return row.ndim == 2
+    return isinstance(row, (list, tuple)) and any(
+        isinstance(label, (list, tuple, np.ndarray)) for label in row
+    )
+
+
+def _places(rows):
+    """Return the splits (B + 1,) of rows, and a function from a place in all to row and column."""
+    splits = np.cumsum([0, *(len(row) for row in rows)])
+
+    def place(index):
+        row = int(np.searchsorted(splits, index, "right")) - 1
+        return row, index - splits[row]
+
+    return splits, place
+
+
+def _check_numbers(task, flat, place):
+    is_wrong = (flat != IGNORED) & ((flat < 0) | (flat >= task.num_classes))
+    for i in np.flatnonzero(is_wrong)[:1]:
+        row, column = place(i)
+        raise ValueError(
+            f"labels[{row}][{column}]={flat[i]}, but num_classes={task.num_classes}: classes "
+            f"count from 0 to {task.num_classes - 1}, and {IGNORED} leaves a word out."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -190,7 +468,7 @@ class TokenClassifier(WordReader, Task):
         """Return labels and weights with which losses are means of the words not ignored."""
         takes_numbers = classes.takes_numbers(self.loss)
         if not isinstance(self.loss, MeanLoss) and takes_numbers is not None:
-            labels, sample_weight = word_labels.without_ignored(labels, outputs, sample_weight)
+            labels, sample_weight = without_ignored(labels, outputs, sample_weight)
         return classes.for_loss(self.loss, labels, outputs), sample_weight
 
     def labels_for_metrics(self, labels, outputs):
@@ -207,15 +485,15 @@ class TokenClassifier(WordReader, Task):
 
     def prepare_labels(self, labels: RawLabels) -> Any:
         """Return what words have, ragged (B, W) or (B, W, C); or (B, S) or (B, S, C) of arrays."""
-        return word_labels.prepared(self, labels)
+        return prepared(self, labels)
 
     def prepare_label_tensor(self, labels):
-        return word_labels.prepared_tensor(self, labels)
+        return prepared_tensor(self, labels)
 
     def matched_labels(self, columns, labels):
         if "text" not in columns:
             return labels
-        labels = word_labels.ragged(labels)
+        labels = ragged(labels)
         words, _ = self.rows.words(columns["text"])
         expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
         for row in np.flatnonzero(expected != found)[:1]:
@@ -254,7 +532,7 @@ class TokenClassifier(WordReader, Task):
         shape = tf.shape(packed["padding_mask"])
         rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
         return packed, tf.nest.map_structure(
-            lambda each: word_labels.placed(each, words, places, shape, rest), labels
+            lambda each: placed(each, words, places, shape, rest), labels
         )
 
     def _packed(self, columns):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_lm.models import RNNEncoderDecoderBackbone, T5Backbone
 from keras_lm.serving.inference import SavedModel
-from keras_lm.tasks import Seq2SeqLM, generation_signatures, seq2seq_signatures, signatures
+from keras_lm.tasks import Seq2SeqLM, generation_signatures, signatures
 from keras_lm.tokenizers import SentencePieceTokenizer
 
 SOURCES = ["Hello world", "", "a source of many more words than the others have", b"x\xff\xfe"]
@@ -66,7 +66,7 @@ class NotTraced:
 
     def __init__(self, task):
         with pytest.MonkeyPatch.context() as patch:
-            for module in (signatures, generation_signatures, seq2seq_signatures):
+            for module in (signatures, generation_signatures):
                 patch.setattr(module, "trace", self.checking)
             self.functions = task.signatures.functions()
         self.defaults = task.signatures.defaults()

@@ -8,7 +8,7 @@ from keras_lm import models, tasks
 from keras_lm.export import ExportCheckError
 from keras_lm.export.contents import inspect_saved_model
 from keras_lm.layers.tensorflow import int8_products
-from keras_lm.tasks import graph_weights
+from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer
 from keras_lm.utils import files
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
     ):
         with pytest.raises(ValueError, match=words):
             wide_task.export(tmp_path / "model", **{"freeze": True} | options)
-    monkeypatch.setattr(graph_weights, "LARGEST_GRAPH", 1000)
+    monkeypatch.setattr(signatures, "LARGEST_GRAPH", 1000)
     with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
         wide_task.export(tmp_path / "model", freeze=True)
     assert list(tmp_path.iterdir()) == []
@@ -105,7 +105,7 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
 
 @pytest.mark.usefixtures("int8_products")
 def test_int8_matrices_of_more_than_a_graph_may_have_are_refused(wide_task, tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_weights, "LARGEST_GRAPH", wide_task.count_params() // 2)
+    monkeypatch.setattr(signatures, "LARGEST_GRAPH", wide_task.count_params() // 2)
     with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
         wide_task.export(tmp_path / "model", weights="int8", freeze=True)
     assert list(tmp_path.iterdir()) == []

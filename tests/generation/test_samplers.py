@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from keras_lm.generation import jax_decoding
 from keras_lm.generation import logits as samplers
-from keras_lm.generation import philox
 from keras_lm.generation.logits import BANNED
 from keras_lm.generation.options import FRESH_SEED
 
@@ -83,7 +83,7 @@ def test_noise_depends_on_seed_and_sequence_alone():
     np.testing.assert_array_equal(noise[0], noise[3])
     assert len(np.unique(noise[:3])) == 24
     # Other backends than TensorFlow draw the same on the host.
-    np.testing.assert_array_equal(philox.uniform_noise(seed, sequence, 8), noise)
+    np.testing.assert_array_equal(jax_decoding.uniform_noise(seed, sequence, 8), noise)
     longer = samplers.uniform_noise(seed[1:2], sequence[1:2], 100).numpy()
     np.testing.assert_array_equal(longer[0, :8], noise[1])
     assert noise.min() >= 0 and noise.max() < 1

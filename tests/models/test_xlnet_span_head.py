@@ -14,7 +14,7 @@ from scipy.special import expit, log_softmax, softmax
 from keras_lm.models import Backbone
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import MultipleChoice, QuestionAnswerer, Task, TextClassifier, TextRegressor
-from keras_lm.tasks.answer_heads import ConditionalEnds
+from keras_lm.tasks.answer_spans import ConditionalEnds
 
 pytestmark = pytest.mark.eager
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 import tiny
 
 from keras_lm import analysis, tasks
-from keras_lm.tasks import attention_bytes
-from keras_lm.tasks.attention_bytes import attention_of_pair, attention_of_text
+from keras_lm.tasks import signatures
+from keras_lm.tasks.signatures import attention_of_pair, attention_of_text
 from keras_lm.tokenizers import WordPieceTokenizer
 
 TEXTS = ["the film was good", "a very nice cast, was it?"]
@@ -55,7 +55,7 @@ def test_texts(name, task_of):
 
 
 def test_the_signature_names_the_tokens_and_bounds_them(task_of, monkeypatch):
-    monkeypatch.setattr(attention_bytes, "MOST_PAIRS", 1000)
+    monkeypatch.setattr(signatures, "MOST_TOKEN_PAIRS", 1000)
     task = task_of(tasks.FeatureExtractor, "BertBackbone")
     signature = task.signatures.attention()
     assert [*signature.structured_input_signature[1]] == ["text"]

@@ -17,7 +17,7 @@ from keras_lm.tasks import (
     TextRegressor,
     TokenClassifier,
 )
-from keras_lm.tasks.class_weights import weigh_classes
+from keras_lm.tasks.classes import weigh_classes
 
 pytestmark = pytest.mark.eager
 

@@ -11,7 +11,7 @@ import keras_lm
 from keras_lm.datasets.tag_schemes import entity_spans
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks import TokenClassifier
-from keras_lm.tasks.entities import entities_in_graph, entities_of
+from keras_lm.tasks.token_classifier import entities_in_graph, entities_of
 
 NAMES = ["O", "B-X", "I-X"]
 WORDS = [["the", "films", "was", "unlike"], ["good"], ["\u200b", "nice"]]
@@ -439,7 +439,7 @@ def test_labels_of_strings_stand_at_first_pieces(byte_pair_task):
 
 
 def test_words_of_one_piece_continue_its_entity(byte_pair_task):
-    from keras_lm.tasks.entities import classes_in_parts
+    from keras_lm.tasks.token_classifier import classes_in_parts
 
     assert classes_in_parts(NAMES).tolist() == [[0] * 4, [1, 1, 2, 2], [2] * 4]
     names = ["O", "B-X", "I-X", "E-X", "S-X", "PER"]

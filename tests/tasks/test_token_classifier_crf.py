@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_lm.models import WordVectorBackbone
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks import Task, TokenClassifier
-from keras_lm.tasks.entities import tag_rules
+from keras_lm.tasks.token_classifier import tag_rules
 from keras_lm.tokenizers import WordTokenizer
 
 NAMES = ["O", "B-X", "I-X"]

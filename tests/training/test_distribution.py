@@ -22,7 +22,7 @@ from keras_lm import models, objectives, tasks
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.shards import own
 from keras_lm.feeding import datasets
-from keras_lm.tasks import compile_checks, steps
+from keras_lm.tasks import steps
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb, evaluate_streams, fit_streams, fit_windows
 from keras_lm.training.distribution import workers_of
@@ -596,4 +596,4 @@ def test_strategies_that_are_refused(monkeypatch):
     strategy = object.__new__(tf.distribute.ParameterServerStrategy)
     monkeypatch.setattr(model, "_distribute_strategy", strategy)
     with pytest.raises(ValueError, match="ParameterServerStrategyV2 is not supported"):
-        compile_checks.check_compiled(model, [])
+        steps.check_compiled(model, [])
