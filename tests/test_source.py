@@ -38,13 +38,13 @@ def calls(monkeypatch):
 ONCE = {"open": 1, "matches": 1, "config": 1, "labels": 1}
 
 
-@pytest.mark.filterwarnings("ignore::keras_lm.tasks.task_files.NoVocabularyWarning")
+@pytest.mark.filterwarnings("ignore::keras_lm.tasks.task.NoVocabularyWarning")
 def test_a_task_is_loaded_by_one_look_at_its_source(goldens, calls):
     assert type(Task.from_preset(goldens("bert-seqcls"))) is TextClassifier
     assert calls == ONCE
 
 
-@pytest.mark.filterwarnings("ignore::keras_lm.tasks.task_files.NoVocabularyWarning")
+@pytest.mark.filterwarnings("ignore::keras_lm.tasks.task.NoVocabularyWarning")
 def test_what_is_loaded_from_an_open_source_is_what_its_folder_gives(goldens, calls):
     folder = goldens("bert-seqcls")
     opened = Source.open(folder)

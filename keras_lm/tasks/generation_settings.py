@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from keras_lm.generation import options
+from keras_lm.generation import generation_config
 from keras_lm.generation.decoding import Limits
 from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import Sampling
@@ -23,11 +23,11 @@ class GenerationSettings:
         arguments = super().arguments_from_files(folder, given, limit)
         if "generation" in given:
             return arguments
-        settings = options.read_settings(folder, cls.__name__, cls.has_decoder)
-        if given.get("tokenizer") is not None and options.follows_config(folder):
+        settings = generation_config.read_settings(folder, cls.__name__, cls.has_decoder)
+        if given.get("tokenizer") is not None and generation_config.follows_config(folder):
             settings = _with_end_of(given["tokenizer"].target, settings)
         if not cls.has_decoder:
-            settings[options.ENDS_PROMPTS] = True
+            settings[generation_config.ENDS_PROMPTS] = True
         return arguments | cls.arguments_of_settings(settings, given)
 
     @classmethod
@@ -42,7 +42,7 @@ class GenerationSettings:
 
     @generation.setter
     def generation(self, settings):
-        settings = options.checked(dict(settings or {}))
+        settings = generation_config.checked(dict(settings or {}))
         self._generation = self._without_own(self._without_unknown_ends(settings)) or None
         if getattr(self, "packer", None) is not None:
             self._make_packer()
@@ -64,9 +64,9 @@ class GenerationSettings:
     def _without_own(self, settings):
         """Return the settings without tokens that the tokenizer has in the same place."""
         if self.tokenizer is None:
-            return {n: v for n, v in settings.items() if n != options.ENDS_PROMPTS}
+            return {n: v for n, v in settings.items() if n != generation_config.ENDS_PROMPTS}
         own = ["pad_token_id", "bos_token_id"]
-        own += [] if self.template_ends_texts else [options.ENDS_PROMPTS]
+        own += [] if self.template_ends_texts else [generation_config.ENDS_PROMPTS]
         own += ["eos_token_id"] if settings.get("eos_token_id") == self.own_end_ids() else []
         return {name: value for name, value in settings.items() if name not in own}
 
@@ -80,7 +80,7 @@ class GenerationSettings:
     @property
     def ends_prompts(self) -> bool:
         """Whether prompts end with the eos token, as in transformers for such a folder."""
-        return bool(self.setting(options.ENDS_PROMPTS)) and self.template_ends_texts
+        return bool(self.setting(generation_config.ENDS_PROMPTS)) and self.template_ends_texts
 
     def own_end_ids(self) -> list[int]:
         """Return the tokens that end texts where no setting names others."""
@@ -92,7 +92,7 @@ class GenerationSettings:
 
     def stated_options(self) -> dict[str, Any]:
         """Return the options of `generate` that the task states, with their values."""
-        return options.options_of(self._generation or {})
+        return generation_config.options_of(self._generation or {})
 
     def sampling(self, max_new_tokens: int | None = None, **options: Any) -> Sampling:
         """Return the options of a call, with those that the task states."""
@@ -107,7 +107,9 @@ class GenerationSettings:
 
     def published_tokens(self) -> dict[str, Any]:
         """Return the entries of config.json on tokens: the task's own, or else those stated."""
-        stated = {n: self.setting(n) for n in options.TOKENS if self.setting(n) is not None}
+        stated = {
+            n: self.setting(n) for n in generation_config.TOKENS if self.setting(n) is not None
+        }
         if (
             "eos_token_id" in stated
         ):  # the first, since not all networks' configurations take a list
@@ -115,10 +117,10 @@ class GenerationSettings:
         return stated | ({} if self.tokenizer is None else self.own_token_ids())
 
     def published_generation(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of options.json beside a config.json."""
-        names = options.TOKENS
+        """Return the entries of generation_config.json beside a config.json."""
+        names = generation_config.TOKENS
         tokens = {name: config[name] for name in names if config.get(name) is not None}
-        return options.written(tokens | (self.generation or {}))
+        return generation_config.written(tokens | (self.generation or {}))
 
     def limits_of(self, end_ids: list[int], window: int | None, max_new_tokens: int) -> Limits:
         """Return the `Limits` of the task's texts, by its own numbers and the settings."""
@@ -150,7 +152,7 @@ def _with_end_of(tokenizer, settings):
 
 
 def with_targets(task, entries):
-    """Return the entries of options.json with the arguments of a `Seq2SeqLM`."""
+    """Return the entries of generation_config.json with the arguments of a `Seq2SeqLM`."""
     entries.pop("max_new_tokens", None)
     limits = task.limits
     most = entries.get("max_length", limits.max_new_tokens + 1)  # with what the decoder starts with

@@ -13,9 +13,9 @@ from keras_lm.feeding import replicas
 from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.user_data import labelled
 from keras_lm.presets.source import Source
+from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.task_files import KerasFile, TaskFiles
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import common_seed
@@ -300,7 +300,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         for task in self.tasks.values():
             task.use_tokenizer(tokenizer)
 
-    save_to_preset = TaskFiles.save_to_preset
+    save_to_preset = Task.save_to_preset
 
     def missing_tokens(self):
         return []

@@ -6,27 +6,34 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import keras
 import numpy as np
 
+from keras_lm import presets
 from keras_lm.feeding import predict_batches, user_data
 from keras_lm.generation.work import few_packed
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.presets import SavedWhole
-from keras_lm.tasks import task_vocabulary
+from keras_lm.presets.source import Source
+from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
 from keras_lm.tasks.signatures import IdSignatures, TextSignatures
-from keras_lm.tasks.task_files import KerasFile, TaskFiles
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokenizer, stated_limits
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.utils.registry import TASKS, register
+
+
+class NoVocabularyWarning(UserWarning):
+    """A task was loaded from a checkpoint without a vocabulary: it takes no strings."""
 
 
 @functools.cache
@@ -36,7 +43,7 @@ def _arguments(cls):
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
-class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, TextModel):
+class Task(KerasFile, SavedWhole, TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
@@ -137,7 +144,7 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
         self.head_kinds = []
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
-        self.parse_special = task_vocabulary.checked(parse_special, self)
+        self.parse_special = check_parse_special(parse_special, self)
         self._set_tokenizer(tokenizer)
 
     @classmethod
@@ -154,9 +161,9 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
             self.forget_answers()
 
     def _set_tokenizer(self, tokenizer):
-        task_vocabulary.check(self.backbone, tokenizer)
+        check_tokenizer(self.backbone, tokenizer)
         if tokenizer is not None:
-            task_vocabulary.check_known(self.parse_special, tokenizer)
+            check_special_tokens(self.parse_special, tokenizer)
         self.tokenizer = tokenizer
 
     def _make_packer(self):
@@ -217,6 +224,196 @@ class Task(KerasFile, SavedWhole, TaskFiles, task_vocabulary.TaskVocabulary, Tex
         """Take a tokenizer; called for that of a `.keras` file, after the constructor."""
         self._set_tokenizer(tokenizer)
         self._make_packer()
+
+    # === Special tokens and new words ===
+
+    @property
+    def template(self):
+        """The `Template` around texts: that of the head, if the tokenizer has its tokens."""
+        template = None if self.missing_tokens() else self._fine_tuning_template()
+        return template or self.backbone.template_for(self.tokenizer)
+
+    def missing_tokens(self):
+        """Return the tokens that fine-tuning adds and the tokenizer lacks, a list of str."""
+        template = self._fine_tuning_template()
+        if template is None or self.tokenizer is None:
+            return []
+        known = set(self.tokenizer.vocabulary)
+        return [token for token in template.special_tokens if token not in known]
+
+    def _fine_tuning_template(self):
+        templates = (self.backbone.HEADS[kind].template for kind in self.head_kinds)
+        return next(filter(None, templates), None)
+
+    def with_fine_tuning_tokens(self) -> Self:
+        """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
+
+        A task that lacks none is returned unchanged.
+        """
+        missing = self.missing_tokens()
+        if not missing:
+            return self
+        tokenizer = self.tokenizer.with_special_tokens(missing)
+        rows = max(self.backbone.vocabulary_size, tokenizer.vocabulary_size)
+        return self.with_backbone(self.backbone.with_vocabulary_size(rows), tokenizer)
+
+    def with_words(self, words: Sequence[str]) -> Self:
+        """Return a copy of the task in which each of some words is a single token.
+
+        A new row of an embedding, and what a head has for each token, is the mean of those of the
+        pieces that the word was made of until now. Train on: the copy is compiled with defaults.
+
+        Args:
+            words: see `keras_lm.tokenizers.Tokenizer.with_words`.
+
+        Raises:
+            ValueError: if a word cannot be one token, or the vocabulary cannot grow.
+
+        Example:
+
+            task = keras_lm.tasks.MaskedLM.from_preset(SOURCE).with_words(["remdesivir"])
+            task.fit(texts)
+            task.save_to_preset("my-bert")
+
+        Source: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", EMNLP 2022,
+        https://arxiv.org/abs/2402.09977.
+        """
+        self.require_tokenizer()
+        tokenizer = self.tokenizer.with_words(words)
+        first, number = self.tokenizer.vocabulary_size, tokenizer.vocabulary_size
+        rows = self.backbone.vocabulary_size + number - first  # padding stays the last
+        copy = self.with_backbone(self.backbone.with_vocabulary_size(rows), tokenizer)
+        pieces = []
+        if number > first:
+            texts = tokenizer.detokenize([[i] for i in range(first, number)])
+            pieces = self.tokenizer(texts).to_list()
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            value = keras.ops.convert_to_numpy(own)
+            grown = [i for i, (a, b) in enumerate(zip(variable.shape, own.shape)) if a != b]
+            for axis in grown:
+                means = np.stack([value.take(ids, axis).mean(axis) for ids in pieces], axis)
+                value = np.insert(value, [first] * len(pieces), means, axis)
+            variable.assign(value)
+        return copy
+
+    # === Files ===
+
+    @classmethod
+    def from_preset(
+        cls, source: PathLike | Source, load_weights: bool = True, **arguments: Any
+    ) -> Self:
+        """Load a compiled task from a preset, a published checkpoint or a size name.
+
+        A head that the checkpoint lacks is new and random, with a warning; and there is one if it
+        has no vocabulary, unless `tokenizer` is given, which may be None.
+
+        Args:
+            source, load_weights: see `keras_lm.models.Backbone.from_preset`.
+            **arguments: of the task, such as `num_classes`, or of its backbone, such as `dropout`.
+                `tokenizer` replaces the checkpoint's own.
+
+        Raises:
+            FileNotFoundError: if `source` is neither a folder nor a known name.
+            ValueError: if the checkpoint is damaged, unknown or ambiguous, or an argument is
+                unknown.
+        """
+        task = presets.load_task(source, cls, load_weights=load_weights, **arguments)
+        if task.tokenizer is None and "tokenizer" not in arguments:
+            warnings.warn(
+                f"{type(task).__name__}.from_preset({str(source)!r}): there is no vocabulary, so "
+                "the task takes packed dicts only. For strings, pass "
+                "tokenizer=keras_lm.tokenizers.Tokenizer.from_preset(…); None says to do without.",
+                NoVocabularyWarning,
+                stacklevel=2,
+            )
+        return task
+
+    @classmethod
+    def from_parts(cls, backbone: Backbone, **arguments: Any) -> Self:
+        """Return a task over a backbone, by its arguments in a preset."""
+        return cls(backbone, **arguments)
+
+    @classmethod
+    def arguments_from_files(
+        cls, folder: PathLike, given: Mapping[str, Any], limit: int | None
+    ) -> dict[str, Any]:
+        """Return the arguments that files of a published folder state beside its config.json.
+
+        `given` are the user's, which count more; `limit` is the number of tokens that the backbone
+        has positions for, or None.
+        """
+        found = {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
+        length, side = stated_limits(folder)
+        if length is not None and length < cls.usual_length(limit):
+            found["sequence_length"] = length
+        if has_fast_tokenizer(folder):
+            found["truncation"] = "halves"
+        return found if side == "right" else found | {"truncation_side": side}
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
+        """Return the arguments for a published head (`Labels`), or None for another task's head."""
+        return None
+
+    def save_to_preset(
+        self, folder: PathLike, overwrite: bool | None = None, allow_nan: bool = False
+    ) -> None:
+        """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
+        presets.save(folder, self.backbone, self, overwrite=overwrite, allow_nan=allow_nan)
+
+    # === For other libraries ===
+
+    def published_labels(self) -> Any:
+        """Return the `Labels` of a published checkpoint with the task's head, None for none.
+
+        Raises:
+            ValueError: if the task is not one of transformers'.
+        """
+        raise ValueError(
+            f"{type(self).__name__} is not a task of transformers', so it cannot be saved for it; "
+            "its backbone can."
+        )
+
+    def write_modules(self, folder: PathLike) -> None:
+        """Write what is beside the model and the tokenizer in a folder of Hugging Face's."""
+
+    def save_to_huggingface(
+        self,
+        folder: PathLike,
+        max_shard_bytes: int = 5_000_000_000,
+        allow_nan: bool = False,
+    ) -> None:
+        """Write model, head and tokenizer as a folder that Hugging Face's transformers loads.
+
+        Args:
+            folder, max_shard_bytes, allow_nan: see `keras_lm.models.Backbone.save_to_huggingface`.
+
+        Raises:
+            FileExistsError, ImportError, ValueError: see there.
+        """
+        presets.save_to_huggingface(folder, self.backbone, self, None, max_shard_bytes, allow_nan)
+
+    def save_to_google(self, folder: PathLike, allow_nan: bool = False) -> None:
+        """Write model, head and vocabulary as a TensorFlow 1 checkpoint of google-research's form.
+
+        Args:
+            folder, allow_nan: see `keras_lm.models.Backbone.save_to_google`.
+
+        Raises:
+            FileExistsError, ImportError, ValueError: see there.
+        """
+        presets.save_to_google(folder, self.backbone, self, allow_nan=allow_nan)
+
+    def save_to_keras_hub(self, folder: PathLike, allow_nan: bool = False) -> None:
+        """Write model, head and tokenizer as a preset that KerasHub loads.
+
+        Args:
+            folder, allow_nan: see `keras_lm.models.Backbone.save_to_keras_hub`.
+
+        Raises:
+            FileExistsError, ValueError: see there.
+        """
+        presets.save_to_keras_hub(folder, self.backbone, self, allow_nan=allow_nan)
 
     # === Calling ===
 
@@ -468,3 +665,48 @@ def _spec_of_any_size(value):
     if isinstance(value, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
     return tf.TensorSpec([None] * value.shape.rank, value.dtype)
+
+
+def check_tokenizer(backbone, tokenizer):
+    """Raise a ValueError if a tokenizer, or None, belongs to another backbone."""
+    if isinstance(tokenizer, (str, os.PathLike)):
+        raise ValueError(
+            f"tokenizer={str(tokenizer)!r} is a path: pass tokenizers.Tokenizer.from_preset(…)."
+        )
+    if tokenizer is None:
+        return
+    rows = backbone.vocabulary_size
+    if tokenizer.vocabulary_size > rows:
+        more = ", ".join(map(repr, tokenizer.vocabulary[rows : rows + 5]))
+        raise ValueError(
+            f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
+            f"has {rows} rows, and none for {more}: if they belong together, take these tokens out "
+            "of the vocabulary's files; otherwise take the tokenizer of the backbone's checkpoint."
+        )
+    backbone.check_tokenizer(tokenizer)
+
+
+def check_parse_special(parse_special, task):
+    """Return the argument of a task as a bool, None or a list of str.
+
+    Raises:
+        ValueError: if it is something else, or asks for what the task cannot do.
+    """
+    if parse_special and not task.parses_special:
+        raise ValueError(
+            f"parse_special={parse_special}: {type(task).__name__} finds places in texts, in which "
+            "special tokens have none: leave it out."
+        )
+    if isinstance(parse_special, (bool, type(None))):
+        return parse_special
+    return strings_of("parse_special", parse_special)
+
+
+def check_special_tokens(parse_special, tokenizer):
+    """Raise a ValueError if a list names a token that is not a special token of the tokenizer."""
+    for token in parse_special if isinstance(parse_special, list) else ():
+        if token not in tokenizer.all_special_tokens:
+            raise ValueError(
+                f"parse_special names {token!r}, which is not a special token of the "
+                f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
+            )
