@@ -1,5 +1,27 @@
 """Pretrained models, one file a paper."""
 
+# ruff: noqa: F401
+from keras_lm.models import (  # each gives its model the `CONVERTERS`
+    albert_checkpoints,
+    bert_checkpoints,
+    deberta_checkpoints,
+    distilbert_checkpoints,
+    electra_checkpoints,
+    ernie_checkpoints,
+    gpt2_checkpoints,
+    gpt_checkpoints,
+    gpt_neo_checkpoints,
+    marian_checkpoints,
+    modernbert_checkpoints,
+    mpnet_checkpoints,
+    reformer_checkpoints,
+    roberta_checkpoints,
+    t5_checkpoints,
+    tensor2tensor_checkpoints,
+    transformer_xl_checkpoints,
+    ulmfit_checkpoints,
+    xlnet_checkpoints,
+)
 from keras_lm.models.albert import AlbertBackbone
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.bert import BertBackbone

@@ -164,9 +164,6 @@ class CoveBackbone(WordBackbone):
         return copy
 
 
-# === Checkpoints ===
-
-
 NAMES = NameTable(
     {
         "word_embedding/embeddings": f"{TABLE}.weight",

@@ -6,32 +6,12 @@ the first token; positions may be sines, which are not trained.
 Shapes: B batch, S sequence, D hidden.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Self
 
 import keras
 import numpy as np
 
-from keras_lm.converters.converter import (
-    Activation,
-    ConfigTable,
-    Converter,
-    Derived,
-    Key,
-    architectures,
-    dropout_rules,
-    match_score,
-)
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.keras_tables import (
-    KERAS_HUB_LEAVES,
-    join_heads,
-    keras_hub_table,
-    split_heads,
-)
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
-from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
     EachTokenClassifier,
@@ -264,132 +244,4 @@ DistilBertBackbone.PUBLISHED = {
     "distil_bert_base_en_uncased": "hf://distilbert/distilbert-base-uncased",
     "distil_bert_base_en": "hf://distilbert/distilbert-base-cased",
     "distil_bert_base_multi": "hf://distilbert/distilbert-base-multilingual-cased",
-}
-
-# === Checkpoints ===
-
-_HUGGINGFACE = {
-    "token_embedding": "embeddings.word_embeddings",
-    "position_embedding": "embeddings.position_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-    "block_{i}/attention/query_key_value": tuple(
-        f"transformer.layer.{{i}}.attention.{part}_lin" for part in ("q", "k", "v")
-    ),
-    "block_{i}/attention/output": "transformer.layer.{i}.attention.out_lin",
-    "block_{i}/attention_norm": "transformer.layer.{i}.sa_layer_norm",
-    "block_{i}/feedforward/intermediate": "transformer.layer.{i}.ffn.lin1",
-    "block_{i}/feedforward/output": "transformer.layer.{i}.ffn.lin2",
-    "block_{i}/feedforward_norm": "transformer.layer.{i}.output_layer_norm",
-    "classifier/pooler": "pre_classifier",
-    "classifier/logits": "classifier",
-    "span_head/logits": "qa_outputs",
-    "token_head/dense": "vocab_transform",
-    "token_head/norm": "vocab_layer_norm",
-    "token_head/bias": "vocab_projector.bias",
-}
-_KERAS_HUB = {
-    "token_embedding": "token_and_position_embedding/token_embedding",
-    "position_embedding": "token_and_position_embedding/position_embedding",
-    "embedding_norm": "layer_normalization",
-    "block_{i}/attention/query_key_value": tuple(
-        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense"
-        for part in ("query", "key", "value")
-    ),
-    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
-    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
-    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
-    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
-    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
-    "classifier/pooler": "task/layers/dense",
-    "classifier/logits": "task/layers/dense_1",
-    # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
-}
-HUGGINGFACE_NAMES = NameTable(
-    _HUGGINGFACE,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
-    prefix=r"distilbert\.",
-    spellings={".gamma": ".weight", ".beta": ".bias"},
-    buffers={"embeddings.position_ids": counts},
-    copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
-)
-KERAS_HUB_NAMES = NameTable(
-    _KERAS_HUB,
-    leaves=KERAS_HUB_LEAVES,
-    layout=join_heads,
-    stored_layout=split_heads,
-    prefix="layers/",
-    spellings={"transformer_encoder/": "transformer_encoder_0/"},
-    ignored="task/optimizer/.*",
-    begin="layers/",
-)
-
-
-def _classifier_dropout(arguments):
-    own = arguments["classifier_dropout"]
-    return {"seq_classif_dropout": arguments["dropout"] if own is None else own}
-
-
-HUGGINGFACE_CONFIG = ConfigTable(
-    DistilBertBackbone,
-    "distilbert",
-    {
-        "vocabulary_size": Key("vocab_size"),
-        "num_layers": Key("n_layers"),
-        "num_heads": Key("n_heads"),
-        "hidden_dim": Key("dim"),
-        "intermediate_dim": Key("hidden_dim"),
-        **dropout_rules("dropout", "attention_dropout"),
-        "classifier_dropout": Derived(
-            Key("seq_classif_dropout", 0.2).read, _classifier_dropout, ("seq_classif_dropout",)
-        ),
-        "activation": Activation("activation"),
-        "max_sequence_length": Key("max_position_embeddings", 512),
-        "sinusoidal": Key("sinusoidal_pos_embds", False),
-    },
-    Entries(harmless={"tie_weights_"}),
-    rates={"qa_dropout": (0.1, 0.0)},
-    aliases={
-        "hidden_size": "dim",
-        "num_attention_heads": "n_heads",
-        "num_hidden_layers": "n_layers",
-    },
-)
-
-
-_KERAS_HUB_CONFIG = keras_hub_table(
-    DistilBertBackbone,
-    classifier_dropout=Derived(lambda config, tensors: 0.2),  # its task has it
-    activation="gelu",
-    sinusoidal=False,
-)
-
-
-def _keras_hub_labels(checkpoint):
-    name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
-    return Labels(tensors.shape(name)[1]) if name in tensors else None
-
-
-DistilBertBackbone.CONVERTERS = {
-    "huggingface": Converter(
-        functools.partial(
-            match_score,
-            model_type="distilbert",
-            tensors=["transformer.layer.0.attention.q_lin.weight"],
-            prefix="distilbert.",
-        ),
-        HUGGINGFACE_CONFIG,
-        HUGGINGFACE_NAMES,
-        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
-        architectures=architectures("DistilBert"),
-        tokenizer="DistilBertTokenizer",
-    ),
-    "keras_hub": Converter(
-        lambda checkpoint: checkpoint.config.get("class_name") == "DistilBertBackbone",
-        _KERAS_HUB_CONFIG,
-        KERAS_HUB_NAMES,
-        _keras_hub_labels,
-        architectures={"": "DistilBertBackbone", "classification": "DistilBertTextClassifier"},
-        tokenizer="DistilBertTokenizer",
-    ),
 }

@@ -11,13 +11,9 @@ from collections.abc import Callable, Sequence
 import keras
 
 from keras_lm.converters.converter import Converter, Derived, Refused, match_score
-from keras_lm.models.gpt import huggingface_head
-from keras_lm.models.gpt2 import (
-    HUGGINGFACE_CLASSES,
-    HUGGINGFACE_CONFIG,
-    NAMES,
-    GPT2Backbone,
-)
+from keras_lm.models.gpt2 import GPT2Backbone
+from keras_lm.models.gpt2_checkpoints import HUGGINGFACE_CLASSES, HUGGINGFACE_CONFIG, NAMES
+from keras_lm.models.gpt_checkpoints import huggingface_head
 from keras_lm.models.sizes import transformer_size
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -89,8 +85,6 @@ GPT3Backbone.SIZES = {
     "gpt3_13b": transformer_size(50257, 40, 5120, 40),
     "gpt3_175b": transformer_size(50257, 96, 12288, 96),
 }
-
-# === Checkpoints ===
 
 
 def _without_windows(arguments):

@@ -11,24 +11,10 @@ continue by masking.
 Shapes: B batch, S sequence, D hidden, N heads.
 """
 
-import functools
 from collections.abc import Callable
 
 import keras
 
-from keras_lm.converters.bert_family import ENCODER_RULES, WITHOUT_POOLER
-from keras_lm.converters.converter import (
-    ConfigTable,
-    Converter,
-    Derived,
-    architectures,
-    has_pooler,
-    match_score,
-)
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
-from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
@@ -177,85 +163,4 @@ MPNetBackbone.SIZES = {
 }
 MPNetBackbone.PUBLISHED = {
     "mpnet_base_en_uncased": "hf://microsoft/mpnet-base",
-}
-
-# === Checkpoints ===
-
-_BLOCK = "encoder.layer.{i}"
-NAMES = NameTable(
-    {
-        "token_embedding": "embeddings.word_embeddings",
-        "position_embedding": "embeddings.position_embeddings",
-        "embedding_norm": "embeddings.LayerNorm",
-        "relative_positions": "encoder.relative_attention_bias",
-        "block_{i}/attention/query_key_value": tuple(
-            f"{_BLOCK}.attention.attn.{part}" for part in "qkv"
-        ),
-        "block_{i}/attention/output": f"{_BLOCK}.attention.attn.o",
-        "block_{i}/attention_norm": f"{_BLOCK}.attention.LayerNorm",
-        "block_{i}/feedforward/intermediate": f"{_BLOCK}.intermediate.dense",
-        "block_{i}/feedforward/output": f"{_BLOCK}.output.dense",
-        "block_{i}/feedforward_norm": f"{_BLOCK}.output.LayerNorm",
-        "pooler": WITHOUT_POOLER | {"classification": (), None: "pooler.dense"},
-        "classifier/pooler": {"multiple_choice": "pooler.dense", None: "classifier.dense"},
-        # The head of a classifier of texts; those of tokens and of choices are one layer.
-        "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
-        "span_head/logits": "qa_outputs",
-        "token_head/dense": "lm_head.dense",
-        "token_head/norm": "lm_head.layer_norm",
-        "token_head/bias": "lm_head.bias",
-    },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
-    prefix=r"mpnet\.",
-    spellings={
-        "LayerNorm.gamma": "LayerNorm.weight",
-        "LayerNorm.beta": "LayerNorm.bias",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
-    buffers={"embeddings.position_ids": counts},
-    copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
-)
-
-_CONFIG = ConfigTable(
-    MPNetBackbone,
-    "mpnet",
-    {name: rule for name, rule in ENCODER_RULES.items() if name != "num_segments"}
-    | {
-        # The table's rows: those before the first position, too.
-        "max_sequence_length": Derived(
-            lambda config, _: config.get("max_position_embeddings", 512) - FIRST_POSITION,
-            lambda arguments: {
-                "max_position_embeddings": arguments["max_sequence_length"] + FIRST_POSITION,
-                "pad_token_id": FIRST_POSITION - 1,
-            },
-        ),
-        "use_pooler": Derived(has_pooler),
-    },
-    Entries(
-        read={"max_position_embeddings"},
-        refused={
-            "pad_token_id": (FIRST_POSITION - 1,),
-            "relative_attention_num_buckets": (NUM_BUCKETS,),
-        },
-    ),
-    rates=CLASSIFIER_RATE,
-)
-
-MPNetBackbone.CONVERTERS = {
-    "huggingface": Converter(
-        functools.partial(
-            match_score,
-            model_type="mpnet",
-            tensors=["encoder.relative_attention_bias.weight"],
-            prefix="mpnet.",
-        ),
-        _CONFIG,
-        NAMES,
-        lambda checkpoint: huggingface_labels(
-            checkpoint, "classifier.out_proj.weight", "classifier.weight"
-        ),
-        architectures=architectures("MPNet"),
-        tokenizer="MPNetTokenizer",
-    ),
 }

@@ -7,27 +7,12 @@ gradient; positions are those in a grid; the output is both streams, so 2·D wid
 Shapes: B batch, S sequence, T slots, D hidden, V vocabulary.
 """
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import (
-    Activation,
-    ConfigTable,
-    Converter,
-    Derived,
-    Key,
-    match_score,
-)
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
-from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     EachTokenClassifier,
     LayerNormalization,
@@ -54,7 +39,6 @@ from keras_lm.models.reformer_layers import (
     through_reversible,
     with_tokens,
 )
-from keras_lm.models.reformer_trax import trax_converter
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
@@ -404,207 +388,4 @@ ReformerBackbone.SIZES = {
 ReformerBackbone.PUBLISHED = {
     "reformer_crime_and_punishment_en": "hf://google/reformer-crime-and-punishment",
     "reformer_enwik8_en": "hf://google/reformer-enwik8",
-}
-
-# === Checkpoints ===
-
-
-def _layout(path, array):
-    """The table of an axis has an axis of size 1 for each other one."""
-    if "/axis_" in path:
-        return array.reshape(-1, array.shape[-1])
-    return transpose_kernels(path, array)
-
-
-def _stored_layout(path, array, arguments):
-    if "/axis_" not in path:
-        return transpose_kernels(path, array)
-    shape = [1] * len(arguments["axial_shape"])
-    shape[int(path.rpartition("_")[2])] = -1
-    return array.reshape(*shape, array.shape[-1])
-
-
-_LAYER, _SELF = "encoder.layers.{i}", "encoder.layers.{i}.attention.self_attention"
-HUGGINGFACE_NAMES = NameTable(
-    {
-        "token_embedding": "embeddings.word_embeddings",
-        "position_embedding": "embeddings.position_embeddings.embedding",
-        **{
-            f"position_embedding/axis_{i}": f"embeddings.position_embeddings.weights.{i}"
-            for i in range(8)
-        },
-        "block_{i}/attention_norm": f"{_LAYER}.attention.layer_norm",
-        "block_{i}/attention/query_key": f"{_SELF}.query_key",
-        "block_{i}/attention/value": f"{_SELF}.value",
-        "block_{i}/attention/query_key_value": tuple(
-            f"{_SELF}.{part}" for part in ("query", "key", "value")
-        ),
-        "block_{i}/attention/output": f"{_LAYER}.attention.output.dense",
-        "block_{i}/feedforward_norm": f"{_LAYER}.feed_forward.layer_norm",
-        "block_{i}/intermediate": f"{_LAYER}.feed_forward.dense.dense",
-        "block_{i}/output": f"{_LAYER}.feed_forward.output.dense",
-        "final_norm": "encoder.layer_norm",
-        "token_head/logits/kernel": "lm_head.decoder.weight",
-        # transformers 5 adds the first, and trains no other; up to 4 they are one.
-        "token_head/logits/bias": {"version 5": "lm_head.decoder.bias", None: "lm_head.bias"},
-        "classifier/dense": "classifier.dense",
-        "classifier/logits": "classifier.out_proj",
-        "span_head/logits": "qa_outputs",
-    },
-    leaves=PYTORCH_LEAVES,
-    layout=_layout,
-    stored_layout=_stored_layout,
-    prefix=r"reformer\.",
-    twice={"lm_head.bias": "lm_head.decoder.bias"},
-    ignored=r"encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)"
-    r"|lm_head\.bias",
-)
-
-
-def _check_classifier(checkpoint):
-    if checkpoint.config.get("is_decoder") and "classifier.out_proj.weight" in checkpoint.tensors:
-        raise CheckpointError(
-            f"{checkpoint.source}: its classifier reads the first token of a causal network "
-            "(is_decoder=True), which sees no other. Load its folder without classifier.* to train "
-            "a classifier that reads the last."
-        )
-
-
-def _of(name, key, default):
-    """Return the rule of a number of one kind of attention, null in networks without it."""
-    return Derived(
-        lambda config, _: default if config.get(key) is None else config[key],
-        lambda arguments: {key: arguments[name]},
-    )
-
-
-def _is_axial(config):
-    return config.get("axial_pos_embds", True)
-
-
-def _grid(config, tensors=None):
-    return config.get("axial_pos_shape", [64, 64]) if _is_axial(config) else None
-
-
-def _length(config, tensors=None):
-    positions = config.get("max_position_embeddings", 4096)
-    return min(positions, math.prod(_grid(config))) if _is_axial(config) else positions
-
-
-def _kinds(config, tensors=None):
-    return config.get("attn_layers", ["local", "lsh"] * 3)
-
-
-def _write_kinds(arguments):
-    kinds = arguments["attention_layers"]
-    return {"attn_layers": [kinds[i % len(kinds)] for i in range(arguments["num_layers"])]}
-
-
-def _write_grid(arguments):
-    if arguments["axial_shape"] is None:
-        return {"axial_pos_embds": False}
-    return {"axial_pos_embds": True, "axial_pos_shape": list(arguments["axial_shape"])}
-
-
-def _write_axial_dims(arguments):
-    dims = arguments["axial_dims"]
-    return {} if dims is None else {"axial_pos_embds_dim": list(dims)}
-
-
-def _head_dim(arguments):
-    usual = arguments["hidden_dim"] // arguments["num_heads"]
-    return {"attention_head_size": arguments["head_dim"] or usual}
-
-
-_CONFIG = ConfigTable(
-    ReformerBackbone,
-    "reformer",
-    {
-        "vocabulary_size": Key("vocab_size", 320),
-        "num_layers": Derived(lambda config, _: len(_kinds(config))),
-        "num_heads": Key("num_attention_heads", 12),
-        "hidden_dim": Key("hidden_size", 256),
-        "intermediate_dim": Key("feed_forward_size", 512),
-        "head_dim": Derived(Key("attention_head_size", 64).read, _head_dim),
-        "attention_layers": Derived(_kinds, _write_kinds),
-        "causal": Derived(
-            lambda config, _: bool(config.get("is_decoder", False)),
-            lambda arguments: {"is_decoder": arguments["causal"]},
-        ),
-        "local_chunk_length": _of("local_chunk_length", "local_attn_chunk_length", 64),
-        "num_local_chunks_before": _of("num_local_chunks_before", "local_num_chunks_before", 1),
-        "num_local_chunks_after": _of("num_local_chunks_after", "local_num_chunks_after", 0),
-        "lsh_chunk_length": _of("lsh_chunk_length", "lsh_attn_chunk_length", 64),
-        "num_lsh_chunks_before": _of("num_lsh_chunks_before", "lsh_num_chunks_before", 1),
-        "num_lsh_chunks_after": _of("num_lsh_chunks_after", "lsh_num_chunks_after", 0),
-        "num_buckets": Key("num_buckets", None),
-        "num_hashes": Key("num_hashes", 1),
-        "hash_seed": Derived(
-            lambda config, _: (config.get("hash_seed") or 0) % 2**20,
-            lambda arguments: {"hash_seed": arguments["hash_seed"]},
-        ),
-        "axial_shape": Derived(_grid, _write_grid),
-        "axial_dims": Derived(
-            lambda config, _: (
-                config.get("axial_pos_embds_dim", [64, 192]) if _is_axial(config) else None
-            ),
-            _write_axial_dims,
-        ),
-        "dropout": Key("hidden_dropout_prob", 0.05),
-        "local_attention_dropout": _of(
-            "local_attention_dropout", "local_attention_probs_dropout_prob", 0.05
-        ),
-        "lsh_attention_dropout": _of(
-            "lsh_attention_dropout", "lsh_attention_probs_dropout_prob", 0.0
-        ),
-        "activation": Activation("hidden_act", "relu"),
-        "max_sequence_length": Derived(
-            _length,
-            lambda arguments: {"max_position_embeddings": arguments["max_sequence_length"]},
-        ),
-        "layer_norm_epsilon": Key("layer_norm_eps", 1e-12),
-    },
-    Entries(
-        read={
-            "attention_head_size",
-            "attn_layers",
-            "axial_pos_embds",
-            "axial_pos_embds_dim",
-            "axial_pos_shape",
-            "hash_seed",
-            "is_decoder",
-            "local_attention_probs_dropout_prob",
-            "local_attn_chunk_length",
-            "local_num_chunks_after",
-            "local_num_chunks_before",
-            "lsh_attention_probs_dropout_prob",
-            "lsh_attn_chunk_length",
-            "lsh_num_chunks_after",
-            "lsh_num_chunks_before",
-            "max_position_embeddings",
-        },
-        implied={"num_hidden_layers"},  # as many as attn_layers names
-        harmless={"axial_norm_std", "chunk_size_lm_head"},
-        refused={"sinusoidal_pos_embds": (False,)},
-    ),
-    _check_classifier,
-    rates=CLASSIFIER_RATE,
-)
-
-
-ReformerBackbone.CONVERTERS = {
-    "huggingface": Converter(
-        functools.partial(match_score, model_type="reformer"),
-        _CONFIG,
-        HUGGINGFACE_NAMES,
-        lambda checkpoint: huggingface_labels(checkpoint, "classifier.out_proj.weight"),
-        architectures={
-            "": "ReformerModel",
-            "causal_lm": "ReformerModelWithLMHead",
-            "token": "ReformerForMaskedLM",
-            "classification": "ReformerForSequenceClassification",
-            "question_answering": "ReformerForQuestionAnswering",
-        },
-    ),
-    "trax": trax_converter(_CONFIG),
 }

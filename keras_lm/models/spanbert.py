@@ -192,7 +192,6 @@ SpanBertBackbone.PUBLISHED = {
     "span_bert_large_en": "hf://SpanBERT/spanbert-large-cased",
 }
 
-# === Checkpoints ===
 
 _BERT = BertBackbone.CONVERTERS["huggingface"]
 _HEAD = "cls.pair_target_predictions"

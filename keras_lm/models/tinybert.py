@@ -54,7 +54,6 @@ TinyBertBackbone.PUBLISHED = {
     "tiny_bert_6_layers_en_uncased": "hf://huawei-noah/TinyBERT_General_6L_768D",
 }
 
-# === Checkpoints ===
 
 _BERT = BertBackbone.CONVERTERS["huggingface"]
 _FIT_DENSE = r"^fit_denses?\..*"

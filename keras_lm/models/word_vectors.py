@@ -87,8 +87,6 @@ class WordVectorBackbone(WordBackbone):
         return backbone
 
 
-# === Checkpoints ===
-
 # A file's word vectors, under the name that PyTorch's models give to such a table.
 TABLE = "vectors"
 NAMES = NameTable({"word_embedding": TABLE}, leaves={"embeddings": ".weight"})
