@@ -18,10 +18,10 @@ RUN = ("analysis", "models", "layers", "packers", "knowledge")
 # What an example needs and nobody has lying about.
 SKIPPED = {
     "models.cove.CoveBackbone": "reads presets with weights",
-    "models.elmo_forward.ElmoForwardBackbone": "reads a preset with weights",
+    "models.elmo.ElmoForwardBackbone": "reads a preset with weights",
     "models.ernie.ErnieBackbone.with_entities": "reads files of entities",
     "models.lstm.LSTMBackbone": "fits a language model to the reader's texts",
-    "models.pair_lstm.PairLSTMBackbone": "reads a preset with weights",
+    "models.pairs.PairLSTMBackbone": "reads a preset with weights",
     "models.taglm.TagLMBackbone": "reads a preset with weights and a file of word vectors",
     "models.word_vectors.WordVectorBackbone": "reads a file of word vectors",
 }
@@ -45,9 +45,9 @@ GIVEN = {
     "analysis.attributions.integrated_gradients": _READER,
     "analysis.head_importance.head_importance": _READER,
     "analysis.head_importance.pruning_curve": _READER,
-    "analysis.head_layers.masked_heads": _READER,
-    "analysis.head_layers.prune_heads": _READER,
-    "analysis.head_statistics.head_statistics": _READER,
+    "analysis.head_importance.masked_heads": _READER,
+    "analysis.head_importance.prune_heads": _READER,
+    "analysis.head_importance.head_statistics": _READER,
     "analysis.probing.probe_layers": _READER,
     "analysis.word_readings.vectors_of_word": _READER,
     "analysis.word_readings.word_vectors": _READER,

@@ -9,9 +9,12 @@ extra `sklearn`). How much context a language model uses is measured by
 from keras_lm.analysis.attention_maps import (
     AttentionMap,
     Neurons,
+    OffsetMap,
     TextAttention,
     attention,
+    dot_product_variance,
     neurons,
+    offset_map,
 )
 from keras_lm.analysis.attention_page import AttentionPage
 from keras_lm.analysis.attention_pictures import draw_head, draw_heads
@@ -19,13 +22,18 @@ from keras_lm.analysis.attributions import (
     Attributions,
     gradient_times_input,
     integrated_gradients,
+    step_gradient_norms,
 )
-from keras_lm.analysis.dot_products import dot_product_variance
 from keras_lm.analysis.drawings import Picture
-from keras_lm.analysis.head_importance import head_importance, pruning_curve
-from keras_lm.analysis.head_layers import attention_layers, masked_heads, prune_heads
-from keras_lm.analysis.head_statistics import HeadStatistics, head_statistics
-from keras_lm.analysis.position_maps import OffsetMap, offset_map
+from keras_lm.analysis.head_importance import (
+    HeadStatistics,
+    attention_layers,
+    head_importance,
+    head_statistics,
+    masked_heads,
+    prune_heads,
+    pruning_curve,
+)
 from keras_lm.analysis.probing import LayerProbes, probe_layers
 from keras_lm.analysis.projections import draw_points, principal_components, tsne, write_projector
 from keras_lm.analysis.similarity import (
@@ -35,7 +43,6 @@ from keras_lm.analysis.similarity import (
     spearman,
     word_similarity,
 )
-from keras_lm.analysis.step_gradients import step_gradient_norms
 from keras_lm.analysis.vocabulary_contents import VocabularyContents, vocabulary_contents
 from keras_lm.analysis.word_readings import WordVectors, vectors_of_word, word_vectors
 

@@ -1,13 +1,16 @@
 """What each token of a text reads, in every head of every layer.
 
-Shapes: L layers, N heads, S tokens that read, T tokens that are read, H width of a head.
+Shapes: L layers, N heads, S tokens that read, T tokens that are read, H width of a head, P
+positions, D width.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_lm.analysis.attention_page import AttentionPage
 from keras_lm.analysis.reader import columns_of, packed_rows, task_of, token_texts
@@ -258,3 +261,123 @@ def _cut(found, tokens, rows, attended, columns):
     index = [*read, *(more + columns)]
     assert more + length <= whole.shape[-1]
     return AttentionMap(tokens, [MEMORY] * len(read) + list(attended), whole[..., index])
+
+
+@dataclasses.dataclass(frozen=True)
+class OffsetMap:
+    """The linear map that best takes each position to the one `offset` further.
+
+    Attributes:
+        offset: int.
+        matrix: (D, D) float64; `table[:-offset] @ matrix` comes near `table[offset:]`.
+        error: float, what is left of the variance: 0 for an exact map, 1 for one that knows no more
+            than the mean.
+    """
+
+    offset: int
+    matrix: np.ndarray
+    error: float
+
+
+def offset_map(table: npt.ArrayLike, offset: int) -> OffsetMap:
+    """Return the linear map that best takes position p to p + offset, for all p: an `OffsetMap`.
+
+    Sines and cosines have an exact one, which rotates each frequency's pair by the angle that
+    belongs to the offset: so attention can learn to look a fixed number of tokens back. Learned
+    positions have none, but training may bring them near one. The map is fitted to every other
+    position, and its error measured on the rest, as any few positions could be fitted exactly.
+
+    Args:
+        table: (P, D) floats, an embedding of positions, with P of 4·D + offset or more.
+        offset: int, 1 or more.
+
+    Raises:
+        ValueError: if the table is too short for the width, or the offset.
+
+    Example:
+
+        layer = keras_lm.layers.SinusoidalPositionEmbedding(512, 32)
+        layer.build((None, 512, 32))
+        keras_lm.analysis.offset_map(layer.embeddings, 5).error < 1e-6  # True
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.5.
+    """
+    table = np.asarray(table, "float64")
+    if table.ndim != 2 or offset < 1 or len(table) - offset < 4 * table.shape[1]:
+        raise ValueError(
+            f"table has the shape {table.shape} and offset={offset}: pass (P, D) with P of 4·D + "
+            "offset or more, and an offset of 1 or more."
+        )
+    before, after = table[:-offset], table[offset:]
+    matrix = np.linalg.lstsq(before[::2], after[::2], rcond=1e-6)[0]
+    left = after[1::2] - before[1::2] @ matrix
+    spread = after[1::2] - after[1::2].mean(axis=0)
+    return OffsetMap(offset, matrix, float((left**2).sum() / max((spread**2).sum(), 1e-300)))
+
+
+def dot_product_variance(
+    dims: Sequence[int] = (4, 16, 64, 256, 1024), num_pairs: int = 20_000, seed: int = 0
+) -> list[dict[str, Any]]:
+    """Return the variance of q·k and of q·k / √d for random vectors of several widths.
+
+    The parts of q and k are independent, with mean 0 and variance 1, so that q·k has the variance
+    d, and q·k / √d the variance 1. Without the division, the softmax over a few keys gives nearly
+    all of its weight to one of them, where its gradient vanishes: `largest` shows it.
+
+    Args:
+        dims: ints, the widths d.
+        num_pairs: int. Pairs of vectors to draw for each width.
+        seed: int.
+
+    Returns:
+        A list with a dict for each width: `dim`; `variance` of q·k, and `scaled_variance` of
+        q·k / √d; `largest` and `scaled_largest`, the mean of the largest of the weights that a
+        softmax gives to ten keys.
+
+    Raises:
+        ValueError: if a width is less than 1, or there are fewer than ten pairs.
+
+    Example:
+
+        (row,) = dot_product_variance([64])
+        round(row["variance"] / 64, 1), round(row["scaled_variance"], 1)  # (1.0, 1.0)
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.1, note 4.
+    """
+    dims = [int(dim) for dim in dims]
+    if min(dims, default=0) < 1 or num_pairs < 10:
+        raise ValueError(
+            f"dims={dims}, num_pairs={num_pairs}: pass widths of 1 or more, and ten pairs or more."
+        )
+    generator, found = np.random.default_rng(seed), []
+    for dim in dims:
+        products = np.concatenate(
+            [
+                np.einsum("pd,pd->p", *generator.standard_normal((2, size, dim), dtype="float32"))
+                for size in _parts(num_pairs, max(2**22 // dim, 10))
+            ]
+        ).astype("float64")
+        scaled = products / np.sqrt(dim)
+        found.append(
+            {
+                "dim": dim,
+                "variance": float(products.var()),
+                "scaled_variance": float(scaled.var()),
+                "largest": _largest(products),
+                "scaled_largest": _largest(scaled),
+            }
+        )
+    return found
+
+
+def _parts(number, size):
+    """Yield the sizes of parts, so that all vectors need not be in memory at once."""
+    while number > 0:
+        yield min(number, size)
+        number -= size
+
+
+def _largest(scores):
+    scores = scores[: len(scores) // 10 * 10].reshape(-1, 10)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return float((weights.max(axis=1) / weights.sum(axis=1)).mean())

@@ -16,7 +16,7 @@ from keras_lm.feeding.user_data import (
     weights_from_user,
 )
 from keras_lm.layers.tensorflow.tracing import required
-from keras_lm.models.known_ids import allowed_ids, check_ids, id_limit
+from keras_lm.models.backbone import allowed_ids, check_ids, id_limit
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed
 from keras_lm.utils.batch_iteration import check_batch_size

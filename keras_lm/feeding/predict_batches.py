@@ -1,6 +1,6 @@
 """Batches for `predict`, `evaluate` and answers: the longest rows first, windows, answers joined.
 
-Shapes: B batch, N rows of all, R examples.
+Shapes: B batch, N rows of all, R examples, S sequence.
 """
 
 import collections

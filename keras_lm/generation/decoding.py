@@ -14,7 +14,8 @@ A model is any object with three functions:
 
 Prompt look-up needs two more, see `prompt_lookup`.
 
-Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary.
+Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary, K proposals,
+S = 1 + K.
 """
 
 from collections.abc import Callable, Mapping

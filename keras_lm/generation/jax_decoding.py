@@ -3,7 +3,8 @@
 XLA compiles for each shape, so prompts get a multiple of `COLUMNS` columns. Text stays on the host,
 to which the loop returns after `STEPS` tokens if there are stop strings.
 
-Shapes: B prompts, N continuations of each, P columns of prompts, T of prompts and new tokens.
+Shapes: B prompts, N continuations of each, P columns of prompts, T of prompts and new tokens, R
+windows or continuations, S columns of the others.
 """
 
 from collections import deque

@@ -3,7 +3,7 @@
 What penalizes or bans tokens takes its strength per row, so that rows of a batch may differ, and
 does nothing if no row needs it. All of it runs on TensorFlow and on JAX, except `uniform_noise`.
 
-Shapes: B batch, T slots for tokens, V vocabulary, K candidates.
+Shapes: B batch, T slots for tokens, V vocabulary, K candidates, S source tokens.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
 """Log-likelihoods of tokens in texts, which are read in overlapping windows if they are long.
 
-Shapes: B texts, R windows, S columns of a window, T of targets, V vocabulary.
+Shapes: B texts, R windows, S columns of a window, T of targets, V vocabulary, C continuations of
+each, P columns of contexts.
 """
 
 import numpy as np

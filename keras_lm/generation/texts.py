@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_lm.feeding.predict_batches import longest_first
 from keras_lm.feeding.user_data import columns_from_user
-from keras_lm.models.known_ids import check_ids
+from keras_lm.models.backbone import check_ids
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.utils.batch_iteration import with_progress

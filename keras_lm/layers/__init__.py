@@ -1,9 +1,10 @@
 """Layers that several models share."""
 
-from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.attention import AttentionContext, SelfAttention
 from keras_lm.layers.basic import (
+    Adapter,
     Dense,
+    Frozen,
     LayerNormalization,
     PositionEmbedding,
     ResidualDense,
@@ -22,11 +23,16 @@ from keras_lm.layers.deprecated import (
     CausalPreNormBlock,
     CausalSelfAttention,
 )
-from keras_lm.layers.frozen import Frozen
-from keras_lm.layers.heads import FirstTokenClassifier, MeanPooledClassifier, PooledClassifier
-from keras_lm.layers.last_token import LastTokenClassifier
+from keras_lm.layers.heads import (
+    EachTokenClassifier,
+    FirstTokenClassifier,
+    LastTokenClassifier,
+    MaskedLMHead,
+    MeanPooledClassifier,
+    PooledClassifier,
+    SpanHead,
+)
 from keras_lm.layers.left_to_right import CausalBias, CausalLMHead
-from keras_lm.layers.masked_lm_head import MaskedLMHead
 from keras_lm.layers.masks import PaddingBias
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,
@@ -36,7 +42,6 @@ from keras_lm.layers.positions import (
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.span_chart import SpanScorer
-from keras_lm.layers.token_heads import EachTokenClassifier, SpanHead
 from keras_lm.layers.transformer import FeedForward, PostNormBlock, PreNormBlock
 from keras_lm.layers.word_softmax import WordSoftmax
 

@@ -41,8 +41,15 @@ else:
     from keras.ops import matmul, scan
 
     from keras_lm.layers.jax_attention import fused_attention, has_fused_kernel
-    from keras_lm.layers.jax_elementwise import Dropout, dropout, gelu
-    from keras_lm.layers.jax_gradients import draw_seed, map_chunks, reversible, split_seed
+    from keras_lm.layers.jax_elementwise import (
+        Dropout,
+        draw_seed,
+        dropout,
+        gelu,
+        map_chunks,
+        reversible,
+        split_seed,
+    )
 
     in_blocks = None  # never called
     computed_again = keras.remat

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.backend import gelu, products_for
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -285,3 +284,76 @@ def as_tensor(value, dtype):
     if isinstance(value, keras.KerasTensor):
         return value if value.dtype == dtype else ops.cast(value, dtype)
     return ops.convert_to_tensor(value, dtype)  # casts int64, and what Keras makes of a first batch
+
+
+INITIAL_STDDEV = 1e-3  # of google-research/adapter-bert
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Adapter(keras.layers.Layer):
+    """Dense to a few units, GELU, Dense back, added to the input; initially nearly the identity.
+
+    Args:
+        adapter_dim: int. Units of the bottleneck.
+
+    Call: `layer(x)` with (…, D) returns the same shape.
+
+    Example:
+
+        Adapter(adapter_dim=8)(np.ones((2, 64), "float32"))  # close to ones
+
+    Source: Houlsby et al. 2019, https://arxiv.org/abs/1902.00751, section 2.1; activation and
+    initial values: google-research/adapter-bert, `modeling.py`.
+    """
+
+    def __init__(self, adapter_dim: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.adapter_dim = adapter_dim
+
+    def build(self, input_shape):
+        self.down = self._dense(self.adapter_dim, "down", activation="gelu")
+        self.down.build(input_shape)
+        self.up = self._dense(input_shape[-1], "up")
+        self.up.build((*input_shape[:-1], self.adapter_dim))
+
+    def _dense(self, units, name, **options):
+        initializer = keras.initializers.TruncatedNormal(stddev=INITIAL_STDDEV)
+        return keras.layers.Dense(
+            units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
+        )
+
+    def call(self, x):
+        return ops.add(x, self.up(self.down(x)))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return super().get_config() | {"adapter_dim": self.adapter_dim}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Frozen(keras.layers.Layer):
+    """Runs a model with frozen weights and without dropout, also in training.
+
+    `model(inputs, training=False)` in a functional graph is not enough: Keras passes the `training`
+    of the outer model down to every layer.
+
+    Args:
+        model: `keras.Model`.
+    """
+
+    def __init__(self, model: keras.Model, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.model = model
+        self.trainable = False
+
+    def call(self, inputs):
+        return self.model(inputs, training=False)
+
+    def get_config(self):
+        return super().get_config() | {"model": keras.saving.serialize_keras_object(self.model)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})

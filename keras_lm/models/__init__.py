@@ -30,8 +30,7 @@ from keras_lm.models.cove import CoveBackbone
 from keras_lm.models.deberta import DebertaV3Backbone
 from keras_lm.models.distilbert import DistilBertBackbone
 from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
-from keras_lm.models.elmo import ElmoBackbone
-from keras_lm.models.elmo_forward import ElmoForwardBackbone
+from keras_lm.models.elmo import ElmoBackbone, ElmoForwardBackbone
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.models.ernie import ErnieBackbone
 from keras_lm.models.esim import EsimBackbone
@@ -44,8 +43,7 @@ from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
 from keras_lm.models.modernbert import ModernBertBackbone
 from keras_lm.models.mpnet import MPNetBackbone
-from keras_lm.models.pair_cbow import PairCBOWBackbone
-from keras_lm.models.pair_lstm import PairLSTMBackbone
+from keras_lm.models.pairs import PairCBOWBackbone, PairLSTMBackbone
 from keras_lm.models.reformer import ReformerBackbone
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
 from keras_lm.models.roberta import RobertaBackbone

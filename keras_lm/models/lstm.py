@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.models.backbone import Head, Input, from_backbone
-from keras_lm.models.ulmfit_layers import AWDLSTMHead
+from keras_lm.models.ulmfit import AWDLSTMHead
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 from keras_lm.utils.argument_types import DType

@@ -19,12 +19,12 @@ from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.transformer_xl_layers import in_order
 from keras_lm.models.xlnet_layers import (
+    ConditionalSpanHead,
     LastTokenPooledClassifier,
     XLNetBlock,
     XLNetLMHead,
     XLNetPositions,
 )
-from keras_lm.models.xlnet_span_head import ConditionalSpanHead
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor

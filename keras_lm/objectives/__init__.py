@@ -16,10 +16,9 @@ from keras_lm.objectives.distillation import (
 )
 from keras_lm.objectives.entity_alignment import EntityAlignment
 from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss, MeanOfKnown
-from keras_lm.objectives.margin_ranking import MarginRanking
+from keras_lm.objectives.margin_ranking import MarginRanking, TreeHinge
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_runs import MaskedNGrams, MaskedSpans
-from keras_lm.objectives.next_sentence import NextSentence
 from keras_lm.objectives.objective import (
     MaskedAccuracy,
     Objective,
@@ -27,19 +26,18 @@ from keras_lm.objectives.objective import (
     register_objective,
 )
 from keras_lm.objectives.permutation_lm import PermutationLanguageModel
-from keras_lm.objectives.replaced_by_generator import ReplacedByGenerator
 from keras_lm.objectives.replaced_tokens import (
     MaskedBinaryCrossentropy,
     ReplacedAccuracy,
+    ReplacedByGenerator,
     ReplacedPrecision,
     ReplacedRecall,
     ReplacedShare,
     ReplacedTokens,
 )
-from keras_lm.objectives.sentence_order import SentenceOrder
+from keras_lm.objectives.sentence_order import NextSentence, SentenceOrder
 from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 from keras_lm.objectives.span_corruption import SpanCorruption, span_corruption_lengths
-from keras_lm.objectives.tree_hinge import TreeHinge
 
 __all__ = [
     "IGNORED",

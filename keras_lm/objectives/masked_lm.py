@@ -1,19 +1,121 @@
-"""Masked language modelling. Shapes: B batch, S sequence, M masked positions, V vocabulary."""
+"""Masked language modelling.
+
+Shapes: B batch, S sequence, M masked positions, V vocabulary, K numbers a row.
+"""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MaskedCrossentropy
 from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
-from keras_lm.objectives.static_draws import static_draws
-from keras_lm.objectives.token_frequencies import cumulative_shares, drawn_by, positive, weighted
 from keras_lm.objectives.whole_words import choose_words, word_starts
 from keras_lm.utils.argument_types import Tensor
+
+
+def positive(weights):
+    """Return float32 weights around 1, if all are positive."""
+    weights = np.asarray(weights, "float64")
+    fits = weights.ndim == 1 and weights.size and np.isfinite(weights).all()
+    if not (fits and (weights > 0).all()):
+        raise ValueError(
+            f"token_weights of shape {weights.shape}: pass V numbers above 0, with the shape (V,)."
+        )
+    return (weights / np.exp(np.log(weights).mean())).astype("float32")
+
+
+def weighted(chance, weights, token_ids):
+    """Return (B, S) numbers below 1 whose order samples by weight (V,), without replacement.
+
+    They are exponential waiting times with the weights as rates, so token i is first with the
+    probability of its share, and so on. Source: Efraimidis and Spirakis 2006, "Weighted random
+    sampling with a reservoir".
+    """
+    rates = ops.take(ops.convert_to_tensor(weights), token_ids, axis=0)
+    times = -ops.log1p(-chance) / rates  # in [0, 17 ÷ weight]; 0 for the chance 0
+    return times / (1.0 + times)
+
+
+def cumulative_shares(counts):
+    """Return the cumulative shares (V,) of counts, float32, if there are any."""
+    counts = np.asarray(counts, "float64")
+    if counts.ndim != 1 or not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
+        raise ValueError(
+            f"token_counts of shape {counts.shape}: pass V numbers from 0, not all of them 0, with "
+            "the shape (V,)."
+        )
+    # In float32 the last share may be a little below 1, where a random number would find no token.
+    last = np.flatnonzero(counts)[-1]
+    shares = counts.cumsum() / counts.sum()
+    shares[last:] = 1.0
+    return shares.astype("float32")
+
+
+def drawn_by(shares, chance):
+    """Return tokens, of the shape of `chance`, by cumulative shares (V,): int32."""
+    shares = ops.convert_to_tensor(shares, "float32")
+    tokens = ops.searchsorted(shares, ops.reshape(chance, (-1,)), side="right")
+    return ops.reshape(ops.cast(tokens, "int32"), ops.shape(chance))
+
+
+def static_draws(token_ids, mask, number, seed_generator=None):
+    """Return the draws for one of a `number` of masks of each text (B, S), one at random.
+
+    Without a seed generator, they are those of the first mask.
+    """
+    if seed_generator is None:
+        return DrawsOfText(token_ids, mask, 0)
+    # The seed itself, which a training checkpoint has, and not the state, which changes.
+    seed = ops.cast(seed_generator.state[0], "uint32") * number
+    which = keras.random.randint((ops.shape(token_ids)[0], 1), 0, number, seed=seed_generator)
+    return DrawsOfText(token_ids, mask, seed + ops.cast(which, "uint32"))
+
+
+class DrawsOfText:
+    """Random numbers (B, K) that only depend on the tokens of their row and a seed.
+
+    So a text has the same numbers in each epoch, whatever else is in its batch, and however long
+    the batch is, if rows are padded at the end.
+
+    Args:
+        token_ids, mask: (B, S) int, the rows and which of their tokens are real.
+        seeds: int, or (B, 1); other seeds give other numbers.
+    """
+
+    def __init__(self, token_ids, mask, seeds):
+        ids = ops.cast(token_ids, "uint32")
+        places = ops.cast(ops.arange(1, ops.shape(ids)[1] + 1), "uint32")[None]
+        tokens = _mix(_mix(ids) + places) * ops.cast(ops.not_equal(mask, 0), "uint32")
+        self.keys = _mix(ops.sum(tokens, axis=1, keepdims=True) + _mix(seeds))  # (B, 1)
+
+    def _bits(self, shape):
+        self.keys = _mix(self.keys + 1)
+        return _mix(self.keys + _mix(ops.arange(shape[1])[None]))
+
+    def uniform(self, shape):
+        """Return float32 numbers in [0, 1)."""
+        return ops.cast(ops.right_shift(self._bits(shape), 8), "float32") * 2.0**-24
+
+    def integers(self, shape, stop):
+        """Return int32 numbers in [0, stop)."""
+        return ops.cast(self._bits(shape) % stop, "int32")
+
+
+def _mix(x):
+    """Hash `x` to uint32 of the same shape, every bit of which depends on every bit of `x`.
+
+    Source: C. Wellons, "Prospecting for hash functions", `lowbias32`,
+    https://nullprogram.com/blog/2018/07/31/
+    """
+    x = ops.cast(x, "uint32")
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = ops.bitwise_xor(x, ops.right_shift(x, shift)) * ops.cast(factor, "uint32")
+    return ops.bitwise_xor(x, ops.right_shift(x, 16))
 
 
 @register_objective

@@ -1,4 +1,7 @@
-"""Replaced-token detection: which tokens are a generator's? Shapes: B batch, S sequence."""
+"""Replaced-token detection: which tokens are a generator's?
+
+Shapes: B batch, S sequence, M masked positions, V vocabulary.
+"""
 
 from typing import Any
 
@@ -7,6 +10,7 @@ from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import Objective, register_objective
 from keras_lm.utils.argument_types import Tensor
 
@@ -104,3 +108,142 @@ class ReplacedTokens(Objective):
 
     def metrics(self):
         return [ReplacedAccuracy(), ReplacedPrecision(), ReplacedRecall(), ReplacedShare()]
+
+
+class ReplacedByGenerator(ReplacedTokens):
+    """Train a discriminator with a generator, which fills in masked tokens with its own samples.
+
+    The generator learns to predict the masked tokens, like any masked language model; the
+    discriminator learns which of all real tokens were replaced. A sample that equals the original
+    counts as not replaced. The loss is the generator's plus `weight` times the discriminator's,
+    which has no gradient through the samples.
+
+    Evaluation masks and samples the same batch in the same way each time.
+
+    A discriminator with random weights may for long only predict that no token is replaced; section
+    3.2 starts from the weights of a masked LM of the same size.
+
+    Args:
+        generator: `keras_lm.tasks.MaskedLM`, which is trained, too: save it with its own
+            `save_to_preset`. Over `backbone.make_generator()`, it shares the discriminator's
+            embeddings; over `backbone` itself, the whole network.
+        weight: float. λ of the discriminator's loss.
+        temperature: float above 0, of the softmax to sample from.
+        masking: `MaskedLanguageModel`. By default, 15 % of the tokens are masked, of which 85 %
+            become `[MASK]` and 15 % stay.
+        seed: int, for the masks and samples in training.
+
+    Raises:
+        ValueError: if `temperature` or `weight` is not above 0, or the vocabularies of generator
+            and discriminator differ in size.
+
+    Example:
+
+        backbone = keras_lm.models.ElectraBackbone.from_preset(
+            "electra_small_discriminator_uncased_en", load_weights=False
+        )
+        generator = keras_lm.tasks.MaskedLM(backbone.make_generator(1 / 4), tokenizer=tokenizer)
+        objective = keras_lm.objectives.ReplacedByGenerator(generator)
+        task = keras_lm.tasks.Pretrainer(backbone, [objective], tokenizer=tokenizer)
+        task.fit(["He went out.", "It was raining."])
+
+    Source: https://arxiv.org/abs/2003.10555, sections 2 and 3.2, and google-research/electra,
+    `run_pretraining.py` and `configure_pretraining.py`; masked positions are drawn without
+    replacement here.
+    """
+
+    labels_of_data = None
+    row_names = ("mask_positions", "mask_labels")
+
+    def __init__(
+        self,
+        generator: Any,
+        weight: float = 50.0,
+        temperature: float = 1.0,
+        masking: MaskedLanguageModel | None = None,
+        seed: int | None = None,
+    ):
+        for name, value in (("weight", weight), ("temperature", temperature)):
+            if not value > 0:
+                raise ValueError(f"{name}={value}: pass a number above 0.")
+        if masking is None:
+            masking = MaskedLanguageModel(mask_share=0.85, random_share=0.0, seed=seed)
+        self.generator = generator
+        self.companions = [generator]
+        self.weight = weight
+        self.temperature = temperature
+        self.masking = masking
+        self.seed_generator = masking.seed_generator  # one state for masks and samples
+
+    def set_tokenizer(self, tokenizer):
+        self.masking.set_tokenizer(tokenizer)
+
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Mask tokens, see `MaskedLanguageModel.corrupt`."""
+        return self.masking.corrupt(inputs, training)
+
+    def forward(
+        self, task: keras.Model, inputs: dict[str, Tensor], labels: Tensor, training: bool | None
+    ) -> Any:
+        """Return labels and outputs of both networks, `generator_logits` and `replaced_logits`."""
+        sizes = [one.backbone.vocabulary_size for one in (self.generator, task)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"The generator's vocabulary has {sizes[0]} entries, but the discriminator's "
+                f"{sizes[1]}: create it with backbone.make_generator(), or with the same "
+                "vocabulary."
+            )
+        logits = self.generator(inputs, training=training)  # (B, M, V)
+        inputs, replaced = self.fill_in(inputs, labels, self.sample(logits, training))
+        found = task(inputs, training=training)["replaced_logits"]  # (B, S)
+        return (
+            {"generator_logits": labels, "replaced_logits": replaced},
+            {"generator_logits": logits, "replaced_logits": found},
+        )
+
+    def counted_labels(self, inputs: dict[str, Tensor], labels: Tensor) -> Any:
+        """Return the generator's labels, and 0 for each real token."""
+        real = ops.where(ops.equal(inputs["padding_mask"], 1), 0, IGNORED)
+        return {"generator_logits": labels, "replaced_logits": real}
+
+    def sample(self, logits: Tensor, training: bool | None = True) -> Tensor:
+        """Draw a token for each masked position, (B, M), by adding Gumbel noise to its logits."""
+        logits = ops.stop_gradient(ops.cast(logits, "float32")) / self.temperature
+        seed = self.seed_generator if training else 3
+        chance = keras.random.uniform(ops.shape(logits), seed=seed)
+        return ops.cast(ops.argmax(logits - ops.log(-ops.log(chance)), axis=-1), "int32")
+
+    def fill_in(
+        self, inputs: dict[str, Tensor], labels: Tensor, samples: Tensor
+    ) -> tuple[Any, Any]:
+        """Put samples at the masked positions; return which tokens are replaced, (B, S).
+
+        Args:
+            inputs: dict with the masked `token_ids` (B, S) and the `mask_positions` (B, M).
+            labels: the original tokens (B, M), `IGNORED` at unused positions.
+            samples: (B, M).
+        """
+        ids, positions = inputs["token_ids"], inputs["mask_positions"]
+        masked = ops.not_equal(labels, IGNORED)
+        samples = ops.where(masked, samples, ops.take_along_axis(ids, positions, axis=1))
+        other = ops.logical_and(masked, ops.not_equal(samples, labels))
+        rows = ops.broadcast_to(ops.arange(ops.shape(ids)[0])[:, None], ops.shape(positions))
+        places = ops.reshape(ops.stack([rows, positions], axis=-1), (-1, 2))
+
+        def put(old, new):
+            return ops.scatter_update(old, places, ops.reshape(ops.cast(new, old.dtype), (-1,)))
+
+        replaced = put(ops.zeros_like(ids), other)
+        replaced = ops.where(ops.equal(inputs["padding_mask"], 1), replaced, IGNORED)
+        return inputs | {"token_ids": put(ids, samples)}, replaced
+
+    def loss(self):
+        return {"generator_logits": self.masking.loss(), "replaced_logits": super().loss()}
+
+    def loss_weights(self):
+        return {"replaced_logits": self.weight}
+
+    def metrics(self):
+        return {"generator_logits": self.masking.metrics(), "replaced_logits": super().metrics()}

@@ -12,6 +12,25 @@ from keras_lm.utils.argument_types import Tensor
 
 
 @register_objective
+class NextSentence(Objective):
+    """BERT's second objective; its labels (B,) come with the pairs, 0 if the second text follows.
+
+    Source: https://arxiv.org/abs/1810.04805, section 3.1, task 2.
+    """
+
+    heads = {"next_sentence_logits": "next_sentence"}
+    row_names = ()
+    labels_of_data = "which second texts follow (0) and which do not (1)"
+    uses_pooler = True
+
+    def loss(self):
+        return MaskedCrossentropy()
+
+    def metrics(self):
+        return [MaskedAccuracy()]
+
+
+@register_objective
 class SentenceOrder(Objective):
     """ALBERT's second objective: half of the pairs of consecutive texts are swapped.
 

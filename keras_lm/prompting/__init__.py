@@ -1,10 +1,8 @@
 """Prompting: zero- and few-shot tasks for a language model, without training."""
 
 from keras_lm.prompting.detokenizers import Detokenizer, penn_treebank, wikitext
-from keras_lm.prompting.likelihood import choose
-from keras_lm.prompting.perplexity import perplexity
-from keras_lm.prompting.prompt import Prompt
-from keras_lm.prompting.prompted import Prompted
+from keras_lm.prompting.likelihood import choose, perplexity
+from keras_lm.prompting.prompt import Prompt, Prompted
 from keras_lm.prompting.zero_shot import (
     STOP_WORDS,
     answer_questions,

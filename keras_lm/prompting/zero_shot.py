@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.prompting.likelihood import choose, compare
-from keras_lm.prompting.prompt import Prompt, query_list
-from keras_lm.prompting.prompted import Prompted
+from keras_lm.prompting.prompt import Prompt, Prompted, query_list
 from keras_lm.tasks.causal_lm import CausalLM
 
 # Words that carry too little meaning to be the last word of a passage.

@@ -1,12 +1,13 @@
 """The answers of questions: as users give them, as labels of windows, and the best of logits.
 
-Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer, n answers.
+Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer, n answers, K
+starts.
 """
 
 import numpy as np
 from keras import ops
 
-from keras_lm.layers.last_token import last_real_token
+from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.objectives import (
     MaskedAccuracy,

@@ -3,7 +3,7 @@
 Of one class for each row, or word, labels are names or numbers, (B,) or (B, S), or they are one-hot
 or soft, (B, C) or (B, S, C), which sum to 1. Losses take one of these forms, metrics numbers.
 
-Shapes: B batch, S sequence, C classes.
+Shapes: B batch, S sequence, C classes, N labels.
 """
 
 import inspect
@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.tensorflow.tracing import required
-from keras_lm.metrics.one_hot import ONE_HOT, OneHotMetric
+from keras_lm.metrics.label_metrics import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss
 from keras_lm.tensorflow import tf

@@ -1,4 +1,7 @@
-"""The constituents of a sentence. Shapes: B batch, W words, F = W + 1 places, K constituents."""
+"""The constituents of a sentence.
+
+Shapes: B batch, W words, F = W + 1 places, K constituents, L labels, N of all.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence

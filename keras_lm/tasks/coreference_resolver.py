@@ -1,4 +1,7 @@
-"""Coreference resolution. Shapes: B documents, C windows, S sequence, W words, M mentions."""
+"""Coreference resolution.
+
+Shapes: B documents, C windows, S sequence, W words, M mentions, K spans, A antecedents.
+"""
 
 from collections.abc import Callable
 from typing import Any

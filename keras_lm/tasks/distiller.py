@@ -21,7 +21,7 @@ from keras_lm.tasks.text_model import TextModel
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
 from keras_lm.training.optimizers import plan_schedule
-from keras_lm.training.watched_steps import watched
+from keras_lm.training.progress import watched
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)

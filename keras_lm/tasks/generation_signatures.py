@@ -1,7 +1,7 @@
 """The signatures of an exported model that continues prompts: functions of named tensors.
 
 The model's state goes in and out by the names of `keras_lm.layers.state.named_tensors`.
-Shapes: B prompts, S tokens, V vocabulary.
+Shapes: B prompts, S tokens, V vocabulary, T target tokens.
 """
 
 import functools
@@ -14,7 +14,7 @@ from keras_lm.generation.decoding import COLUMNS_AT_ONCE
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
 from keras_lm.generation.work import MOST_BEAMS, MOST_PIECES, few_tokens, longest
-from keras_lm.layers.last_token import last_real_token
+from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow.tracing import for_lite, required
 from keras_lm.tasks.signatures import (

@@ -1,6 +1,7 @@
 """Multiple choice with a graph of concepts beside the text.
 
-Shapes: B batch, C choices, R = B · C texts, L numbers of a packed graph, P pairs, Q paths.
+Shapes: B batch, C choices, R = B · C texts, L numbers of a packed graph, P pairs, Q paths, T
+concepts of the longest path.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import common_seed
 from keras_lm.training.optimizers import plan_schedule
-from keras_lm.training.watched_steps import watched
+from keras_lm.training.progress import watched
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.registry import TASKS, register
 

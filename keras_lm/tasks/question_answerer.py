@@ -60,7 +60,7 @@ class QuestionAnswerer(ScoredAnswers):
     `end_logits`, (B,) places of tokens.
 
     Call: `task(inputs)` returns `start_logits` and `end_logits`, (B, S) float32; with
-    `conditional_ends` what `keras_lm.models.xlnet_span_head.ConditionalSpanHead` does.
+    `conditional_ends` what `keras_lm.models.xlnet_layers.ConditionalSpanHead` does.
 
     Raises:
         ValueError: if a number is out of range.

@@ -1,6 +1,6 @@
 """Text to text, by an encoder and a decoder.
 
-Shapes: B batch, N targets a source, S source, T target, V vocabulary.
+Shapes: B batch, N targets a source, S source, T target, V vocabulary, W words.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""The signatures of a task's export: functions of named tensors, and requests to run them."""
+"""The signatures of a task's export: functions of named tensors, and requests to run them.
+
+Shapes: B texts, L layers, N heads, S tokens that read, T tokens that are read.
+"""
 
 import functools
 import math

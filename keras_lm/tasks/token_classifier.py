@@ -1,4 +1,4 @@
-"""A label for every word. Shapes: B batch, W words, S sequence, N words of all texts."""
+"""A label for every word. Shapes: B batch, W words, S sequence, N words of all texts, C classes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

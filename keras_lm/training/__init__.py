@@ -5,9 +5,8 @@ from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
-from keras_lm.training.lamb import Lamb
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
-from keras_lm.training.optimizers import AdamW, WarmupLinearDecay
+from keras_lm.training.optimizers import AdamW, Lamb, WarmupLinearDecay
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.rematerialization import enable_rematerialization
 from keras_lm.training.runs import Run

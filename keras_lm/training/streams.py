@@ -14,8 +14,7 @@ from keras_lm.layers.masks import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import workers_of
-from keras_lm.training.epochs import fit_epochs
-from keras_lm.training.windows import check_kind
+from keras_lm.training.windows import check_kind, fit_epochs
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import check_batch_size, iterate_batches
 

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from keras_lm import analysis, tasks, training
-from keras_lm.analysis.head_statistics import is_punctuation, statistics_of_map
+from keras_lm.analysis.head_importance import is_punctuation, statistics_of_map
 from keras_lm.models import BertBackbone, T5Backbone
 
 LABELS = [0, 1, 0, 1]

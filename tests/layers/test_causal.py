@@ -19,7 +19,7 @@ from keras_lm.layers import (
     PreNormBlock,
     SelfAttention,
 )
-from keras_lm.layers.last_token import last_real_token
+from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.tensorflow.attention_ops import write_slots
 
 BLOCK = {

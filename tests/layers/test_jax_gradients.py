@@ -13,7 +13,7 @@ def test_memory_does_not_grow_with_depth():
     (What is drawn for dropout it does keep.)
     """
     jax = pytest.importorskip("jax")
-    from keras_lm.layers.jax_gradients import reversible
+    from keras_lm.layers.jax_elementwise import reversible
 
     def function(stream, weights, given):
         return jax.numpy.tanh(stream @ weights[0])

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score as sklearn_f1_score
 
 from keras_lm import metrics
 from keras_lm.metrics import EntityF1
-from keras_lm.metrics.one_hot import OneHotMetric
+from keras_lm.metrics.label_metrics import OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks.classes import metric_of_classes
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from keras_lm.models.known_ids import id_limit
+from keras_lm.models.backbone import id_limit
 from keras_lm.tasks import CausalLM, TextClassifier
 
 MODELS = {

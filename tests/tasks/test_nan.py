@@ -12,7 +12,7 @@ from keras_lm.converters.checked_files import is_finite
 from keras_lm.feeding import datasets
 from keras_lm.tasks import Distiller, MultiTask, TextClassifier, TextRegressor
 from keras_lm.training import TrainingCheckpoint, enable_lora, save_lora
-from keras_lm.training.epochs import fit_epochs
+from keras_lm.training.windows import fit_epochs
 
 TEXTS, LABELS = ["the film was good", "bad"], [1, 0]
 
