@@ -268,7 +268,7 @@ def _tokenizer(keras_lm, tokenizers, kind):
         )
     if kind == "transformer-xl":  # the most frequent words of the lines, by its own rules
         lines = json.loads((tokenizers / "lines.json").read_text())
-        words = keras_lm.tokenizers.moses_rules.split_words(lines).flat_values.numpy()
+        words = keras_lm.tokenizers.transformer_xl.split_words(lines).flat_values.numpy()
         words = collections.Counter(word.decode() for word in words)
         words = [word for word, _ in words.most_common(2000) if word.split() == [word]]
         entries = dict.fromkeys(["<eos>", "<unk>", "<formula>", *words])

@@ -17,7 +17,7 @@ from keras_lm.objectives import (
 )
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import offsets, splitting, strings
+from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.splitting import SPACES
 from keras_lm.utils.batch_iteration import iterate_batches
 
@@ -249,7 +249,7 @@ def labels_of_windows(packed, context, text, start, null):
     context, text = strings.valid_utf8(context), strings.valid_utf8(text)
     size = tf.strings.length(text, unit="UTF8_CHAR")
     start = tf.where(size > 0, tf.cast(start, tf.int32), 0)
-    found = offsets.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
+    found = strings.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
     message = "labels: an answer is not where it should begin in its context. It is, and there is,"
     both = tf.boolean_mask(tf.stack([text, found], axis=1), found != text)[:1]
     start = required(start, found == text, message, both)

@@ -23,7 +23,7 @@ from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import offsets, splitting, strings
+from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 # Each span is compared with all earlier ones, by several numbers.
@@ -221,7 +221,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         )
         is_mention = found["cluster"] > 0
         first, end = (tf.where(is_mention, x, 0) for x in (first, end))
-        found["text"] = offsets.substrings(text, first, end)
+        found["text"] = strings.substrings(text, first, end)
         if columns["text"].shape.rank == 1:
             found |= {"start": first, "end": end}
         return found

@@ -22,7 +22,7 @@ from keras_lm.tasks import answer_spans, host_answers
 from keras_lm.tasks.answer_spans import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
-from keras_lm.tokenizers import offsets, strings
+from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
@@ -315,7 +315,7 @@ class QuestionAnswerer(ScoredAnswers):
         """Return the text of the best answer, and how far the score of none is above its, (B,)."""
         context = strings.valid_utf8(columns["context"])
         scores, start, end, nulls = self._candidates(self.preprocess(columns), tf.size(context))
-        text = offsets.substrings(context, start[:, :1], end[:, :1])[:, 0]
+        text = strings.substrings(context, start[:, :1], end[:, :1])[:, 0]
         return {"text": text, "difference": nulls - scores[:, 0]}
 
     def _answer(self, packed, context):
@@ -331,9 +331,9 @@ class QuestionAnswerer(ScoredAnswers):
         start, end = chosen(start), chosen(end)
         if is_for_lite():
             start, end = answer_spans.without_outer_space_lite(context, start, end)
-            text = offsets.substrings(context, start, end)
+            text = strings.substrings(context, start, end)
         else:
-            text = offsets.substrings(context, start, end)
+            text = strings.substrings(context, start, end)
             text, start, end = answer_spans.without_outer_space(text, start, end)
         return {"text": text, "scores": likely, "start": start, "end": end}
 

@@ -39,7 +39,7 @@ from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import offsets, splitting, strings
+from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 
@@ -142,7 +142,7 @@ def entities_in_graph(text, answer, plain=False):
     total = at(sums, last) - at(sums - scores, first)
     start, end = at(answer["start"], first).to_tensor(), at(answer["end"], last).to_tensor()
     return {
-        "text": offsets.substrings(strings.valid_utf8(text), start, end),
+        "text": strings.substrings(strings.valid_utf8(text), start, end),
         "labels": at(names, first).to_tensor(),
         "scores": (total / number).to_tensor(),
         "start": start,

@@ -1,25 +1,58 @@
-"""Byte-level BPE: the tokenizer of GPT-2, RoBERTa and BART."""
+r"""Byte-level BPE: the tokenizer of GPT-2, RoBERTa and BART.
+
+Text is split into words by a tokenizer.json's `pre_tokenizer`. Its regular expressions are
+Oniguruma's, and RE2 runs here. RE2 has no `\s+(?!\S)`, with which they end: "white space, but not
+the last before a word". So such runs are split first, and the rest of the expression finds the same
+words in what remains.
+
+Shapes: B texts, P parts of them, W words, S tokens of a text, T all tokens.
+"""
 
 import functools
 import os
+import re
 import types
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import byte_pair_files, byte_pair_offsets, published_files, strings
-from keras_lm.tokenizers.byte_pair_files import last_ranks
-from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
-from keras_lm.tokenizers.byte_pair_words import PART, S, WordRules
-from keras_lm.tokenizers.sentence_piece_model import merging_model
-from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
-from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, valid_utf8
+from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
+from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
+from keras_lm.tokenizers.lite_operations import (
+    TAIL,
+    CodePointTable,
+    PairMerger,
+    Trie,
+    characters,
+    count_before,
+    flags,
+    insert_spaces,
+    places_in_texts,
+    places_of,
+    put,
+    valid_bytes,
+    value_after,
+    value_before,
+)
+from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
+from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
+from keras_lm.tokenizers.unicode_ranges import (
+    BERT_PUNCTUATION,
+    LETTERS,
+    NUMBERS,
+    WHITE_SPACE,
+    character_class,
+)
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
 
-# Begins a part that is a token; valid UTF-8 never has it, and no regular expression matches it.
-TOKEN = b"\xfe"
+# Bytes that valid UTF-8 never has, and that no regular expression matches: one separates words and
+# other parts of a text, the other begins a part that is a token.
+PART, TOKEN = b"\xff", b"\xfe"
 
 BYTES = byte_pair_files.BYTES
 SPACE, LINE_ENDS = BYTES[0x20], (BYTES[0x0A], BYTES[0x0D])
@@ -199,7 +232,36 @@ class BytePairTokenizer(Tokenizer):
         return strings.in_form(text, self.normalization)
 
     def _tokenize_with_offsets(self, text, special=()):
-        return byte_pair_offsets.with_offsets(self, text, special)
+        return strings.offsets_in_form(
+            text, self.normalization, lambda text: self._in_normal_form(text, special)
+        )
+
+    def _in_normal_form(self, text, special):
+        """Return ragged (B, S) ids, starts and ends in bytes of texts in their normal form."""
+        tokens = [*self._rules.added_tokens, *special]
+        parts = self._part_tokens(text, tokens)  # ragged (B, P)
+        is_token = self._is_token(parts.values)  # (P,)
+        length_of_part = size(parts.values) - tf.cast(is_token, tf.int64)
+        spaced = self._prefix(parts.values)
+        prefix = size(spaced) - size(parts.values)
+        stripped = self._strip_tokens(spaced, tokens)
+        ids = self._encode(stripped, with_tokens=True)  # ragged (P, S)
+        # Pieces cover a part without gaps; a token also covers the white space that it includes.
+        part = strings.row_ids(ids)  # (T,)
+        length = size(tf.gather(self._spellings, ids.values))
+        if self._has_unknown:  # each stands for a byte
+            length = tf.where(ids.values == self.special_id("unknown"), 1, length)
+        length = tf.where(tf.gather(is_token, part), tf.gather(length_of_part, part), length)
+        # Offsets in a part, without its prefix.
+        before = tf.gather(tf.cumsum(length_of_part + prefix, exclusive=True) + prefix, part)
+        ends = tf.cumsum(length) - before
+        starts = tf.maximum(ends - length, 0)
+        # Offsets in a text.
+        of_text = parts.with_values(ids).merge_dims(1, 2)  # ragged (B, S)
+        begin = tf.cumsum(length_of_part, exclusive=True)
+        first = tf.gather(tf.concat([begin, [0]], 0), parts.row_starts())  # (B,)
+        shift = tf.gather(begin, part) - tf.gather(first, strings.row_ids(of_text))
+        return of_text, of_text.with_values(starts + shift), of_text.with_values(ends + shift)
 
     @functools.cached_property
     def with_space(self):
@@ -389,3 +451,303 @@ def _is_utf8(data):
 
 def _longest_first(tokens):
     return sorted((token for token in tokens if token), key=len, reverse=True)
+
+
+# === How text is split into words ===
+
+L, N, S = (character_class(ranges) for ranges in (LETTERS, NUMBERS, WHITE_SPACE))
+# White space but the ends of lines.
+S_IN_LINE = character_class(WHITE_SPACE.replace("9-D", "9 B-C"))
+CLASSES = {r"\p{L}": L, r"\p{N}": N, r"\s": S}
+
+LINES = r"\s*[\r\n]"
+LAST_SPACES = r"|\s+(?!\S)|\s+"
+# The last of several spaces goes with the next word.
+GPT2 = rf"'(?:[stmd]|re|ve|ll)| ?(?:\p{{L}}+|\p{{N}}+|[^\s\p{{L}}\p{{N}}]+){LAST_SPACES}"
+# Possessive forms that match what ordinary ones match.
+ORDINARY = {
+    r"[^\r\n\p{L}\p{N}]?+": r"[^\r\n\p{L}\p{N}]?",
+    r"[^\s\p{L}\p{N}]++": r"[^\s\p{L}\p{N}]+",
+}
+# What an expression has that leaves no character out.
+EVERYTHING = (LAST_SPACES, r"\p{L}+", r"\p{N}", r"[^\s\p{L}\p{N}]+")
+
+# (Nothing is removed: offsets are counted from words that cover a text without a gap.)
+BEHAVIORS = {
+    "Isolated": PART + rb"\0" + PART,
+    "MergedWithPrevious": rb"\0" + PART,
+    "MergedWithNext": PART + rb"\0",
+}
+
+# KerasHub's own splitting. It marks the spaces that go with a word by a digit of Devanagari, which
+# it takes out of every text; RE2's classes are those of TensorFlow, which it runs on as well.
+_MARK = "६"
+_RARE = r"\x{A0}\x{2009}\x{202F}\x{3000}"
+_BEFORE_WORD = rf" [^\s{_RARE}]"
+_WORDS = (
+    rf"'(?:[stmd]|re|ve|ll)|[\s{_RARE}]+[\n\r\t\f{_MARK}{_RARE}]"
+    rf"| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}{_RARE}]+"
+)
+_LAST = rf"[ \t\r\f\v{_MARK}{_RARE}]$"
+
+
+class WordRules:
+    """Splits parts of texts into words.
+
+    Args:
+        steps: list of dicts, the steps of a tokenizer.json's `pre_tokenizer`, ending with
+            "ByteLevel"; `[KERAS_HUB]` for that library's splitting.
+
+    Raises:
+        CheckpointError: if a step is not done here; the message names it.
+    """
+
+    def __init__(self, steps):
+        self.is_keras_hub = steps == [KERAS_HUB]
+        self._replacements = []
+        if self.is_keras_hub:
+            return
+        for number, step in enumerate(steps):
+            if (step["type"] == "ByteLevel") != (number == len(steps) - 1):
+                _refuse(step, "which must be the last one, and only once")
+            if number and step.get("add_prefix_space"):
+                _refuse(step, "which adds a space to each part of other steps")
+            self._replacements += _replacements(step)
+
+    def __call__(self, parts):
+        """Return (P,) parts with the byte `PART` between words."""
+        if self.is_keras_hub:
+            return _as_keras_hub(parts)
+        for pattern, new in self._replacements:
+            parts = tf.strings.regex_replace(parts, pattern, new)
+        return parts
+
+
+def _replacements(step):
+    """Return the (pattern, replacement) pairs that part what a step parts."""
+    kind = step["type"]
+    if kind == "ByteLevel":
+        return _of_expression(GPT2) if step.get("use_regex", True) else []
+    if kind == "Digits":
+        digits = f"[{N}]" if step.get("individual_digits") else f"[{N}]+"
+        return [(digits, BEHAVIORS["Isolated"])]
+    if kind == "Punctuation":
+        return [(f"[{character_class(BERT_PUNCTUATION)}]", _behavior(step))]
+    if kind != "Split":
+        _refuse(step)
+    pattern = step["pattern"]
+    if "String" in pattern:
+        if step.get("invert"):
+            _refuse(step)
+        return [(regex_literal(pattern["String"]), _behavior(step))]
+    expression = pattern["Regex"]
+    is_whole = all(part in ordinary(expression) for part in EVERYTHING)
+    # (If no character is left out, to remove what is between words removes nothing.)
+    has_words = step["behavior"] == "Isolated" and not step.get("invert")
+    has_words |= step["behavior"] == "Removed" and bool(step.get("invert")) and is_whole
+    if has_words and expression.endswith(LAST_SPACES):
+        return _of_expression(expression)
+    if step.get("invert"):
+        _refuse(step)
+    return [(in_re2(expression, step), _behavior(step))]
+
+
+def _behavior(step):
+    found = BEHAVIORS.get(step["behavior"])
+    return found or _refuse(step)
+
+
+def _of_expression(expression):
+    """Return the replacements for an expression that ends with `LAST_SPACES`."""
+    body = ordinary(expression.removesuffix(LAST_SPACES))
+    last = S_IN_LINE if LINES in body else S
+    return [
+        (f"([{S}]+)([{last}][^{S}])", rb"\1" + PART + rb"\2"),
+        (in_re2(body + r"|\s+"), BEHAVIORS["Isolated"]),
+    ]
+
+
+def ordinary(expression):
+    """Return an expression without possessive forms that make no difference."""
+    for possessive, same in ORDINARY.items():
+        expression = expression.replace(possessive, same)
+    return expression
+
+
+def in_re2(expression, step=None):
+    """Return RE2's form of an expression of Oniguruma, with the classes of `tokenizers`.
+
+    Raises:
+        CheckpointError: if it has something else than letters, numbers and white space, and what
+            both know.
+    """
+    found, is_inside = [], False
+    for token in re.findall(r"\\p\{\^?\w+\}|\\.|\(\?.?|[*+?}][+?]|.", expression, re.DOTALL):
+        if token in CLASSES:
+            found.append(CLASSES[token] if is_inside else f"[{CLASSES[token]}]")
+            continue
+        is_escape = len(token) == 2 and token[0] == "\\"
+        is_known = token in (r"\r", r"\n", r"\t") or (is_escape and not token[1].isalnum())
+        is_group = token in ("(?i", "(?:")
+        if not (is_known or is_group or (len(token) == 1 and token != "\\")):
+            _refuse(step or {"type": "Split"}, f"whose {token!r} is not known here")
+        is_inside = token == "[" or (is_inside and token != "]")
+        found.append(token)
+    return "".join(found)
+
+
+def _refuse(step, reason=""):
+    raise CheckpointError(
+        f"tokenizer.json's pre_tokenizer has the step {str(step)[:300]}"
+        f"{f', {reason}' * bool(reason)}: BytePairTokenizer does not support it. Tokenize such "
+        "text outside of the graph."
+    )
+
+
+def _as_keras_hub(parts):
+    parts = tf.strings.regex_replace(parts, _BEFORE_WORD, rf"{_MARK}\0")
+    parts = tf.strings.regex_replace(parts, _WORDS, BEHAVIORS["Isolated"])
+    words = strings.split(parts, PART)  # ragged (P, W)
+    ended = tf.strings.regex_replace(words.values, _LAST, BEHAVIORS["MergedWithNext"])
+    ended = strings.split(ended, PART)  # ragged (W, 1 or 2)
+    words = words.with_values(ended).merge_dims(1, 2)
+    return strings.join(strings.keep(words, words.values != _MARK), PART)
+
+
+# === LiteRT ===
+
+# All texts are one long list of symbols, and flags say where texts and words begin. Most words are
+# entries of the vocabulary and found in a trie; the others are merged.
+
+
+class LiteBytePair:
+    """`BytePairTokenizer` in integer operations.
+
+    Args:
+        ids: dict from entry to id.
+        merges: list of str.
+        words: list of str, the entries that a whole word may be.
+        last: dict, see `last_ranks`.
+        unknown_id: int, the id of bytes without an entry; None if all have one.
+        add_prefix_space: bool, see `BytePairTokenizer`.
+    """
+
+    def __init__(self, ids, merges, words, last, unknown_id, add_prefix_space):
+        self._add_prefix_space = add_prefix_space
+        first = [byte_pair_files.BYTES[byte] for byte in range(256)]
+        symbols, self._merge = symbols_and_merger(first, merges, last)
+        self._ids = id_table(symbols, ids, last, unknown_id)
+        self._words = Trie({byte_pair_files.spelling(entry): ids[entry] for entry in words})
+        self._split = WordSplitter()
+
+    def __call__(self, text):
+        """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
+        data, row_splits = valid_bytes(text)
+        is_first = flags(row_splits, tf.size(data))
+        is_added = tf.zeros_like(is_first)
+        if self._add_prefix_space:
+            is_added = is_first & (data != 32)
+            data, places = insert_spaces(data, is_added)
+            is_added = flags(places, tf.size(data), is_added)
+            row_splits = tf.gather(places, row_splits)
+            is_first = flags(row_splits, tf.size(data))
+        characters = count_before(((data < 0x80) | (data >= 0xC0)) & ~is_added)
+        text_begins = tf.gather(characters, row_splits)
+        of_character = value_after(characters, 1, 0) - 1
+        begins = self._split(data, is_first)
+        # A word of one byte stays of the tail.
+        data, begins = data[: 1 - TAIL], begins[: 1 - TAIL]
+        size = tf.size(data)
+        starts = places_of(begins)
+        nodes = self._words(data, starts, tf.concat([starts[1:], [size]], 0))
+        known = tf.gather(self._words.numbers, nodes) + 1
+        found = put(known, starts, size)
+
+        words = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+        rare = places_of(tf.gather(known, words) == 0, [size - 1])
+        pieces = self._merge(tf.gather(data, rare), tf.gather(words, rare))
+        found += put(tf.gather(self._ids, pieces + 1), rare, size)
+
+        is_there = found > 0
+        at = places_of(is_there)
+        ids = tf.gather(found, at) - 1
+        row_splits = tf.gather(count_before(is_there), row_splits)
+        ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        places = places_in_texts(at, tf.ones_like(is_there), of_character, ids, text_begins)
+        return ids, *map(ids.with_values, places)
+
+
+def symbols_and_merger(first, merges, last):
+    """Return a dict from symbol, those of words `first`, to its number, and their `PairMerger`."""
+    made = sorted((entry for entry in last if last[entry] >= 0), key=last.get)
+    symbols = {symbol: number for number, symbol in enumerate([*first, *made])}
+    pairs = [merges[last[entry]].split(" ") for entry in made]
+    return symbols, PairMerger(len(first), [(symbols[a], symbols[b]) for a, b in pairs])
+
+
+def id_table(symbols, ids, last, unknown_id):
+    """Return 1 + the id of each symbol; first 0, for what became part of another symbol."""
+    found = [ids[symbol] if symbol in last else unknown_id or 0 for symbol in symbols]
+    return tf.constant([0, *(1 + id for id in found)], tf.int32)
+
+
+# Kinds of characters. ONE_SPACE is one that words begin with; EDGE is beyond the text.
+OTHER, LETTER, NUMBER, WHITE, ONE_SPACE, EDGE = range(6)
+
+
+class WordSplitter:
+    """Finds where words begin, by the rules of GPT-2's regular expression."""
+
+    def __init__(self):
+        kinds = np.zeros(0x110000, np.int32)
+        for kind, ranges in ((LETTER, LETTERS), (NUMBER, NUMBERS), (WHITE, WHITE_SPACE)):
+            kinds[[ord(character) for character in unicode_ranges.characters(ranges)]] = kind
+        kinds[32] = ONE_SPACE
+        self._of_ascii = tf.constant(np.where(np.arange(256) < 0x80, kinds[:256], 0), tf.int32)
+        self._kinds = CodePointTable(kinds)
+        self._rules = tf.constant(_begins_word(*np.indices([6, 6, 6])).reshape(-1))
+
+    def __call__(self, data, is_first):
+        """Flag where words begin; `data` ends with `TAIL` spaces, `is_first` flags row splits."""
+        places, code, size, _, inside = characters(data, is_first)
+        kind = tf.gather(self._of_ascii, data)
+        # All bytes of a character are of its kind.
+        of_code = tf.where(size > 1, self._kinds(code), 0)
+        at = tf.concat([places, places + 1, places + 2, places + 3], 0)
+        of_code = tf.concat([of_code, *(tf.where(size > n, of_code, 0) for n in (1, 2, 3))], 0)
+        kind += put(of_code, at, tf.size(data))
+        before = tf.where(is_first, EDGE, value_before(kind, 1, EDGE))
+        after = tf.where(value_after(is_first, 1, True), EDGE, value_after(kind, 1, EDGE))
+        begins = tf.gather(self._rules, before * 36 + kind * 6 + after)
+        # What follows a white space of several bytes follows its last byte.
+        ends = places + size - 1
+        ends_at_word = (tf.gather(kind, places) == WHITE) & (size > 1)
+        ends_at_word &= tf.gather(after, ends) < WHITE
+        begins = (begins & ~inside) | flags(places, tf.size(data), ends_at_word)
+        return self._part_contractions(data, is_first, begins)
+
+    def _part_contractions(self, data, is_first, begins):
+        """Make 's, 't, 'm, 'd, 're, 've and 'll words if an apostrophe begins one."""
+        size = tf.size(data)
+        places = places_of(begins & (data == ord("'")), size[tf.newaxis] - TAIL)
+        first, second = (
+            tf.where(tf.gather(is_first, places + n), 0, tf.gather(data, places + n))
+            for n in (1, 2)
+        )
+        short = (
+            (first == ord("s")) | (first == ord("t")) | (first == ord("m")) | (first == ord("d"))
+        )
+        long = (second == ord("e")) & ((first == ord("r")) | (first == ord("v")))
+        long |= (second == ord("l")) & (first == ord("l"))
+        length = tf.where(short, 2, tf.where(long & (first > 0), 3, 0))
+        begins &= ~flags(places + 1, size, length > 0)
+        return begins | flags(places + length, size, length > 0)
+
+
+def _begins_word(before, kind, after):
+    """Return whether a character begins a word, given its kind and those of its neighbours."""
+    # A space goes with the word after it.
+    in_word = (before == EDGE) | ((before != kind) & (before != ONE_SPACE))
+    # The last of several white spaces before a word is split from the others.
+    white, white_before = ((x == WHITE) | (x == ONE_SPACE) for x in (kind, before))
+    return np.where(white, ~white_before | (after < WHITE), in_word)

@@ -6,7 +6,6 @@ import os
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.byte_pair_words import KERAS_HUB
 from keras_lm.tokenizers.published_files import TokenizerFolder
 from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order, read_entries, read_lines
@@ -18,6 +17,7 @@ MERGES_FILES = ("merges.txt", "vocab.bpe", "vocab_40000.bpe")
 FOLDERS = ("", os.path.join("assets", "tokenizer"))  # the second is KerasHub's
 
 END = "</w>"  # of GPT-1's words
+KERAS_HUB = {"type": "KerasHub"}  # a step that splits text as KerasHub does
 
 # Special tokens of published vocabularies: the first row whose tokens are all in the vocabulary.
 DEFAULTS = (

@@ -121,7 +121,7 @@ class CharacterTokenizer(Tokenizer):
         With a `splitter`, they are those of the words of `splitting.words_and_places`, in which
         U+FFFD stands for invalid UTF-8.
         """
-        texts = lite_operations.bytes_with_tail if splitter is None else lite_operations.valid_utf8
+        texts = lite_operations.bytes_with_tail if splitter is None else lite_operations.valid_bytes
         data, text_splits = texts(text)
         starts, ends, row_splits = splitting.split_bytes(
             data, text_splits, splitter or self.splitter

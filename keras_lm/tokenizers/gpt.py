@@ -4,10 +4,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import byte_pair_files, offsets, strings, wordpiece
-from keras_lm.tokenizers.byte_pair import MAX_INT, PART, BytePairTokenizer
+from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
+from keras_lm.tokenizers.byte_pair import (
+    MAX_INT,
+    PART,
+    BytePairTokenizer,
+    id_table,
+    symbols_and_merger,
+)
 from keras_lm.tokenizers.byte_pair_files import END, last_ranks
-from keras_lm.tokenizers.byte_pair_lite import LiteGPT
+from keras_lm.tokenizers.lite_operations import (
+    Letters,
+    count_before,
+    flags,
+    places_in_texts,
+    places_of,
+    value_after,
+    value_before,
+)
 from keras_lm.tokenizers.strings import valid_utf8
 from keras_lm.tokenizers.wordpiece import SPACES, WORD_ENDS
 from keras_lm.utils.argument_types import PathLike, Tensor
@@ -131,7 +145,7 @@ class GPTTokenizer(BytePairTokenizer):
             tf.gather(self._num_letters, ids.values),
         )
         ids, characters = (parts.with_values(x).merge_dims(1, 2) for x in (ids, characters))
-        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
+        return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
     def _part_words(self, parts):
         # Most rows are ASCII without control characters, with nothing to clean.
@@ -192,3 +206,45 @@ def _symbols(entry):
 
 def _inner(entry):
     return entry.removesuffix(END) + LAST if entry.endswith(END) else entry
+
+
+# === LiteRT ===
+
+
+class LiteGPT:
+    """`GPTTokenizer` in integer operations.
+
+    Args:
+        letters: str, all letters that the vocabulary has.
+        ids, merges, last, unknown_id: see `LiteBytePair`.
+        part_words: function from (N,) strings to clean ones with the byte 0xFF between words.
+    """
+
+    def __init__(self, letters, ids, merges, last, unknown_id, part_words):
+        # The letters and an unknown one, the same at the ends of words, and what splits words.
+        letters = [*letters, UNKNOWN_LETTER]
+        self._num_letters, self._space = len(letters), 2 * len(letters)
+        first = [*letters, *(letter + END for letter in letters), " "]
+        symbols, self._merge = symbols_and_merger(first, merges, last)
+        self._ids = id_table(symbols, ids, last, unknown_id)
+        numbers = {letter: symbols[letter] for letter in [*letters, " "]}
+        self._letters = Letters(numbers, symbols[UNKNOWN_LETTER], part_words, lowercase=True)
+
+    def __call__(self, text):
+        """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
+        symbols, row_splits, of_character, text_begins = self._letters(text)
+        size = tf.size(symbols)
+        is_space = symbols == self._space
+        is_first = flags(row_splits, size) | is_space | value_before(is_space, 1, True)
+        is_last = value_after(is_first, 1, True) & ~is_space
+        symbols += tf.where(is_last, self._num_letters, 0)
+        pieces = self._merge(symbols, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
+        found = tf.where(is_space, 0, tf.gather(self._ids, pieces + 1))
+
+        is_there = found > 0
+        at = places_of(is_there, [size - 1])
+        ids = tf.gather(found, at) - 1
+        row_splits = tf.gather(count_before(is_there), row_splits)
+        ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        places = places_in_texts(at, ~is_space, of_character, ids, text_begins)
+        return ids, *map(ids.with_values, places)

@@ -19,7 +19,7 @@ from keras_lm.converters.entity_files import (
     read_entity_numbers,
 )
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import offsets, strings
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import (
     Trie,
     count_before,
@@ -162,7 +162,7 @@ class EntityTokenizer(WordPieceTokenizer):
         none = len(self._linked.entities)
         rows = rows.to_tensor(none)
         return {
-            "text": offsets.substrings(strings.valid_utf8(text), starts, ends),
+            "text": strings.substrings(strings.valid_utf8(text), starts, ends),
             "entities": tf.gather(ids, tf.where(rows < 0, none, rows)),
             "start": starts,
             "end": ends,

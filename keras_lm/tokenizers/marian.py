@@ -9,9 +9,8 @@ from typing import Any, Self
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import published_files, strings
 from keras_lm.tokenizers import sentence_piece_model as models
-from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.sentence_piece import Aligner, SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import NORMAL, SPACE
-from keras_lm.tokenizers.sentence_piece_steps import Aligner, tokenize_parts
 from keras_lm.tokenizers.strings import size
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 from keras_lm.tokenizers.vocabulary import read_entries
@@ -139,7 +138,11 @@ class MarianTokenizer(Tokenizer):
 
     def _tokenize(self, text, special):
         text = strings.valid_utf8(text)
-        return tokenize_parts(self, text, special, self._plain) if special else self._plain(text)
+        return (
+            strings.tokenize_parts(self, text, special, self._plain)
+            if special
+            else self._plain(text)
+        )
 
     def _plain(self, text, begin_text=None):
         language, text = _split_language(text)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import lite_operations, offsets, published_files, strings
+from keras_lm.tokenizers import lite_operations, published_files, strings
 from keras_lm.tokenizers.characters import BYTES
-from keras_lm.tokenizers.sentence_piece_steps import tokenize_parts
 from keras_lm.tokenizers.strings import bytes_of, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.vocabulary import strings_of
@@ -79,7 +78,7 @@ class ByteTokenizer(Tokenizer):
         text = valid_utf8(text)
         if not special:
             return self._ids(text)
-        return tokenize_parts(self, text, special, lambda parts, begins: self._ids(parts))
+        return strings.tokenize_parts(self, text, special, lambda parts, begins: self._ids(parts))
 
     def _ids(self, text):
         found = bytes_of(text)
@@ -90,7 +89,7 @@ class ByteTokenizer(Tokenizer):
         ids = self._ids(text)
         row = strings.row_ids(ids)
         starts = tf.range(tf.size(ids.values, tf.int64)) - tf.gather(ids.row_starts(), row)
-        return ids, *offsets.in_original(
+        return ids, *strings.in_original(
             text, ids.with_values(starts), ids.with_values(starts + 1), "byte"
         )
 
@@ -100,7 +99,7 @@ class ByteTokenizer(Tokenizer):
 
     def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
-        data, row_splits = lite_operations.valid_utf8(text)
+        data, row_splits = lite_operations.valid_bytes(text)
         of_character = tf.cumsum(tf.cast((data < 0x80) | (data >= 0xC0), tf.int32)) - 1
         text_begins = tf.gather(of_character, row_splits)
         ids, of_character = (x[: -lite_operations.TAIL] for x in (data + self.offset, of_character))

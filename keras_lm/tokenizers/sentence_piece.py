@@ -1,22 +1,48 @@
-"""SentencePiece: the tokenizer of ALBERT, XLNet, T5, XLM-R and DeBERTa."""
+"""SentencePiece: the tokenizer of ALBERT, XLNet, T5, XLM-R and DeBERTa.
+
+`sentence_piece_model` reads model files and runs models in the graph, `sentence_piece_normalizer`
+makes their tables of characters, and `sentence_piece_files` reads published folders.
+
+Shapes: B batch, P parts of texts, S pieces of a text, T pieces of all texts, C characters, W words.
+"""
 
 import dataclasses
 import os
 import re
 import types
+import typing
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
+from keras_lm.tokenizers import (
+    published_files,
+    sentence_piece_files,
+    splitting,
+    strings,
+    unicode_ranges,
+)
 from keras_lm.tokenizers import sentence_piece_model as files
-from keras_lm.tokenizers import sentence_piece_running as running
-from keras_lm.tokenizers import sentence_piece_steps as steps
-from keras_lm.tokenizers.sentence_piece_lite import LitePlaces
-from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE
-from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, Preparation
-from keras_lm.tokenizers.sentence_piece_resource import SentencePieceModel
-from keras_lm.tokenizers.strings import checked_form, size
+from keras_lm.tokenizers.lite_operations import (
+    CHANGEABLE,
+    CodePointTable,
+    code_points,
+    flags,
+    put,
+    valid_bytes,
+    value_before,
+)
+from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE, SentencePieceModel
+from keras_lm.tokenizers.sentence_piece_normalizer import (
+    ALL_MARKS,
+    Preparation,
+    Table,
+    compose,
+    shorten_unknown,
+)
+from keras_lm.tokenizers.strings import checked_form, regex_literal, size
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
@@ -92,7 +118,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     ROLES = files.ROLES
-    PUBLISHED_FILES = sentence_piece_folders.MODEL_FILES
+    PUBLISHED_FILES = sentence_piece_files.MODEL_FILES
     has_offsets_of_special = True
 
     def __init__(
@@ -155,25 +181,23 @@ class SentencePieceTokenizer(Tokenizer):
             clean_up=bool(clean_up),
             first_space=None,
             has_bytes=proto.trainer_spec.byte_fallback,
-            outer_space=running.outer_space(proto.normalizer_spec, collapse_whitespace),
-            proto=running.prepared_model(
-                proto, preparation, set(self._vocabulary.all_special_tokens)
-            ),
+            outer_space=outer_space(proto.normalizer_spec, collapse_whitespace),
+            proto=prepared_model(proto, preparation, set(self._vocabulary.all_special_tokens)),
         )
         if self._rules.keep_first_space:
             charsmap = self._rules.proto.normalizer_spec.precompiled_charsmap
-            self._rules.first_space = steps.first_space(charsmap)
-        if running.is_fast(proto):
-            running.take_reference_rules(self._rules.proto, preparation)
-        with_comma = steps.with_comma(pieces) if split_digit_commas else []
-        steps.number_last(self._rules.proto, with_comma)
+            self._rules.first_space = first_space(charsmap)
+        if runs_fast(proto):
+            take_reference_rules(self._rules.proto, preparation)
+        with_comma = pieces_with_comma(pieces) if split_digit_commas else []
+        number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
         if not IS_INSTALLED:
             return
         with tf.init_scope():
             # TF Text has two operations: the fast one adds up scores in float32, like the
             # reference; the other one compares them in double precision, and is right for BPE.
-            if running.is_fast(proto):
+            if runs_fast(proto):
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
                 self._matcher = SentencePieceModel(serialized)
@@ -181,7 +205,7 @@ class SentencePieceTokenizer(Tokenizer):
             lengths = [self._length(piece.piece) for piece in self._rules.proto.pieces]
             self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
-        self._splits = steps.CommaSplits(self, with_comma) if with_comma else None
+        self._splits = CommaSplits(self, with_comma) if with_comma else None
         self._aligner = self._later = self._places = None  # made when they are needed
 
     @staticmethod
@@ -236,7 +260,7 @@ class SentencePieceTokenizer(Tokenizer):
         if not tokens:
             return self._pieces_of_parts(text, tf.ones_like(text, tf.bool))
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
-        return steps.tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
+        return strings.tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
 
     def _pieces_of_parts(self, parts, begin_text):
         """Return the ragged (P, S) ids of (P,) parts of texts, which `begin_text` or not."""
@@ -270,7 +294,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [tf.gather(tf.concat(found, 0), places) for found in zip(*some, strict=True)]
 
     def _stripped(self, text):
-        return steps.without_end_space(text) if self._rules.strip_end else text
+        return without_end_space(text) if self._rules.strip_end else text
 
     def _pieces(self, text):
         ids = self._match(self._stripped(strings.valid_utf8(text))).with_row_splits_dtype(tf.int64)
@@ -290,15 +314,15 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _in_normal_form(self, text, special):
         tokens = [*self._rules.plain_tokens, *special]
-        parts = steps.part_tokens(text, tokens)  # ragged (B, P)
+        parts = strings.part_tokens(text, tokens)  # ragged (B, P)
         ids, starts, ends = self._by_prefix(
-            steps.without_tokens(parts.values),
-            steps.begin_texts(parts),
+            strings.without_tokens(parts.values),
+            strings.begin_texts(parts),
             lambda one, some: one._spans(some),
         )  # ragged (P, S)
         if tokens:
-            ids = steps.with_tokens(self, parts.values, ids, tokens)
-            is_token = steps.is_token(parts.values)  # (P,)
+            ids = strings.with_tokens(self, parts.values, ids, tokens)
+            is_token = strings.is_token(parts.values)  # (P,)
             number = tf.cast(is_token, tf.int64)
             length = size(parts.values) - number
             whole = tf.RaggedTensor.from_row_lengths(
@@ -316,7 +340,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _find_aligner(self):
         if self._aligner is None:
             with tf.init_scope():
-                self._aligner = steps.Aligner(self._rules.proto)
+                self._aligner = Aligner(self._rules.proto)
         return self._aligner
 
     def _spans(self, text):
@@ -383,9 +407,9 @@ class SentencePieceTokenizer(Tokenizer):
         split, which seldom finds others than splitting them.
         """
         proto, special = files.parse_model(self._data), set(self._vocabulary.all_special_tokens)
-        model = running.prepared_model(proto, self._rules.preparation, special)
+        model = prepared_model(proto, self._rules.preparation, special)
         if self._rules.split_digit_commas:
-            for i in steps.with_comma([piece.piece for piece in model.pieces]):
+            for i in pieces_with_comma([piece.piece for piece in model.pieces]):
                 model.pieces[i].type = files.CONTROL
         return model
 
@@ -397,7 +421,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _join(self, entries):
         if self._rules.has_bytes:
-            entries = entries.with_values(running.bytes_of_pieces(entries.values))
+            entries = entries.with_values(bytes_of_pieces(entries.values))
         text = strings.join(entries)
         if self._rules.has_bytes:
             text = strings.valid_utf8(text)
@@ -448,5 +472,324 @@ class SentencePieceTokenizer(Tokenizer):
             ValueError: if a file is damaged or asks for something that this class does not do.
         """
         with published_files.reading(folder):
-            data, settings = sentence_piece_folders.read_folder(folder, family, usual_family)
+            data, settings = sentence_piece_files.read_folder(folder, family, usual_family)
         return cls(data, **{**settings, **overrides})
+
+
+# === From a model's file to the one that TF Text's operations run ===
+
+
+def runs_fast(proto):
+    """Whether TF Text's fast operation is right for a model.
+
+    It only knows unigram models, and takes tabs and ends of lines for spaces.
+    """
+    spec = proto.trainer_spec
+    if spec.model_type != files.UNIGRAM or spec.byte_fallback:
+        return False
+    return not any(letter in piece.piece for piece in proto.pieces for letter in "\t\n\r")
+
+
+def prepared_model(proto, preparation, special):
+    """Return the model to run: it prepares text, and never returns special tokens."""
+    prepared = files.Model()
+    prepared.CopyFrom(proto)
+    normalizer = prepared.normalizer_spec
+    if preparation:
+        normalizer.precompiled_charsmap = compose(normalizer.precompiled_charsmap, preparation)
+    if preparation.collapse_whitespace:
+        normalizer.remove_extra_whitespaces = True
+    for i, piece in enumerate(prepared.pieces):
+        if piece.type == files.UNKNOWN:
+            # The fast operation reads this number, which other tools may leave wrong.
+            prepared.trainer_spec.unk_id = i
+        elif piece.piece in special or (
+            # (The model never sees what preparation changes.)
+            piece.type == files.USER_DEFINED and preparation(piece.piece) != piece.piece
+        ):
+            piece.type = files.CONTROL
+            if len(piece.piece) == 1:
+                # A model of byte pairs fails on a character that is one: no text has NUL after it.
+                piece.piece += "\0"
+    return prepared
+
+
+def take_reference_rules(model, preparation):
+    """Change a parsed model so that the fast operation agrees with the reference."""
+    kept = [p for p in model.pieces if p.type == files.USER_DEFINED]
+    for piece in kept:
+        # Whatever the file says: another score would also change how later sums are rounded.
+        piece.score = 0.1 * (len(piece.piece.encode()) - 1)
+    known = frozenset().union(*(piece.piece for piece in model.pieces))
+    # (Twice because of `` and '', which preparation changes as a whole.)
+    texts = {p.piece for p in kept if preparation(2 * p.piece) == 2 * p.piece}
+    model.normalizer_spec.precompiled_charsmap = shorten_unknown(
+        model.normalizer_spec.precompiled_charsmap,
+        known,
+        frozenset(text for text in texts if text and "\0" not in text),
+    )
+
+
+# === Spaces, and bytes that are pieces ===
+
+
+def first_space(charsmap):
+    """Return a pattern of texts that begin with a space, once a table has changed them."""
+    table = Table(charsmap)
+    table.read()
+    spaces = [key for key, text in table.rules.items() if len(key) == 1 and text.startswith(" ")]
+    return f"(?s)[{regex_literal([' ', SPACE, *spaces])}].*"
+
+
+def without_end_space(text):
+    """Return (B,) texts without white space at their ends."""
+    white = unicode_ranges.character_class(unicode_ranges.WHITE_SPACE)
+    return tf.strings.regex_replace(text, f"[{white}]+$", "")
+
+
+def outer_space(normalizer, collapse_whitespace):
+    """Return a pattern of the spaces around text that the model adds."""
+    if normalizer.remove_extra_whitespaces or collapse_whitespace:
+        return "^ +| +$"
+    return "^ " if normalizer.add_dummy_prefix else "^$"
+
+
+def bytes_of_pieces(pieces):
+    """Replace those of (T,) pieces that stand for a byte by that byte."""
+    places = tf.where(tf.strings.regex_full_match(pieces, BYTE_PIECE))
+    digits = tf.strings.substr(tf.gather_nd(pieces, places), 3, 2)
+    digits = tf.cast(tf.io.decode_raw(digits, tf.uint8, fixed_length=2), tf.int32) - ord("0")
+    digits = tf.where(digits > 9, digits - (ord("A") - ord("9") - 1), digits)  # (found, 2)
+    table = tf.constant([bytes([i]) for i in range(256)])
+    return tf.tensor_scatter_nd_update(
+        pieces, places, tf.gather(table, digits[:, 0] * 16 + digits[:, 1])
+    )
+
+
+# === Commas after numbers ===
+
+
+def pieces_with_comma(pieces):
+    """Return the ids of pieces that end with a digit and a comma, such as "▁1990,"."""
+    return [
+        i
+        for i, piece in enumerate(pieces)
+        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+    ]
+
+
+def number_last(model, ids):
+    """Move some pieces of a parsed model to the end; the ids of all others stay."""
+    for i in ids:
+        model.pieces.add().CopyFrom(model.pieces[i])
+        # The old piece becomes one that no text has: with NUL.
+        model.pieces[i].piece += "\0"
+        model.pieces[i].type = files.CONTROL
+
+
+class CommaSplits(tf.Module):
+    """Splits the comma from pieces that end with a digit and a comma.
+
+    Such pieces are rare. One comparison finds them, because `number_last` moved them to the end.
+    """
+
+    def __init__(self, tokenizer, ids):
+        super().__init__()
+        pieces, unknown = tokenizer.vocabulary, tokenizer.special_id("unknown")
+        numbers = [pieces[i][:-1].replace(SPACE, "") for i in ids]
+        table, lengths = [], []
+        for i, parts in zip(ids, tokenizer._match(tf.constant(numbers)).to_list()):
+            parts = [pieces[part] for part in parts]
+            if parts and pieces[i][0] != SPACE:
+                parts[0] = parts[0].removeprefix(SPACE)
+            parts = [part for part in parts if part] + [","]
+            if "".join(parts) != pieces[i]:
+                parts = [pieces[i]]
+            table.append([tokenizer._vocabulary.ids.get(part, unknown) for part in parts])
+            lengths.append([len(part.encode()) for part in parts])
+        self._num_rows = len(ids)
+        self._first = len(tokenizer._rules.proto.pieces) - self._num_rows
+        with tf.init_scope():
+            # The row after these is empty, and comes after the last piece of all texts.
+            self._table = tf.ragged.constant([*table, []], tf.int32, row_splits_dtype=tf.int64)
+            self._lengths = tf.ragged.constant([*lengths, []], tf.int64, row_splits_dtype=tf.int64)
+            # For LiteRT, which cannot gather ragged rows; row 0 is for all other pieces.
+            self._dense = tf.pad(self._table.to_tensor(-1), [[1, 0], [0, 0]], constant_values=-1)
+
+    def __call__(self, ids):
+        """Return the vocabulary's ids for the model's, both ragged (B, S)."""
+        places = tf.where(ids.values >= self._first)[:, 0]
+        values, shifts = self._replace(ids.values, ids.values, places, self._table)
+        splits = ids.row_splits + tf.gather(shifts, tf.searchsorted(places, ids.row_splits))
+        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+    def lengths(self, ids, lengths):
+        """Return the lengths in bytes of what the model's (T,) ids become, given their own."""
+        places = tf.where(ids >= self._first)[:, 0]
+        return self._replace(lengths, ids, places, self._lengths)[0]
+
+    def _replace(self, values, ids, places, table):
+        """Put a table's rows at some places; also return by how much later values move."""
+        # Places are few. So what is between two of them is a row, copied as a whole.
+        size = tf.size(values, tf.int64)
+        starts, ends = tf.concat([[0], places + 1], 0), tf.concat([places, [size]], 0)
+        bounds = tf.reshape(tf.stack([starts, ends], 1), [-1])  # kept, replaced, kept, …, kept
+        rows = tf.RaggedTensor.from_row_splits(
+            tf.concat([values, table.values], 0),
+            tf.concat([bounds, size + table.row_splits[1:]], 0),
+            validate=False,
+        )
+        kept = 2 * tf.range(tf.size(starts))
+        replaced = tf.concat([tf.gather(ids, places) - self._first, [self._num_rows]], 0)
+        replaced += 2 * tf.size(starts) - 1
+        found = tf.gather(rows, tf.reshape(tf.stack([kept, replaced], 1), [-1]))
+        return found.values, found.row_splits[:-1:2] - starts
+
+    def lite(self, ids):
+        """Return ids like a call, without ragged gathers."""
+        rows = tf.maximum(ids.values - self._first + 1, 0)
+        parts = tf.gather(self._dense, rows)
+        first = tf.where(rows > 0, parts[:, 0], ids.values)
+        parts = tf.concat([first[:, tf.newaxis], parts[:, 1:]], 1)
+        is_there = parts >= 0
+        ends = tf.cumsum(tf.reduce_sum(tf.cast(is_there, ids.row_splits.dtype), 1))
+        splits = tf.gather(tf.concat([tf.zeros_like(ids.row_splits[:1]), ends], 0), ids.row_splits)
+        return tf.RaggedTensor.from_row_splits(
+            tf.boolean_mask(parts, is_there), splits, validate=False
+        )
+
+
+# === Offsets ===
+
+
+class Aligner(tf.Module):
+    """Finds the offsets of pieces in a text.
+
+    A model of single characters with the same normalizer maps each normalised character to the
+    bytes of the text that it came from. A run of characters without pieces is one unknown token in
+    both models, which tells its length.
+    """
+
+    def __init__(self, proto):
+        super().__init__()
+        model = files.Model()
+        model.CopyFrom(proto)
+        del model.pieces[:]
+        model.pieces.extend(p for p in proto.pieces if _is_character(p))
+        model.trainer_spec.model_type = files.CHARACTER
+        self._has_bytes = model.trainer_spec.byte_fallback
+        known = {piece.piece for piece in model.pieces}
+        for piece in proto.pieces:
+            is_normal = piece.type == files.NORMAL
+            if is_normal and not self._has_bytes and not known.issuperset(piece.piece):
+                raise ValueError(
+                    f"offsets cannot be told: `model` holds the piece {piece.piece!r}, and not "
+                    "each of its characters as a piece."
+                )
+        self._model = SentencePieceModel(model.SerializeToString())
+        unknown = [i for i, p in enumerate(model.pieces) if p.type == files.UNKNOWN]
+        self._unknown = unknown[0]
+
+    def __call__(self, text):
+        """Return the normalised characters of (B,) texts, one text after the other."""
+        return self.rows(text)[1]
+
+    def rows(self, text):
+        """Return the row splits (B + 1,), and the characters."""
+        splits, pieces, starts, ends = self._model.rows_with_offsets(text)
+        lengths = size(pieces)
+        if self._has_bytes:
+            is_byte = tf.strings.regex_full_match(pieces, files.BYTE_PIECE)
+            lengths = tf.where(is_byte, tf.ones_like(lengths), lengths)
+        are_unknown = self._model.string_to_id(pieces) == self._unknown
+        return splits, Characters(pieces, lengths, starts, ends, are_unknown)
+
+
+class Characters(typing.NamedTuple):
+    """All normalised characters of some texts: (N,) tensors."""
+
+    pieces: tf.Tensor  # normalised
+    lengths: tf.Tensor  # of these, in bytes
+    starts: tf.Tensor  # in the text
+    ends: tf.Tensor
+    are_unknown: tf.Tensor
+
+
+def _is_character(piece):
+    if piece.type == files.NORMAL:
+        return len(piece.piece) == 1
+    # Models of characters also keep what the user defined whole.
+    return piece.type in (files.UNKNOWN, files.USER_DEFINED, files.BYTE)
+
+
+# === Offsets in LiteRT ===
+
+
+class LitePlaces:
+    """Finds pieces and their places.
+
+    Text is split at white space, which no piece crosses. In a word, pieces cover its characters as
+    they are normalised, whose lengths are in a table.
+
+    Args:
+        tokenizer: `SentencePieceTokenizer`.
+        aligner: `Aligner`.
+    """
+
+    def __init__(self, tokenizer, aligner):
+        self._tokenizer, self._unknown_id = tokenizer, tokenizer.special_id("unknown")
+        pieces = [piece.removeprefix(SPACE) for piece in tokenizer.vocabulary]
+        self._sizes = tf.constant([len(piece.encode()) for piece in pieces], tf.int32)
+        codes = np.array([code for codes in CHANGEABLE for code in codes], np.int32)
+        texts = tf.strings.unicode_encode(tf.constant(codes)[:, tf.newaxis], "UTF-8")
+        splits, characters = aligner.rows(texts)
+        row = np.repeat(np.arange(len(codes)), np.diff(splits.numpy()))
+        is_space = characters.pieces.numpy() == SPACE.encode()
+        lengths, unknown = np.zeros([2, 0x110000], np.int32)
+        lengths += 4  # of most others
+        lengths[codes] = np.bincount(row, characters.lengths.numpy() * ~is_space, len(codes))
+        unknown[codes] = np.bincount(row, characters.are_unknown.numpy(), len(codes)) > 0
+        self._lengths, self._unknown = CodePointTable(lengths), CodePointTable(unknown)
+
+    def __call__(self, text):
+        """Return ids, starts and ends of (B,) texts, ragged (B, S) int32 each."""
+        words, word_starts, _, _ = splitting.words_and_places_lite(text, "whitespace")
+        pieces = self._tokenizer.tokenize_lite(words.values)  # ragged (W, S)
+        codes, splits = code_points(*valid_bytes(words.values))  # (C,), and spaces after the last
+        is_first = flags(splits, tf.size(codes))
+        lengths = self._lengths(codes)
+        is_unknown = self._unknown(codes) > 0
+
+        # Each unknown piece is a run of unknown characters, in the same order.
+        begins_run = is_unknown & (is_first | ~value_before(is_unknown, 1, False))
+        run = tf.cumsum(tf.cast(begins_run, tf.int32))  # from 1
+        runs = put(tf.where(is_unknown, lengths, 0), run, tf.size(codes) + 1)
+        is_one = pieces.values == self._unknown_id
+        number = tf.minimum(tf.cumsum(tf.cast(is_one, tf.int32)), tf.size(codes))
+        sizes = tf.where(is_one, tf.gather(runs, number), tf.gather(self._sizes, pieces.values))
+
+        # In words, pieces end after so many bytes, and no later than the word.
+        word = strings.row_ids(pieces)  # (T,)
+        bounds = tf.concat([[0], tf.cumsum(lengths)], 0)
+        begins, limits = tf.gather(bounds, splits[:-1]), tf.gather(bounds, splits[1:])
+        total = tf.concat([[0], tf.cumsum(sizes)], 0)
+        before = tf.gather(total, tf.cast(pieces.row_splits, tf.int32)[:-1])
+        shift = tf.gather(begins - before, word)
+        limit = tf.gather(limits, word)
+        starts, ends = (tf.minimum(x + shift, limit) for x in (total[:-1], total[1:]))
+
+        # How many characters began and ended up to each byte.
+        begun, ended = (
+            tf.cumsum(put(tf.ones_like(lengths), places, bounds[-1] + 1))
+            for places in (bounds[:-1], bounds[1:])
+        )
+        last = tf.minimum(tf.gather(begun, tf.maximum(ends - 1, 0)), tf.gather(ended, ends))
+        first = tf.minimum(tf.gather(begun, starts) - 1, last)
+        at = tf.gather(word_starts.values - splits[:-1], word)
+        text_splits = tf.gather(pieces.row_splits, tf.cast(words.row_splits, tf.int32))
+        ids = tf.RaggedTensor.from_row_splits(pieces.values, text_splits, validate=False)
+        # A piece that is a space alone is before its word.
+        begin = tf.gather(word_starts.values, word)
+        first = tf.where(sizes > 0, first + at, tf.maximum(begin - 1, 0))
+        last = tf.where(sizes > 0, last + at, begin)
+        return ids, ids.with_values(first), ids.with_values(last)

@@ -9,7 +9,7 @@ import string
 import numpy as np
 
 from keras_lm.tensorflow import tf, tf_text
-from keras_lm.tokenizers import lite_operations, offsets, strings
+from keras_lm.tokenizers import lite_operations, strings
 from keras_lm.tokenizers.unicode_ranges import (
     SIGNS_WITHOUT_SPACES,
     WHITE_SPACE,
@@ -89,7 +89,7 @@ def words_and_places(text, splitter, by_character=False):
     marks = PUNCTUATION if splitter == "punctuation" else ""
     parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
     words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
-    return words, *offsets.in_original(text, starts, ends, "character")
+    return words, *strings.in_original(text, starts, ends, "character")
 
 
 def _words_of_runs(text, splitter, by_character):
@@ -121,7 +121,7 @@ def split_bytes(data, row_splits, splitter, by_character=False):
     """Split texts with operations that LiteRT has.
 
     The bytes of all texts and `TAIL` spaces, and their row splits, are those of `bytes_with_tail`
-    or `valid_utf8`. `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or
+    or `valid_bytes`. `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or
     `words_and_places`.
 
     Returns `(starts, ends, row_splits)`, all int32: where words start and end in the bytes, with a

@@ -1,4 +1,7 @@
-"""WordPiece: the tokenizer of BERT and of the models that descend from it."""
+"""WordPiece: the tokenizer of BERT and of the models that descend from it.
+
+Shapes: B texts, N characters, W words, S pieces of a text, T pieces of all texts.
+"""
 
 import os
 import re
@@ -7,19 +10,21 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import (
-    offsets,
-    published_files,
-    strings,
-    unicode_ranges,
-    wordpiece_files,
-    wordpiece_keras_hub,
+from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
+from keras_lm.tokenizers.lite_operations import (
+    Letters,
+    Trie,
+    count_before,
+    flags,
+    places_in_texts,
+    places_of,
+    put,
+    value_before,
 )
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines_of_entries
-from keras_lm.tokenizers.wordpiece_lite import LiteWordPiece
 from keras_lm.utils.argument_types import PathLike, Tensor
 
 MOST_WORDS = 2**19  # ten times what published vocabularies have; the matcher takes seconds for it
@@ -66,8 +71,8 @@ class WordPieceTokenizer(Tokenizer):
         max_word_length: int, 1 to 1000, in characters.
         clean_up: bool, or `"punctuation"`. Leave out the space before punctuation and English
             clitics in what `detokenize` returns, or before punctuation alone.
-        keras_hub: bool. Whether words are split and folded as in KerasHub, whose presets are read
-            so; see `keras_lm.tokenizers.wordpiece_keras_hub`.
+        keras_hub: bool. Whether words are split and folded as KerasHub does, for its presets: at
+            control characters, and by NFKC case folding.
         template: see `Tokenizer`.
 
     Raises:
@@ -167,7 +172,7 @@ class WordPieceTokenizer(Tokenizer):
             longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
             matcher = make_matcher(
                 words,
-                max_bytes_per_word=wordpiece_keras_hub.LONGEST if self.keras_hub else longest,
+                max_bytes_per_word=KERAS_HUB_LONGEST if self.keras_hub else longest,
                 no_pretokenization=self.keras_hub,
                 token_out_type=tf.int32,
                 unknown_token=unknown_token,
@@ -203,7 +208,7 @@ class WordPieceTokenizer(Tokenizer):
         """Return the ids of (B,) texts, ragged (B, S), and the bytes of each in its word (T,)."""
         text = tf.strings.regex_replace(valid_utf8(text), f"[{SENTINELS}]+", "")
         text = self._replace_tokens(text, [*special, *self._added.tokens])
-        words = wordpiece_keras_hub.words(text, self.lowercase, self.strip_accents)
+        words = split_as_keras_hub(text, self.lowercase, self.strip_accents)
         ids, starts, ends = self._match(words.values)  # ragged (W, S)
         return words.with_values(ids).merge_dims(1, 2), (ends - starts).values
 
@@ -280,10 +285,10 @@ class WordPieceTokenizer(Tokenizer):
         characters = characters.with_row_splits_dtype(tf.int64)
         if self.keras_hub:
             folds = self.lowercase, self.strip_accents
-            left = wordpiece_keras_hub.visible_lengths(characters, *folds)
+            left = keras_hub_lengths(characters, *folds)
         else:
             left = visible_lengths(characters, self._clean)
-        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
+        return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
@@ -408,3 +413,130 @@ def _begins_with(prefix, texts, starts):
     for i, byte in enumerate(prefix.encode()):
         found &= tf.gather(data, places + i) == byte
     return found
+
+
+# === LiteRT, whose operations are those of integers ===
+
+# All texts are one long list of letters. Words are found in it, then the longest piece at each
+# place by a trie: pieces that begin words, and, where these are shorter than the word, pieces
+# within.
+
+# Symbols: a space, letters that no piece has, and what pieces within words begin with.
+SPACE, UNKNOWN, WITHIN = range(3)
+
+
+class LiteWordPiece:
+    """`WordPieceTokenizer` in integer operations.
+
+    Args:
+        ids: dict from each entry that text may become to its id.
+        unknown_id: int, the id of words that the entries cannot spell.
+        max_word_length: int, in letters.
+        part_words: function from (N,) strings to clean ones with spaces where words are split.
+        lowercase: bool. Whether cleaning lower-cases.
+    """
+
+    def __init__(self, ids, unknown_id, max_word_length, part_words, lowercase):
+        letters = sorted(set("".join(ids)))
+        symbols = {letter: i for i, letter in enumerate(letters, start=WITHIN + 1)}
+        pieces = {(WITHIN,): -1}
+        for entry, id in ids.items():
+            is_within = entry.startswith("##")
+            piece = tuple(symbols[letter] for letter in entry[2 * is_within :])
+            pieces[(WITHIN,) * is_within + piece] = id
+        self._pieces = Trie(pieces, num_symbols=len(symbols) + WITHIN + 1)
+        self._within = self._pieces.node((WITHIN,))
+        self._letters = Letters(symbols | {" ": SPACE}, UNKNOWN, part_words, lowercase)
+        self._unknown_id, self._max_word_length = unknown_id, max_word_length
+
+    def __call__(self, text):
+        """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
+        # With spaces after the last text.
+        symbols, row_splits, of_character, text_begins = self._letters(text)
+        size = tf.size(symbols)
+        is_space = symbols == SPACE
+        is_first = ~is_space & (flags(row_splits, size) | value_before(is_space, 1, True))
+        # An empty last word in no text: lists must not be empty.
+        starts = places_of(is_first, [size - 1])  # (W,)
+        bounds = places_of(is_space | is_first, [size - 1])
+        ends = tf.gather(bounds, tf.gather(count_before(is_space | is_first), starts) + 1)
+        word = tf.maximum(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, 0)  # of each letter, (T,)
+
+        nodes = self._pieces(symbols, starts, ends, whole=False)
+        sizes = tf.gather(self._pieces.lengths, nodes)
+        is_parted = starts + sizes < ends
+        places = places_of(~is_space & ~is_first & tf.gather(is_parted, word), [size - 1])
+        last = tf.gather(ends, tf.gather(word, places))
+        within = self._pieces(symbols, places, last, whole=False, root=self._within)
+        nodes = put(nodes, starts, size) + put(within, places, size)
+        found = tf.gather(self._pieces.numbers, nodes)  # -1 if there is no piece
+        sizes = tf.gather(self._pieces.lengths, nodes) - put(
+            tf.cast(within > 0, tf.int32), places, size
+        )
+
+        taken = self._follow(starts, ends, sizes) & ~is_space
+        is_bad = put(tf.cast(taken & (found < 0), tf.int32), word, tf.size(starts)) > 0
+        is_bad |= ends - starts > self._max_word_length
+        is_bad = tf.gather(is_bad, word)
+        is_there = tf.where(is_bad, is_first, taken)
+        found = tf.where(is_bad, self._unknown_id, found)
+        at = places_of(is_there, [size - 1])
+        ids = tf.gather(found, at)
+        row_splits = tf.gather(count_before(is_there), row_splits)
+        ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
+        places = places_in_texts(at, ~is_space, of_character, ids, text_begins)
+        return ids, *map(ids.with_values, places)
+
+    def _follow(self, places, ends, sizes):
+        """Flag where pieces begin, each after the one before, from (W,) places to ends."""
+
+        def step(taken, places, ends):
+            taken += put(tf.ones_like(places), places, tf.size(taken))
+            size = tf.gather(sizes, places)
+            places += size
+            stays = places_of(((size > 0) & (places < ends))[:-1], [tf.size(places) - 1])
+            return taken, tf.gather(places, stays), tf.gather(ends, stays)
+
+        state = tf.zeros_like(sizes), places, ends
+        shapes = (tf.TensorShape([None]),) * 3
+        return tf.while_loop(lambda _, p, __: tf.size(p) > 1, step, state, shapes)[0] > 0
+
+
+# === Words as KerasHub splits and folds them, which is not as BERT does ===
+
+# It splits at control characters and at no white space beyond ASCII, strips accents and leaves
+# composed what has none, and folds the case of words by NFKC: "ß" is "ss" and "½" is one word of
+# three characters. Expressions are RE2's, with TensorFlow's own classes of characters, as there.
+
+PART = b"\xff"  # between words; no UTF-8, which no expression matches
+KERAS_HUB_LONGEST = 100  # bytes of a word; longer ones are unknown
+KERAS_HUB_SPACES = r"[\s\p{Cc}\p{Cf}]"
+KERAS_HUB_IDEOGRAPHS = (
+    r"\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2CEAF}"
+    r"\x{2F800}-\x{2FA1F}"
+)
+KERAS_HUB_ALONE = rf"[!-/:-@\[-`{{-~\p{{P}}{KERAS_HUB_IDEOGRAPHS}]"
+
+
+def split_as_keras_hub(text, lowercase, strip_accents):
+    """Return the folded words of (B,) texts of valid UTF-8, ragged (B, W)."""
+    if strip_accents:
+        text = tf.strings.regex_replace(text, f"[{KERAS_HUB_IDEOGRAPHS}]", r" \0 ")
+        text = _without_accents(text)
+    text = tf.strings.regex_replace(text, f"{KERAS_HUB_SPACES}+", PART)
+    text = tf.strings.regex_replace(text, KERAS_HUB_ALONE, PART + rb"\0" + PART)
+    found = strings.split(text, PART)
+    return found.with_values(tf_text.case_fold_utf8(found.values)) if lowercase else found
+
+
+def keras_hub_lengths(characters, lowercase, strip_accents):
+    """Return how many bytes each of ragged (B, N) characters has in words, int64 (N,)."""
+    different, which = tf.unique(characters.values)
+    left = tf.strings.regex_replace(different, KERAS_HUB_SPACES, "")
+    left = _without_accents(left) if strip_accents else left
+    left = tf_text.case_fold_utf8(left) if lowercase else left
+    return tf.gather(strings.size(left), which)
+
+
+def _without_accents(text):
+    return tf.strings.regex_replace(tf_text.normalize_utf8(text, "NFD"), r"\p{Mn}", "")

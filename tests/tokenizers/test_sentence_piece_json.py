@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer, Tokenizer, huggingface_files
-from keras_lm.tokenizers.sentence_piece_composition import table_of
 from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, parse_model
-from keras_lm.tokenizers.sentence_piece_table import HANGUL, Table
+from keras_lm.tokenizers.sentence_piece_normalizer import HANGUL, Table, table_of
 
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}

@@ -10,13 +10,15 @@ import pytest
 from keras_lm.converters import CheckpointError
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
-from keras_lm.tokenizers.published_files import CLASSES, TokenizerFolder, stated_limits
-from keras_lm.tokenizers.tokenizer_entries import (
+from keras_lm.tokenizers.published_files import (
     ADDED_TOKENS,
+    CLASSES,
     COMPONENTS,
     SPECIAL_TOKENS,
     TOKENIZER_JSON,
+    TokenizerFolder,
     config_entries,
+    stated_limits,
 )
 
 VERSIONS = ("4.57.6", "5.24.0")
