@@ -8,10 +8,10 @@ words in what remains.
 Shapes: B texts, P parts of them, W words, S tokens of a text, T all tokens.
 """
 
+import dataclasses
 import functools
 import os
 import re
-import types
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -58,6 +58,42 @@ BYTES = byte_pair_files.BYTES
 SPACE, LINE_ENDS = BYTES[0x20], (BYTES[0x0A], BYTES[0x0D])
 NEVER_IN_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
 MAX_INT = 2**31 - 1
+
+
+# What follows are classes, because a `tf.Module` would track bare lists, dicts and sets.
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """The settings of `BytePairTokenizer` that are lists, and how it splits text into words.
+
+    Args:
+        merges, added_tokens, lstrip_tokens, rstrip_tokens, whole_words: lists of str.
+        pre_tokenizer: list of dicts, empty for GPT-2's splitting.
+        split: `WordRules`.
+    """
+
+    merges: list[str]
+    added_tokens: list[str]
+    lstrip_tokens: list[str]
+    rstrip_tokens: list[str]
+    whole_words: list[str]
+    pre_tokenizer: list[dict[str, Any]]
+    split: "WordRules"
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeEntries:
+    """The entries that text may become.
+
+    Args:
+        ranks: dict from each entry that merging makes to the rank of its last merge; see
+            `last_ranks`.
+        words: set of the entries that a whole word may become.
+    """
+
+    ranks: dict[str, int]
+    words: set[str]
 
 
 class BytePairTokenizer(Tokenizer):
@@ -144,8 +180,7 @@ class BytePairTokenizer(Tokenizer):
         self.ignore_merges = bool(ignore_merges)
         steps = [*(pre_tokenizer or [])]
         entries = self._vocabulary.entries
-        # (A namespace, because a module would track bare lists.)
-        self._rules = types.SimpleNamespace(
+        self._rules = Rules(
             merges=strings_of("merges", merges),
             added_tokens=entries("added_tokens", added_tokens),
             lstrip_tokens=entries("lstrip_tokens", lstrip_tokens),
@@ -153,7 +188,6 @@ class BytePairTokenizer(Tokenizer):
             whole_words=entries("whole_words", whole_words),
             pre_tokenizer=steps,
             split=WordRules(steps or [{"type": "ByteLevel"}]),
-            lite=None,  # made when a `.tflite` needs it
         )
         unused = filter(published_files.UNUSED.fullmatch, self._vocabulary.tokens)
         self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens, *unused})
@@ -163,7 +197,6 @@ class BytePairTokenizer(Tokenizer):
         needless = entries if self.ignore_merges else self._rules.whole_words
         ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole.union(needless))
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
-        self._rules.last = last
         spellings = [
             token.encode() if token in whole else byte_pair_files.spelling(token)
             for token in entries
@@ -173,7 +206,7 @@ class BytePairTokenizer(Tokenizer):
         possible = {*last, *self._rules.whole_words}
         if self.ignore_merges:
             possible = {token for token in entries if token not in whole}
-        self._rules.possible = possible
+        self._made = MadeEntries(last, possible)
         words = {spellings[i]: i for i, t in enumerate(entries) if t in possible}
         words = {word: i for word, i in words.items() if _is_utf8(word)}
         missing = [c for b, c in BYTES.items() if c not in last and b not in NEVER_IN_UTF8]
@@ -269,6 +302,7 @@ class BytePairTokenizer(Tokenizer):
             return self
         other = object.__new__(type(self))  # with the same tables, unlike `copy`
         other.__dict__.update(self.__dict__)
+        other.__dict__.pop("_lite", None)  # it adds the space itself
         other.add_prefix_space = True
         return other
 
@@ -363,17 +397,18 @@ class BytePairTokenizer(Tokenizer):
                 "BytePairTokenizer has a pre_tokenizer of its own, whose regular expressions "
                 "LiteRT cannot run. Export as a SavedModel instead."
             )
-        if self._rules.lite is None:
-            with tf.init_scope():
-                self._rules.lite = self._make_lite()
-        return self._rules.lite(text)
+        return self._lite(text)
+
+    @functools.cached_property
+    def _lite(self):
+        with tf.init_scope():
+            return self._make_lite()
 
     def _make_lite(self):
         return LiteBytePair(
             self._vocabulary.ids,
             self._rules.merges,
-            self._rules.possible,
-            self._rules.last,
+            self._made,
             self.special_id("unknown") if self._has_unknown else None,
             self.add_prefix_space,
         )
@@ -626,18 +661,17 @@ class LiteBytePair:
     Args:
         ids: dict from entry to id.
         merges: list of str.
-        words: list of str, the entries that a whole word may be.
-        last: dict, see `last_ranks`.
+        made: `MadeEntries`.
         unknown_id: int, the id of bytes without an entry; None if all have one.
         add_prefix_space: bool, see `BytePairTokenizer`.
     """
 
-    def __init__(self, ids, merges, words, last, unknown_id, add_prefix_space):
+    def __init__(self, ids, merges, made, unknown_id, add_prefix_space):
         self._add_prefix_space = add_prefix_space
         first = [byte_pair_files.BYTES[byte] for byte in range(256)]
-        symbols, self._merge = symbols_and_merger(first, merges, last)
-        self._ids = id_table(symbols, ids, last, unknown_id)
-        self._words = Trie({byte_pair_files.spelling(entry): ids[entry] for entry in words})
+        symbols, self._merge = symbols_and_merger(first, merges, made.ranks)
+        self._ids = id_table(symbols, ids, made.ranks, unknown_id)
+        self._words = Trie({byte_pair_files.spelling(entry): ids[entry] for entry in made.words})
         self._split = WordSplitter()
 
     def __call__(self, text):
@@ -677,17 +711,17 @@ class LiteBytePair:
         return ids, *map(ids.with_values, places)
 
 
-def symbols_and_merger(first, merges, last):
+def symbols_and_merger(first, merges, ranks):
     """Return a dict from symbol, those of words `first`, to its number, and their `PairMerger`."""
-    made = sorted((entry for entry in last if last[entry] >= 0), key=last.get)
+    made = sorted((entry for entry in ranks if ranks[entry] >= 0), key=ranks.get)
     symbols = {symbol: number for number, symbol in enumerate([*first, *made])}
-    pairs = [merges[last[entry]].split(" ") for entry in made]
+    pairs = [merges[ranks[entry]].split(" ") for entry in made]
     return symbols, PairMerger(len(first), [(symbols[a], symbols[b]) for a, b in pairs])
 
 
-def id_table(symbols, ids, last, unknown_id):
+def id_table(symbols, ids, ranks, unknown_id):
     """Return 1 + the id of each symbol; first 0, for what became part of another symbol."""
-    found = [ids[symbol] if symbol in last else unknown_id or 0 for symbol in symbols]
+    found = [ids[symbol] if symbol in ranks else unknown_id or 0 for symbol in symbols]
     return tf.constant([0, *(1 + id for id in found)], tf.int32)
 
 

@@ -9,6 +9,7 @@ from keras_lm.tokenizers.byte_pair import (
     MAX_INT,
     PART,
     BytePairTokenizer,
+    MadeEntries,
     id_table,
     symbols_and_merger,
 )
@@ -90,13 +91,14 @@ class GPTTokenizer(BytePairTokenizer):
         entries = self._vocabulary.tokens
         ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole, END)
         symbols = {t: _symbols(t) for t in entries if t not in whole and t != END}
-        last = self._rules.last = last_ranks(symbols, ranks)
+        last = last_ranks(symbols, ranks)
         spellings = [t if t in whole else t.replace(END, " ") for t in entries]
         words = {
             t.removesuffix(END): self._vocabulary.ids[t]
             for t in last
             if t.endswith(END) and t != END
         }
+        self._made = MadeEntries(last, set(words))
         self._letters = "".join(
             sorted({letter.removesuffix(END) for word in symbols.values() for letter in word})
         )
@@ -174,7 +176,7 @@ class GPTTokenizer(BytePairTokenizer):
             self._letters,
             self._vocabulary.ids,
             self._rules.merges,
-            self._rules.last,
+            self._made.ranks,
             self.special_id("unknown"),
             self._part_words,
         )
@@ -216,17 +218,18 @@ class LiteGPT:
 
     Args:
         letters: str, all letters that the vocabulary has.
-        ids, merges, last, unknown_id: see `LiteBytePair`.
+        ids, merges, unknown_id: see `LiteBytePair`.
+        ranks: see `MadeEntries`.
         part_words: function from (N,) strings to clean ones with the byte 0xFF between words.
     """
 
-    def __init__(self, letters, ids, merges, last, unknown_id, part_words):
+    def __init__(self, letters, ids, merges, ranks, unknown_id, part_words):
         # The letters and an unknown one, the same at the ends of words, and what splits words.
         letters = [*letters, UNKNOWN_LETTER]
         self._num_letters, self._space = len(letters), 2 * len(letters)
         first = [*letters, *(letter + END for letter in letters), " "]
-        symbols, self._merge = symbols_and_merger(first, merges, last)
-        self._ids = id_table(symbols, ids, last, unknown_id)
+        symbols, self._merge = symbols_and_merger(first, merges, ranks)
+        self._ids = id_table(symbols, ids, ranks, unknown_id)
         numbers = {letter: symbols[letter] for letter in [*letters, " "]}
         self._letters = Letters(numbers, symbols[UNKNOWN_LETTER], part_words, lowercase=True)
 

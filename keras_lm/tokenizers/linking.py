@@ -5,7 +5,7 @@ by a trie of integers, which LiteRT has, too. Shapes: B batch, S sequence, T tok
 W words of all texts, M mentions.
 """
 
-import types
+import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -32,6 +32,21 @@ from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.utils.argument_types import PathLike, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """The arguments of `EntityTokenizer` (a `tf.Module` would track bare lists and dicts).
+
+    Args:
+        mentions: dict from the mentions that the vocabulary can spell to ids of entities.
+        entities: list of str, the ids of the rows of the model's table.
+        finder: `MentionFinder`, or None if there are no mentions.
+    """
+
+    mentions: dict[str, str]
+    entities: list[str]
+    finder: "MentionFinder | None"
 
 
 class EntityTokenizer(WordPieceTokenizer):
@@ -90,8 +105,7 @@ class EntityTokenizer(WordPieceTokenizer):
         rows = {entity: row for row, entity in enumerate(entities)}
         kept = self._spelled(mentions)
         numbers = {pieces: rows.get(mentions[text], -1) for pieces, text in kept.items()}
-        # (A namespace, because a module would track bare lists and dicts.)
-        self._linked = types.SimpleNamespace(
+        self._linked = Links(
             mentions={text: mentions[text] for text in kept.values()},
             entities=entities,
             finder=MentionFinder(numbers, self.begins_word) if numbers else None,

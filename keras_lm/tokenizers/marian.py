@@ -111,10 +111,10 @@ class MarianTokenizer(Tokenizer):
 
         The reference also looks up runs of unknown characters in the vocabulary.
         """
-        if self._pieces._rules.has_bytes:  # nothing is unknown
+        if self._pieces._has_bytes:  # nothing is unknown
             return
         proto = models.Model()
-        proto.CopyFrom(self._pieces._rules.proto)
+        proto.CopyFrom(self._pieces._proto)
         # That table merges unknown characters; here they must stay as they are.
         original = models.parse_model(model).normalizer_spec.precompiled_charsmap
         proto.normalizer_spec.precompiled_charsmap = original

@@ -9,7 +9,6 @@ Shapes: B batch, P parts of texts, S pieces of a text, T pieces of all texts, C 
 import dataclasses
 import os
 import re
-import types
 import typing
 from collections.abc import Sequence
 from typing import Any, Self
@@ -48,6 +47,30 @@ from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
 
 SPACE_SIZE = len(SPACE.encode())
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """The settings of `SentencePieceTokenizer` (a `tf.Module` would track bare lists).
+
+    Args:
+        preparation: `Preparation`, the settings that change text.
+        plain_tokens: list of str, those of `added_tokens` that are not special: they are found in
+            every text.
+        split_digit_commas, added_tokens, lstrip_tokens, rstrip_tokens, prefix_once,
+        keep_first_space, strip_end, clean_up: the arguments of the same names.
+    """
+
+    preparation: Preparation
+    plain_tokens: list[str]
+    split_digit_commas: bool
+    added_tokens: list[str]
+    lstrip_tokens: list[str]
+    rstrip_tokens: list[str]
+    prefix_once: bool
+    keep_first_space: bool
+    strip_end: bool
+    clean_up: bool
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -161,52 +184,57 @@ class SentencePieceTokenizer(Tokenizer):
             name=name,
         )
         self.normalization = checked_form(normalization)
-        preparation = Preparation(
-            bool(lowercase),
-            strip_accents if strip_accents == ALL_MARKS else bool(strip_accents),
-            bool(straighten_quotes),
-            bool(collapse_whitespace),
-        )
-        # (A namespace, because a module would track bare lists and dicts.)
-        self._rules = types.SimpleNamespace(
-            preparation=preparation,
+        marks = strip_accents if strip_accents == ALL_MARKS else bool(strip_accents)
+        texts = bool(lowercase), marks, bool(straighten_quotes), bool(collapse_whitespace)
+        special = set(self._vocabulary.all_special_tokens)
+        self._rules = Rules(
+            preparation=Preparation(*texts),
+            plain_tokens=[token for token in added_tokens if token not in special],
             split_digit_commas=bool(split_digit_commas),
             added_tokens=added_tokens,
-            plain_tokens=[t for t in added_tokens if t not in self._vocabulary.all_special_tokens],
             lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
             rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
             prefix_once=bool(prefix_once),
             keep_first_space=bool(keep_first_space),
             strip_end=bool(strip_end),
             clean_up=bool(clean_up),
-            first_space=None,
-            has_bytes=proto.trainer_spec.byte_fallback,
-            outer_space=outer_space(proto.normalizer_spec, collapse_whitespace),
-            proto=prepared_model(proto, preparation, set(self._vocabulary.all_special_tokens)),
         )
-        if self._rules.keep_first_space:
-            charsmap = self._rules.proto.normalizer_spec.precompiled_charsmap
-            self._rules.first_space = first_space(charsmap)
-        if runs_fast(proto):
-            take_reference_rules(self._rules.proto, preparation)
-        with_comma = pieces_with_comma(pieces) if split_digit_commas else []
-        number_last(self._rules.proto, with_comma)
-        serialized = self._rules.proto.SerializeToString()
+        self._has_bytes = proto.trainer_spec.byte_fallback
+        self._outer_space = outer_space(proto.normalizer_spec, collapse_whitespace)
+        self._aligner = self._later = self._places = None  # made when they are needed
+        self._build(proto)
+
+    def _build(self, proto):
+        """Make the model to run from the one that the file has, and the graph's tables."""
+        self._proto = self._prepared(proto)
+        charsmap = self._proto.normalizer_spec.precompiled_charsmap
+        self._first_space = first_space(charsmap) if self._rules.keep_first_space else None
+        is_fast = runs_fast(proto)
+        if is_fast:
+            take_reference_rules(self._proto, self._rules.preparation)
+        with_comma = []
+        if self._rules.split_digit_commas:
+            with_comma = pieces_with_comma([piece.piece for piece in proto.pieces])
+        number_last(self._proto, with_comma)
         if not IS_INSTALLED:
             return
+        serialized = self._proto.SerializeToString()
         with tf.init_scope():
             # TF Text has two operations: the fast one adds up scores in float32, like the
             # reference; the other one compares them in double precision, and is right for BPE.
-            if runs_fast(proto):
+            if is_fast:
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
                 self._matcher = SentencePieceModel(serialized)
             self._match = traced(self._matcher.tokenize)
-            lengths = [self._length(piece.piece) for piece in self._rules.proto.pieces]
+            lengths = [self._length(piece.piece) for piece in self._proto.pieces]
             self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = CommaSplits(self, with_comma) if with_comma else None
-        self._aligner = self._later = self._places = None  # made when they are needed
+
+    def _prepared(self, proto):
+        special = set(self._vocabulary.all_special_tokens)
+        return prepared_model(proto, self._rules.preparation, special)
 
     @staticmethod
     def _appended(pieces, tokens):
@@ -215,7 +243,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [token for token in tokens if token not in own]
 
     def _length(self, piece):
-        is_byte = self._rules.has_bytes and re.fullmatch(BYTE_PIECE, piece)
+        is_byte = self._has_bytes and re.fullmatch(BYTE_PIECE, piece)
         return 1 if is_byte else len(piece.encode())
 
     # === Further words ===
@@ -284,7 +312,7 @@ class SentencePieceTokenizer(Tokenizer):
         if rules.prefix_once:
             is_spaced &= begin_text
         if rules.keep_first_space:
-            is_spaced &= ~tf.strings.regex_full_match(parts, rules.first_space)
+            is_spaced &= ~tf.strings.regex_full_match(parts, self._first_space)
         some = [
             find(self, tf.boolean_mask(parts, is_spaced)),
             find(self._later, tf.boolean_mask(parts, ~is_spaced)),
@@ -340,7 +368,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _find_aligner(self):
         if self._aligner is None:
             with tf.init_scope():
-                self._aligner = Aligner(self._rules.proto)
+                self._aligner = Aligner(self._proto)
         return self._aligner
 
     def _spans(self, text):
@@ -406,8 +434,7 @@ class SentencePieceTokenizer(Tokenizer):
         It has no added tokens. With `split_digit_commas`, it does without the pieces that are to be
         split, which seldom finds others than splitting them.
         """
-        proto, special = files.parse_model(self._data), set(self._vocabulary.all_special_tokens)
-        model = prepared_model(proto, self._rules.preparation, special)
+        model = self._prepared(files.parse_model(self._data))
         if self._rules.split_digit_commas:
             for i in pieces_with_comma([piece.piece for piece in model.pieces]):
                 model.pieces[i].type = files.CONTROL
@@ -420,24 +447,23 @@ class SentencePieceTokenizer(Tokenizer):
     # === Ids to text ===
 
     def _join(self, entries):
-        if self._rules.has_bytes:
+        if self._has_bytes:
             entries = entries.with_values(bytes_of_pieces(entries.values))
         text = strings.join(entries)
-        if self._rules.has_bytes:
+        if self._has_bytes:
             text = strings.valid_utf8(text)
         text = tf.strings.regex_replace(text, SPACE, " ")
-        text = tf.strings.regex_replace(text, self._rules.outer_space, "")
+        text = tf.strings.regex_replace(text, self._outer_space, "")
         return strings.cleaned_up(text) if self._rules.clean_up else text
 
     # === Files ===
 
     def get_config(self):
-        names = ("split_digit_commas", "added_tokens", "lstrip_tokens", "rstrip_tokens")
-        names = (*names, "prefix_once", "keep_first_space", "strip_end", "clean_up")
-        rules = {name: getattr(self._rules, name) for name in names}
+        rules = dataclasses.asdict(self._rules)
+        del rules["plain_tokens"]
         return super().get_config() | {
-            **dataclasses.asdict(self._rules.preparation),
-            **{name: list(x) if isinstance(x, list) else x for name, x in rules.items()},
+            **rules.pop("preparation"),
+            **rules,
             "normalization": self.normalization,
             "template": self.template,
         }
@@ -608,7 +634,7 @@ class CommaSplits(tf.Module):
             table.append([tokenizer._vocabulary.ids.get(part, unknown) for part in parts])
             lengths.append([len(part.encode()) for part in parts])
         self._num_rows = len(ids)
-        self._first = len(tokenizer._rules.proto.pieces) - self._num_rows
+        self._first = len(tokenizer._proto.pieces) - self._num_rows
         with tf.init_scope():
             # The row after these is empty, and comes after the last piece of all texts.
             self._table = tf.ragged.constant([*table, []], tf.int32, row_splits_dtype=tf.int64)

@@ -3,9 +3,10 @@
 Shapes: B texts, N characters, W words, S pieces of a text, T pieces of all texts.
 """
 
+import dataclasses
+import functools
 import os
 import re
-import types
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -46,6 +47,59 @@ WORD_ENDS = (
     + character_class(unicode_ranges.BERT_PUNCTUATION)
     + character_class("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2CEAF 2F800-2FA1F")
 )
+
+
+# What follows are classes, because a `tf.Module` would track bare lists and dicts.
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How `WordPieceTokenizer` cleans text and splits it into words, by its vocabulary.
+
+    Args:
+        plain: str, an expression for text in which there is nothing to clean: ASCII without control
+            characters and without words that are too long.
+        joined: str, the signs at which the matcher would split words, though no entry has them.
+        parting: str, the characters that end a word.
+        words: list of str, the entries as the matcher knows them: special tokens, and entries that
+            clean text never has, have names that cannot be typed.
+    """
+
+    plain: str
+    joined: str
+    parting: str
+    words: list[str]
+
+    @classmethod
+    def of(cls, tokens, hidden, max_word_length):
+        """Return the rules for a vocabulary, of which text may not spell the `hidden` entries."""
+        letters = set("".join(tokens))
+        marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
+        # (The matcher would find "a b" across two words, and fails on NUL.)
+        unclean = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufdd0-\ufdef]|^$")
+        return cls(
+            plain=rf"[\t\n\r ]*(?:[!-~]{{1,{max_word_length}}}(?:[\t\n\r ]+|$))*",
+            joined=regex_literal([*(c for c in marks if c not in letters), NO_LETTER]),
+            parting=WORD_ENDS + regex_literal(c for c in marks if c in letters),
+            words=[
+                sentinel(i) if token in hidden or unclean.search(token) else token
+                for i, token in enumerate(tokens)
+            ],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedTokens:
+    """The tokens that are found in text before it is split.
+
+    Args:
+        tokens, normalized: lists of str, the arguments `added_tokens` and `normalized_tokens`.
+        spellings: dict from these and the special tokens to what clean text has for them.
+    """
+
+    tokens: list[str]
+    normalized: list[str]
+    spellings: dict[str, str]
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -139,49 +193,32 @@ class WordPieceTokenizer(Tokenizer):
         self.max_word_length = int(max_word_length)
         self.clean_up = strings.checked_clean_up(clean_up)
         self.keras_hub = bool(keras_hub)
-        # ASCII without control characters and without over-long words: nothing to clean.
-        self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
-
-        # The matcher splits words at these marks; it does not see those that no entry has.
-        letters = set("".join(self._vocabulary.tokens))
-        marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
-        self._joined = regex_literal([*(c for c in marks if c not in letters), NO_LETTER])
-        parting = WORD_ENDS + regex_literal(c for c in marks if c in letters)
-
-        # The matcher knows special tokens under names that cannot be typed, and also entries that
-        # clean text never has: it would find "a b" across two words, and fails on NUL.
+        # The matcher knows the unknown token by its name.
         hidden = {*self._vocabulary.all_special_tokens, *added_tokens} - {unknown_token}
-        unclean = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufdd0-\ufdef]|^$")
-        words = [
-            sentinel(i) if token in hidden or unclean.search(token) else token
-            for i, token in enumerate(self._vocabulary.tokens)
-        ]
-        # (A namespace, because a module would track bare lists and dicts.)
-        self._rules = types.SimpleNamespace(
-            parting=parting,
-            entries={t: i for i, t in enumerate(words) if not t.startswith(sentinel(i))},
-            lite=None,  # made when a `.tflite` needs it
+        self._rules = Rules.of(self._vocabulary.tokens, hidden, self.max_word_length)
+        spellings = {}
+        if IS_INSTALLED:
+            with tf.init_scope():
+                self._match = self._make_match()
+                # Those found in clean text have to be spelled so as well; offsets are of it.
+                clean = [*added_tokens, *self._vocabulary.all_special_tokens]
+                texts = self._clean(tf.constant(clean, tf.string)).numpy()
+                spellings = {token: text.decode() for token, text in zip(clean, texts)}
+        self._added = AddedTokens(added_tokens, normalized_tokens, spellings)
+
+    def _make_match(self):
+        """Return the graph's function from clean (B,) texts to ids and their places."""
+        words = self._rules.words
+        # Cleaning limits words in characters, of up to four bytes; sentinels have to fit, too.
+        longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
+        matcher = make_matcher(
+            words,
+            max_bytes_per_word=KERAS_HUB_LONGEST if self.keras_hub else longest,
+            no_pretokenization=self.keras_hub,
+            token_out_type=tf.int32,
+            unknown_token=self.special_tokens["unknown"],
         )
-        self._added = types.SimpleNamespace(
-            tokens=list(added_tokens), normalized=list(normalized_tokens), spellings={}
-        )
-        if not IS_INSTALLED:
-            return
-        with tf.init_scope():
-            # Cleaning limits words in characters, of up to four bytes; sentinels have to fit, too.
-            longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
-            matcher = make_matcher(
-                words,
-                max_bytes_per_word=KERAS_HUB_LONGEST if self.keras_hub else longest,
-                no_pretokenization=self.keras_hub,
-                token_out_type=tf.int32,
-                unknown_token=unknown_token,
-            )
-            self._match = traced(matcher.tokenize_with_offsets)
-        # Those found in clean text have to be spelled so as well, and offsets are of clean text.
-        clean = [*added_tokens, *self._vocabulary.all_special_tokens]
-        spellings = self._clean(tf.constant(clean, tf.string)).numpy()
-        self._added.spellings = {t: s.decode() for t, s in zip(clean, spellings)}
+        return traced(matcher.tokenize_with_offsets)
 
     def _entries_of_word(self, word):
         text = tf.constant([word])
@@ -224,7 +261,7 @@ class WordPieceTokenizer(Tokenizer):
 
         text = tf.strings.lower(text) if self.lowercase else text
         # Most rows of ordinary text are plain.
-        return replace(where_not(text, self._plain, clean))
+        return replace(where_not(text, self._rules.plain, clean))
 
     def _clean(self, text, keep_sentinels=False):
         dropped = DROPPED if keep_sentinels else DROPPED + SENTINELS
@@ -233,9 +270,9 @@ class WordPieceTokenizer(Tokenizer):
         # Rows with characters that the matcher misjudges are rare.
         def correct(rows):
             rows = tf.strings.regex_replace(rows, f"[{NO_PUNCTUATION}]", r" \0 ")
-            return tf.strings.regex_replace(rows, f"[{self._joined}]", NO_LETTER)
+            return tf.strings.regex_replace(rows, f"[{self._rules.joined}]", NO_LETTER)
 
-        return where_not(text, f"[^{NO_PUNCTUATION}{self._joined}]*", correct)
+        return where_not(text, f"[^{NO_PUNCTUATION}{self._rules.joined}]*", correct)
 
     def _mark_long_words(self, text):
         short = rf"\s*(?:\S{{1,{self.max_word_length}}}(?:\s+|$))*"
@@ -301,16 +338,17 @@ class WordPieceTokenizer(Tokenizer):
 
     def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
-        if self._rules.lite is None:
-            with tf.init_scope():
-                self._rules.lite = LiteWordPiece(
-                    self._rules.entries,
-                    self.special_id("unknown"),
-                    self.max_word_length,
-                    self._part_words,
-                    self.lowercase,
-                )
-        return self._rules.lite(text)
+        return self._lite(text)
+
+    @functools.cached_property
+    def _lite(self):
+        words = enumerate(self._rules.words)
+        entries = {word: i for i, word in words if not word.startswith(sentinel(i))}
+        unknown = self.special_id("unknown")
+        with tf.init_scope():
+            return LiteWordPiece(
+                entries, unknown, self.max_word_length, self._part_words, self.lowercase
+            )
 
     def _part_words(self, text):
         text = tf.strings.regex_replace(self._clean(text), f"[{self._rules.parting}]", r" \0 ")
