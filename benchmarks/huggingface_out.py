@@ -267,8 +267,10 @@ def _tokenizer(keras_lm, tokenizers, kind):
             **{f"{role}_token": token for role, token in roles.items()},
         )
     if kind == "transformer-xl":  # the most frequent words of the lines, by its own rules
+        from keras_lm.tokenizers.transformer_xl import split_words
+
         lines = json.loads((tokenizers / "lines.json").read_text())
-        words = keras_lm.tokenizers.transformer_xl.split_words(lines).flat_values.numpy()
+        words = split_words(lines).flat_values.numpy()
         words = collections.Counter(word.decode() for word in words)
         words = [word for word, _ in words.most_common(2000) if word.split() == [word]]
         entries = dict.fromkeys(["<eos>", "<unk>", "<formula>", *words])

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import keras_lm
+from keras_lm import presets
 from keras_lm.utils import optional_dependencies
 
 
@@ -40,6 +41,31 @@ def test_who_needs_no_tensorflow_does_not_wait_for_it(program, ours):
     assert not found & large
     if ours is not None:
         assert {name for name in found if name.startswith("keras_lm")} == ours
+
+
+def test_tokenizers_lists_what_is_public():
+    tokenizers = keras_lm.tokenizers
+    assert dir(tokenizers) == sorted(tokenizers.__all__)
+    for name in tokenizers.__all__:
+        assert getattr(tokenizers, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tokenizers.nothing  # noqa: B018
+
+
+@pytest.mark.slow
+def test_a_tokenizer_is_imported_with_what_it_needs(tmp_path):
+    """Without the readers of checkpoints; a preset's class when the preset is read."""
+    found = modules_after("from keras_lm.tokenizers import WordPieceTokenizer")
+    ours = {name for name in found if name.startswith("keras_lm")}
+    assert len(ours) <= 25
+    assert not ours & {"keras_lm.presets", "keras_lm.converters", "keras_lm.datasets"}
+    tokenizer = keras_lm.tokenizers.SubwordTokenizer(["<pad>", "<EOS>", "a_"])
+    presets.save(tmp_path / "preset", None, tokenizer=tokenizer)
+    modules_after(
+        "from keras_lm.tokenizers import Tokenizer\n"
+        f"tokenizer = Tokenizer.from_preset({str(tmp_path / 'preset')!r})\n"
+        "assert type(tokenizer).__name__ == 'SubwordTokenizer'\n"
+    )
 
 
 @pytest.mark.slow

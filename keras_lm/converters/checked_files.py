@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from keras_lm.utils.json_values import plain_numbers
+
 LFS_START = b"version https://git-lfs"
 MOST_JSON_BYTES = 2**27  # more than any vocabulary has
 MOST_TENSORS = 10_000  # many times what the largest model has
@@ -74,16 +76,6 @@ def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
             "Copy or download it again."
         )
     return value
-
-
-def plain_numbers(value: dict) -> dict | float:
-    """Return a JSON object, or the number that it stands for.
-
-    JSON has no infinity, so transformers 5 writes it as `{"__float__": "Infinity"}`.
-    """
-    if value.keys() != {"__float__"}:
-        return value
-    return float(str(value["__float__"]))  # also of "-Infinity" and "NaN"
 
 
 def read_config(folder: pathlib.Path, name: str) -> dict:

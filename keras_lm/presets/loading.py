@@ -22,7 +22,7 @@ from keras_lm.presets.source import (
 )
 from keras_lm.presets.stored_heads import check_head
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.registry import TASKS, TOKENIZERS, sizes
+from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
 USUAL_UNUSED_ROWS = 128
@@ -215,11 +215,12 @@ def own_tokenizer(checkpoint, backbone, converter):
 def tokenizer_from_config(folder, config, **overrides):
     """Return the tokenizer of a preset's folder, described by `config`."""
     assets = folder / ASSETS
-    cls = TOKENIZERS.get(config["class"])
+    classes = tokenizer_classes()
+    cls = classes.get(config["class"])
     if cls is None:
         raise CheckpointError(
             f"{folder / PRESET_CONFIG} names the tokenizer {config['class']!r}: this keras_lm has "
-            f"{sorted(TOKENIZERS)}."
+            f"{sorted(classes)}."
         )
     try:
         tokenizer = cls.from_assets(assets, config["arguments"] | overrides)

@@ -8,7 +8,7 @@ from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
 from keras_lm.presets.loading import tokenizer_from_config
 from keras_lm.presets.source import Source, is_size, naming_sizes, where_published
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.registry import TOKENIZERS
+from keras_lm.utils.registry import tokenizer_classes
 
 
 def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> Any:
@@ -37,15 +37,15 @@ def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> An
             raise ValueError(f"{folder} is a preset without a tokenizer.")
         return tokenizer_from_config(folder, config["tokenizer"], **overrides)
     reasons = [f"{folder} holds no vocabulary that we can read."]
-    best = cls.class_for(folder)
+    best, classes = cls.class_for(folder), tokenizer_classes()
 
     def order(name):  # last those that have files of their own, of which none is there
-        files = TOKENIZERS[name].PUBLISHED_FILES
+        files = classes[name].PUBLISHED_FILES
         lacks = bool(files) and not any((folder / file).is_file() for file in files)
-        return TOKENIZERS[name] is not best, lacks, name
+        return classes[name] is not best, lacks, name
 
-    for name in sorted(TOKENIZERS, key=order):
-        candidate = TOKENIZERS[name]
+    for name in sorted(classes, key=order):
+        candidate = classes[name]
         if not issubclass(candidate, cls):
             continue
         try:

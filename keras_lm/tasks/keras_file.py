@@ -8,7 +8,7 @@ import keras
 from keras_lm import presets
 from keras_lm.tasks.runtime import steps
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.registry import BACKBONES, TOKENIZERS
+from keras_lm.utils.registry import BACKBONES, tokenizer_classes
 
 
 class KerasFile:
@@ -81,7 +81,7 @@ class KerasFile:
 
     def load_assets(self, folder):
         if self._tokenizer_config is not None:
-            cls = TOKENIZERS[self._tokenizer_config["class_name"]]
+            cls = tokenizer_classes()[self._tokenizer_config["class_name"]]
             self.use_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
 
 

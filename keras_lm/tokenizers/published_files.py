@@ -8,7 +8,7 @@ import unicodedata
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.entries import Entries
 from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
-from keras_lm.utils.registry import TOKENIZERS
+from keras_lm.utils.registry import tokenizer_classes
 from keras_lm.utils.user_warning import warn
 
 # === What each entry means: see `keras_lm.converters.entries` ===
@@ -429,9 +429,9 @@ def kind_of(folder, usual):
             f"those of {', '.join(sorted(CLASSES))}, and of a tokenizer.json, are. Pass "
             "tokenizer=…, one of keras_lm.tokenizers, or tokenizer=None for packed dicts."
         )
-    kinds = [kind for kind, cls in TOKENIZERS.items() if cls.PUBLISHED_FILES]
-    kinds = [usual, *kinds] if usual in kinds else []
-    found = next((kind for kind in kinds if _holds(folder, kind)), None)
+    names = {kind: cls.PUBLISHED_FILES for kind, cls in tokenizer_classes().items()}
+    kinds = [usual, *names] if names.get(usual) else []
+    found = next((kind for kind in kinds if _holds(folder, names[kind])), None)
     return found or ("ByteTokenizer" if reads_bytes(folder) else usual)
 
 
@@ -442,8 +442,7 @@ def reads_bytes(folder):
     return number is not None and config.get("vocab_size") == number
 
 
-def _holds(folder, kind):
-    names = TOKENIZERS[kind].PUBLISHED_FILES
+def _holds(folder, names):
     return any(os.path.isfile(os.path.join(folder, name)) for name in names)
 
 

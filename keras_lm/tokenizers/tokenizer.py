@@ -7,20 +7,20 @@ import functools
 import pathlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from keras_lm import presets
-from keras_lm.presets.source import Source
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import host, huggingface_files, strings
-from keras_lm.tokenizers.published_files import kind_of
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
-from keras_lm.utils.registry import TOKENIZERS, register
+from keras_lm.utils.registry import TOKENIZERS, register, tokenizer_classes
 from keras_lm.utils.user_columns import plain_column
+
+if TYPE_CHECKING:
+    from keras_lm.presets import Source
 
 
 def traced(function):
@@ -100,12 +100,14 @@ class Tokenizer(tf.Module):
         register(cls, TOKENIZERS)
 
     @classmethod
-    def from_preset(cls, source: PathLike | Source, **overrides: Any) -> Self:
+    def from_preset(cls, source: "PathLike | Source", **overrides: Any) -> Self:
         """Return the tokenizer of a preset or of a published checkpoint.
 
         `source` is the folder of one, `hf://owner/name` or a size name; `overrides` are constructor
         arguments that replace its own.
         """
+        from keras_lm import presets  # with the readers of all formats: only if a source is read
+
         return presets.load_tokenizer(source, cls, **overrides)
 
     @classmethod
@@ -125,7 +127,9 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: if they name a class whose rules are not known.
         """
-        return TOKENIZERS.get(kind_of(folder, usual=cls.__name__), cls)
+        from keras_lm.tokenizers.published_files import kind_of
+
+        return tokenizer_classes().get(kind_of(folder, usual=cls.__name__), cls)
 
     @classmethod
     def from_assets(cls, folder, config):
@@ -142,6 +146,8 @@ class Tokenizer(tf.Module):
 
     def save_huggingface(self, folder, *arguments):
         """Write Hugging Face's files of the tokenizer; see `huggingface_files.write`."""
+        from keras_lm.tokenizers import huggingface_files
+
         huggingface_files.write(folder, self, *arguments)
 
     def get_config(self):
@@ -192,6 +198,8 @@ class Tokenizer(tf.Module):
         Where TensorFlow is not installed, ids are lists of int, made by the package `tokenizers`.
         """
         if not IS_INSTALLED:
+            from keras_lm.tokenizers import host
+
             return host.ids_of(self, plain_column(text, "text"), parse_special)
         text = as_tensor(text, tf.string)
         if text.dtype != tf.string:
@@ -286,7 +294,11 @@ class Tokenizer(tf.Module):
 
         Ids beyond the vocabulary have no text.
         """
-        return self._by_text(ids, self._detokenize) if IS_INSTALLED else host.text_of(self, ids)
+        if not IS_INSTALLED:
+            from keras_lm.tokenizers import host
+
+            return host.text_of(self, ids)
+        return self._by_text(ids, self._detokenize)
 
     def _by_text(self, ids, function):
         """Apply a function of ragged (B, S) ids, without special tokens, to ids of any rank."""

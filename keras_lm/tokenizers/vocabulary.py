@@ -5,8 +5,8 @@ import os
 import reprlib
 from collections.abc import Iterable
 
-from keras_lm.converters.checked_files import plain_numbers
 from keras_lm.utils import input_files
+from keras_lm.utils.json_values import plain_numbers
 
 MOST_IDS = 2**20
 

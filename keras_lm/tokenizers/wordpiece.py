@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
+from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.lite_operations import (
     Letters,
     Trie,
@@ -27,6 +27,13 @@ from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines_of_entries
 from keras_lm.utils.argument_types import PathLike, Tensor
+
+VOCABULARY_FILES = (
+    "vocab.txt",
+    "vocabulary.txt",
+    os.path.join("assets", "tokenizer", "vocabulary.txt"),
+    os.path.join("assets", "vocab.txt"),
+)
 
 MOST_WORDS = 2**19  # ten times what published vocabularies have; the matcher takes seconds for it
 
@@ -147,8 +154,8 @@ class WordPieceTokenizer(Tokenizer):
     Tokenization", arXiv:2012.15524, as TF Text implements it.
     """
 
-    ROLES = wordpiece_files.ROLES
-    PUBLISHED_FILES = wordpiece_files.VOCABULARY_FILES
+    ROLES = ("cls", "sep", "pad", "mask", "unknown")
+    PUBLISHED_FILES = VOCABULARY_FILES
     has_offsets_of_special = True
 
     def __init__(
@@ -396,8 +403,9 @@ class WordPieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no vocabulary.
             ValueError: if a file asks for something that this class does not do.
         """
-        with published_files.reading(folder):
-            vocabulary, settings = wordpiece_files.read_folder(folder)
+        from keras_lm.tokenizers.wordpiece_files import read_folder
+
+        vocabulary, settings = read_folder(folder, cls.ROLES, VOCABULARY_FILES)
         return cls(vocabulary, **{**settings, **overrides})
 
 

@@ -4,7 +4,7 @@ import os
 import re
 
 from keras_lm.tokenizers import strings
-from keras_lm.tokenizers.published_files import TokenizerFolder, has_letters, steps
+from keras_lm.tokenizers.published_files import TokenizerFolder, has_letters, reading, steps
 from keras_lm.tokenizers.vocabulary import in_order, read_lines_of_entries
 
 # The roles of special tokens, and the entries that play them in published vocabularies: the first
@@ -13,7 +13,6 @@ DEFAULTS = (
     {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unknown": "[UNK]"},
     {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"},
 )
-ROLES = tuple(DEFAULTS[0])
 WHO = "WordPieceTokenizer"
 
 # What the pieces of other kinds of tokenizers have, at least a tenth of them.
@@ -25,19 +24,27 @@ OTHER_SIGNS = {
 }
 LEAST_SHARE = 0.1
 
-VOCABULARY_FILES = (
-    "vocab.txt",
-    "vocabulary.txt",
-    os.path.join("assets", "tokenizer", "vocabulary.txt"),
-    os.path.join("assets", "vocab.txt"),
-)
+
+def read_folder(folder, roles, names):
+    """Return the entries and the settings of a folder, as arguments for `WordPieceTokenizer`.
+
+    Args:
+        folder: path.
+        roles: tuple of str, those of special tokens.
+        names: tuple of str, what a file of the vocabulary may be called.
+
+    Raises:
+        FileNotFoundError: if there is no vocabulary.
+        ValueError: if a file is damaged, or asks for something that the class does not do.
+    """
+    with reading(folder):
+        return _read(folder, roles, names)
 
 
-def read_folder(folder):
-    """Return the entries and the settings of a folder, as arguments for `WordPieceTokenizer`."""
+def _read(folder, roles, names):
     files = TokenizerFolder(folder, WHO)
     model = files.tokenizer.get("model", {})
-    paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
+    paths = [os.path.join(folder, name) for name in names]
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path:
         vocabulary = read_lines_of_entries(path)
@@ -47,7 +54,7 @@ def read_folder(folder):
         vocabulary = in_order(model["vocab"], path)
     else:
         raise FileNotFoundError(
-            f"`folder` {os.fspath(folder)!r} holds none of {', '.join(VOCABULARY_FILES)} and "
+            f"`folder` {os.fspath(folder)!r} holds none of {', '.join(names)} and "
             "no tokenizer.json with a vocabulary; copy the checkpoint's vocab.txt there."
         )
     settings = {
@@ -57,8 +64,8 @@ def read_folder(folder):
         **_hugging_face_config(files),
         "clean_up": _cleans_up(files),
     }
-    settings |= files.special_tokens(ROLES)
-    special = {settings[f"{role}_token"] for role in ROLES}
+    settings |= files.special_tokens(roles)
+    special = {settings[f"{role}_token"] for role in roles}
     files.add_tokens(vocabulary, path)
     settings |= files.more_tokens(special)
     special.update(settings["additional_special_tokens"])

@@ -1,4 +1,4 @@
-"""Answers as lines of JSON, and the errors of other libraries as sentences."""
+"""Values as JSON has them, read and written, and the errors of other libraries as sentences."""
 
 import json
 import math
@@ -27,6 +27,16 @@ def plain(value):
         # As a Python float, a float32 of 0.1 would be 0.10000000149011612.
         return float(str(value)) if math.isfinite(value) else None
     return value.item() if hasattr(value, "item") else value
+
+
+def plain_numbers(value: dict) -> dict | float:
+    """Return a JSON object, or the number that it stands for.
+
+    JSON has no infinity, so transformers 5 writes it as `{"__float__": "Infinity"}`.
+    """
+    if value.keys() != {"__float__"}:
+        return value
+    return float(str(value["__float__"]))  # also of "-Infinity" and "NaN"
 
 
 def first_line(error):

@@ -1,20 +1,34 @@
 """Names in presets and in users' calls: classes, registered when they are defined, and sizes."""
 
 import difflib
+import importlib
 
 BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
+# The names of the library's own tokenizers → their modules, which `tokenizer_classes` imports;
+# `keras_lm.tokenizers` fills it.
+TOKENIZER_MODULES = {}
 
 
 def register(cls, classes):
     """Add a class to a table above; it may replace a user's class, but not one of this library."""
     known = classes.get(cls.__name__)
-    place = getattr(known, "__module__", "")
+    late = TOKENIZER_MODULES.get(cls.__name__, "") if classes is TOKENIZERS else ""
+    place = getattr(known, "__module__", late)
     if place.startswith("keras_lm.") and cls.__module__ != place:
         raise ValueError(
             f"{cls.__module__} defines {cls.__name__}, but presets use this name for keras_lm's "
             "own class: choose another name."
         )
     classes[cls.__name__] = cls
+
+
+def tokenizer_classes():
+    """Return a dict of the names of all tokenizers → classes, the library's own first."""
+    own = {
+        name: getattr(importlib.import_module(module), name)
+        for name, module in TOKENIZER_MODULES.items()
+    }
+    return own | TOKENIZERS
 
 
 def sizes():

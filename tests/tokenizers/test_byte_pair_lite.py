@@ -138,3 +138,12 @@ def test_tables():
         assert tf.gather(trie.numbers, nodes).numpy().tolist() == found
     mask = tf.cast([1, 1, 1, 0, 1, 1, 0, 1], tf.bool)
     assert every_second(mask).numpy().astype(int).tolist() == [1, 0, 1, 0, 1, 0, 0, 1]
+
+
+def test_with_space_has_tables_of_its_own(tokenizer_of):
+    tokenizer = tokenizer_of("bytebpe-gpt2")
+    texts = tf.constant(["one", " two"])
+    assert tokenizer.tokenize_lite(texts).to_list() == tokenizer(texts).to_list()
+    spaced = tokenizer.with_space
+    assert spaced.tokenize_lite(texts).to_list() == spaced(texts).to_list()
+    assert spaced(texts).to_list() != tokenizer(texts).to_list()

@@ -10,6 +10,7 @@ from keras_lm.converters.names import NameTable
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import Source
 from keras_lm.tasks import Task, TextClassifier
+from keras_lm.tokenizers import SubwordTokenizer, Tokenizer
 from keras_lm.utils import registry
 
 SIZES = {"num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
@@ -59,6 +60,10 @@ def test_the_librarys_names_are_its_own():
     with pytest.raises(ValueError, match="BertBackbone, but presets use this name"):
         model("BertBackbone", lambda checkpoint: 0)
     assert registry.BACKBONES["BertBackbone"] is BertBackbone
+    registry.TOKENIZERS.pop("SubwordTokenizer", None)  # as if nothing had imported it
+    with pytest.raises(ValueError, match="SubwordTokenizer, but presets use this name"):
+        type(Tokenizer)("SubwordTokenizer", (Tokenizer,), {})
+    assert registry.tokenizer_classes()["SubwordTokenizer"] is SubwordTokenizer
     one, other = model("Mine", int), model("Mine", int)
     assert registry.BACKBONES["Mine"] is other is not one
 
