@@ -23,7 +23,7 @@ import numpy as np
 
 import keras_lm
 from keras_lm import data, litert, models, tasks, tokenizers, training
-from keras_lm.converters import checksums
+from keras_lm.converters import safetensors_files
 from keras_lm.serving.predictors import SavedModelPredictor
 from keras_lm.utils import file_sums
 
@@ -161,7 +161,7 @@ def flip(name, path, read, folder, number, draws):
 def unchecked():
     """A context in which nothing is compared, as before there were checksums."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(checksums, "check_tensor", lambda *_: None))
+        stack.enter_context(mock.patch.object(safetensors_files, "check_tensor", lambda *_: None))
         for module in list(sys.modules.values()):
             for name in ("check_sums", "check_end"):
                 if (

@@ -5,7 +5,7 @@ import functools
 import math
 import pathlib
 
-from keras_lm.converters import entity_files, formats, hub, peft_files, tf_h5_files
+from keras_lm.converters import entity_files, formats, hdf5_files, hub, peft_files
 from keras_lm.converters.checked_files import (
     CheckpointError,
     LazyTensors,
@@ -14,11 +14,11 @@ from keras_lm.converters.checked_files import (
     read_json,
     require_few,
 )
+from keras_lm.converters.formats import find_trax
 from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
-from keras_lm.converters.trax_files import find_trax
 from keras_lm.utils import files
 from keras_lm.utils.file_sums import DamagedFileError, check_sums
 from keras_lm.utils.model_versions import find_saved_model
@@ -337,8 +337,8 @@ def _open_hugging_face(folder):
     elif not config:
         config = read_config(folder, formats.name_of_config(folder))
     tensors = plain_tensors(folder, config, read_first(folder, weights))
-    if any(name.endswith(tf_h5_files.TENSORFLOW) for name in tensors):
-        tensors = tf_h5_files.with_pytorch_names(tensors)
+    if any(name.endswith(hdf5_files.TENSORFLOW) for name in tensors):
+        tensors = hdf5_files.with_pytorch_names(tensors)
     for place in (folder, folder / entity_files.FOLDER):
         if (place / entity_files.VECTORS).is_file():
             return "huggingface", config, tensors | entity_files.vectors_as_tensor(place)

@@ -14,8 +14,7 @@ from typing import Any
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.checkpoint import Checkpoint
-from keras_lm.converters.entries import Entries, warn
-from keras_lm.converters.huggingface_entries import HUGGINGFACE
+from keras_lm.converters.entries import HUGGINGFACE, Entries, warn
 from keras_lm.converters.names import NameTable
 
 # A configuration that names the model outweighs any number of tensors.
@@ -405,3 +404,45 @@ class ConfigTable:
 def read(rules, config, tensors=None):
     """Return the arguments that rules find in a configuration, a dict."""
     return {name: rule.read(config, tensors) for name, rule in rules.items()}
+
+
+# === KerasHub's configurations ===
+
+# Its names of tensors after their layer's name.
+KERAS_HUB_LEAVES = {
+    "kernel": "/vars/0",
+    "bias": "/vars/1",
+    "gamma": "/vars/0",
+    "beta": "/vars/1",
+    "embeddings": "/vars/0",
+}
+
+# The arguments that all of KerasHub's backbones have under our names.
+KERAS_HUB_SIZES = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "dropout",
+    "max_sequence_length",
+)
+
+
+def keras_hub_table(model, *more, **only):
+    """Return the `ConfigTable` of a KerasHub preset.
+
+    Args:
+        model: our class.
+        *more: our arguments, beside `KERAS_HUB_SIZES`, that its class has under the same name.
+        only: our other arguments → the one value that its code has, or a rule.
+    """
+    rules = {name: Key(name) for name in (*KERAS_HUB_SIZES, *more)}
+    rules |= {
+        name: value if hasattr(value, "read") else Fixed(value) for name, value in only.items()
+    }
+    rules["attention_dropout"] = Fixed(
+        None, lambda given: given["attention_dropout"] == given["dropout"]
+    )
+    entries = Entries(harmless={"name", "trainable", "dtype"})
+    return ConfigTable(model, None, rules, entries, inside="config")

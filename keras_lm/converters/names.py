@@ -3,7 +3,8 @@
 A table is read from our side: for the variable `block_3/norm/gamma` it has the name
 `layer.3.norm.weight`. That is looked up among the names in the file, without what varies between
 files, such as the prefix `bert.` or an older spelling. The tensor is brought into the variable's
-layout and assigned. Variables without a tensor and tensors without a variable are returned.
+layout and assigned. Variables without a tensor and tensors without a variable are returned. Turned
+round, the table names the tensors that are written.
 """
 
 import dataclasses
@@ -16,7 +17,6 @@ from keras_lm.converters.checked_files import is_finite
 
 INDEX = re.compile(r"_(\d+)/")
 LETTERS = ("{i}", "{j}", "{k}")
-
 # Names of tensors after their layer's name.
 PYTORCH_LEAVES = {
     "kernel": ".weight",
@@ -216,6 +216,72 @@ def _fill(name, numbers):
     return name
 
 
+# === Writing ===
+
+
+def published_tensors(table, arrays, heads, kinds, arguments):
+    """Return a dict of their names → arrays, what `table.load` reads, and the paths without a name.
+
+    Args:
+        table: `keras_lm.converters.names.NameTable`.
+        arrays: dict of our path → array.
+        heads: names of the model's layers that may be heads.
+        kinds: str, the heads that it has, see `Converter.architectures`.
+        arguments: dict, those of the backbone.
+    """
+    begin = table.begin
+    if begin is None:
+        begin = table.prefix.replace("\\", "") if kinds else ""
+    variants = (kinds, *(name for name, value in arguments.items() if value))
+    network = {path: names for path, names in table.names.items() if not _in_heads([path], heads)}
+    network = {name for names in network.values() for name in _flat(names)}
+    tensors, nameless = {}, []
+    for path, array in arrays.items():
+        names = table.sources(path, variants)
+        if not names:
+            is_left_out = () in table.alternatives(path).values()
+            nameless += [] if is_left_out else [path]
+            continue
+        for name, part in zip(names, np.split(array, len(names), axis=-1), strict=True):
+            part = (
+                table.layout(path, part)
+                if table.stored_layout is None
+                else table.stored_layout(path, part, arguments)
+            )
+            # (A classifier may have the network's pooler, if that has none.)
+            layer = re.sub(r"[./]\w+$", "", name)
+            is_of_network = not _in_heads([path], heads) or layer in network
+            tensors[begin + name if is_of_network else name] = part
+    for name, again in table.twice.items():
+        again = again(kinds, arguments) if callable(again) else again
+        if again is not None and name in tensors:
+            tensors[again] = tensors[name]
+    for name, constant in table.constants.items():
+        array = constant(arguments)
+        if array is not None:
+            tensors[begin + name] = array.astype("float32")
+    return tensors, nameless
+
+
+def _in_heads(paths, heads):
+    """Whether a path is of one of the layers that are heads."""
+    return any(path.partition("/")[0] in heads for path in paths)
+
+
+def _flat(names):
+    """Return all names in an entry of a table, a list."""
+    if isinstance(names, str):
+        return [names]
+    return [
+        name
+        for part in (names.values() if isinstance(names, dict) else names)
+        for name in _flat(part)
+    ]
+
+
+# === Layouts ===
+
+
 def transpose_kernels(path, array):
     """The layout of PyTorch's `Linear`: kernels are stored (out, in)."""
     return array.T if path.endswith("/kernel") else array
@@ -224,3 +290,60 @@ def transpose_kernels(path, array):
 def transpose_logits(path, array):
     """The layout of google-research: matrices multiplied transposed are stored as (out, in)."""
     return array.T if path.endswith("/logits/kernel") else array
+
+
+def join_heads(path, array):
+    """The layout of Keras's attention: kernels and biases have an axis for the heads."""
+    if path.endswith("query_key_value/kernel"):
+        return array.reshape(array.shape[0], -1)  # (D, N, H) → (D, D)
+    if path.endswith("query_key_value/bias"):
+        return array.reshape(-1)
+    if path.endswith("attention/output/kernel"):
+        return array.reshape(-1, array.shape[-1])  # (N, H, D) → (D, D)
+    return array
+
+
+def split_heads(path, array, arguments):
+    """The inverse of `join_heads` for a backbone of these arguments."""
+    num_heads = arguments["num_heads"]
+    if path.endswith("query_key_value/kernel"):
+        return array.reshape(array.shape[0], num_heads, -1)  # (D, D) → (D, N, H)
+    if path.endswith("query_key_value/bias"):
+        return array.reshape(num_heads, -1)
+    if path.endswith("attention/output/kernel"):
+        return array.reshape(num_heads, -1, array.shape[-1])  # (D, D) → (N, H, D)
+    return array
+
+
+# === `torch.nn.LSTM`, whose weights have the same names in all checkpoints ===
+
+
+def torch_lstm(ours, theirs, layer="l0"):
+    """Return the entries of a `NameTable` for one direction of one layer.
+
+    `ours` is the path of our `LSTM`, `theirs` the prefix of their names with the final dot, and
+    `layer` their suffix: `"l0"` for the first layer, `"l0_reverse"` backwards.
+
+    PyTorch keeps two biases, of which only the sum counts: `join_torch_lstm` adds them.
+
+    Example:
+        names = torch_lstm("lstm_0", "rnn.") | torch_lstm("lstm_1", "rnn.", "l1")
+        NameTable(names, {}, layout=transpose_torch_lstm, join=join_torch_lstm)
+    """
+    return {
+        f"{ours}/kernel": f"{theirs}weight_ih_{layer}",
+        f"{ours}/recurrent_kernel": f"{theirs}weight_hh_{layer}",
+        f"{ours}/bias": (f"{theirs}bias_ih_{layer}", f"{theirs}bias_hh_{layer}"),
+    }
+
+
+def transpose_torch_lstm(path, array):
+    """The layout of PyTorch's LSTM, and of its `Linear`: kernels are stored (out, in)."""
+    return array.T if path.endswith("/recurrent_kernel") else transpose_kernels(path, array)
+
+
+def join_torch_lstm(path, arrays):
+    """Add the two biases of an LSTM; whatever else comes in parts is joined on the last axis."""
+    if path.endswith("/bias"):
+        return np.sum(arrays, axis=0, dtype="float32")  # as they may be float16, in which it rounds
+    return np.concatenate(arrays, axis=-1)

@@ -3,8 +3,8 @@
 import dataclasses
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.sentence_entries import ACTIVATIONS
 from keras_lm.converters.sentence_transformers import (
+    ACTIVATIONS,
     check_cross_encoder,
     cross_encoder_activation,
     cross_encoder_prompt,

@@ -1,16 +1,21 @@
-"""safetensors, one file or sharded: our own presets and Hugging Face's folders."""
+"""safetensors, one file or sharded: our own presets and Hugging Face's folders.
+
+The header of our own files has checksums of each tensor, and of the rest of the header; they are
+those of `keras_lm.utils.file_sums`.
+"""
 
 import functools
 import json
 import pathlib
+import zlib
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
 import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
-from keras_lm.converters import checksums
 from keras_lm.converters.checked_files import CheckpointError, Entry, require_few, require_file
+from keras_lm.utils.file_sums import sum_of
 
 
 def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
@@ -21,7 +26,7 @@ def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]
             names = list(file.keys())
             require_few(names, path)
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-            expected = checksums.stated(path, file.metadata())
+            expected = stated_checksums(path, file.metadata())
     except (safetensors.SafetensorError, OSError) as error:
         raise _damaged(path, error) from error
     return {
@@ -41,13 +46,13 @@ def _read_tensor(path: pathlib.Path, name: str, expected: dict) -> np.ndarray:
         ) from error
     except (safetensors.SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
         raise _damaged(path, error, f" at {name!r}") from error
-    checksums.check_tensor(path, name, array, expected)
+    check_tensor(path, name, array, expected)
     return array
 
 
 def save_checked(arrays: dict, path: pathlib.Path, metadata: dict | None = None) -> None:
     """Write a dict of arrays with their checksums, and `metadata`, in the header."""
-    save_file(arrays, path, checksums.with_checksums(metadata or {}, arrays))
+    save_file(arrays, path, with_checksums(metadata or {}, arrays))
 
 
 def read_checked(path: pathlib.Path) -> tuple[dict, dict]:
@@ -59,10 +64,10 @@ def read_checked(path: pathlib.Path) -> tuple[dict, dict]:
     """
     with safetensors.safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}
-        expected = checksums.stated(path, metadata)
+        expected = stated_checksums(path, metadata)
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     for name, array in arrays.items():
-        checksums.check_tensor(path, name, array, expected)
+        check_tensor(path, name, array, expected)
     return metadata, arrays
 
 
@@ -101,4 +106,58 @@ def _damaged(path, error, where="") -> CheckpointError:
     return CheckpointError(
         f"{path} cannot be read as safetensors{where}: {error}. It is damaged, incomplete or of "
         "another format: copy or download it again."
+    )
+
+
+# === Checksums ===
+
+CHECKSUMS = "checksums"  # of the header
+OF_HEADER = ""  # stands for its other entries, beside the names of tensors
+
+
+def tensor_checksum(name: str, array: np.ndarray) -> int:
+    """Return the checksum of a tensor: of its name, type, shape and values."""
+    start = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode())
+    return sum_of(np.ascontiguousarray(array).reshape(-1).view(np.uint8), start)
+
+
+def header_checksum(metadata: dict) -> int:
+    """Return the CRC-32 of the other entries of a header."""
+    others = {name: value for name, value in metadata.items() if name != CHECKSUMS}
+    return zlib.crc32(json.dumps(others, sort_keys=True).encode())
+
+
+def with_checksums(metadata: dict, arrays: dict) -> dict[str, str]:
+    """Return a header with the checksums of itself and a dict of tensors."""
+    found = {name: tensor_checksum(name, array) for name, array in arrays.items()}
+    return metadata | {CHECKSUMS: json.dumps({OF_HEADER: header_checksum(metadata)} | found)}
+
+
+def stated_checksums(path: pathlib.Path, metadata: dict | None) -> dict[str, int]:
+    """Return the checksums that a header states, `{}` if the file is older or not ours.
+
+    Raises:
+        CheckpointError: if the header is not the one that was written.
+    """
+    if CHECKSUMS not in (metadata or {}):
+        return {}
+    try:
+        found = json.loads(metadata[CHECKSUMS])
+    except (ValueError, RecursionError) as error:
+        raise _changed(path) from error
+    if not isinstance(found, dict) or found.get(OF_HEADER) != header_checksum(metadata):
+        raise _changed(path)
+    return found
+
+
+def check_tensor(path: pathlib.Path, name: str, array: np.ndarray, expected: dict) -> None:
+    """Raise a CheckpointError if a tensor of a file is not the one that was written."""
+    if expected and tensor_checksum(name, array) != expected.get(name):
+        raise _changed(path, f" at {name!r}")
+
+
+def _changed(path, where=""):
+    return CheckpointError(
+        f"{path} is damaged{where}: its checksum differs from that in its header. Copy or download "
+        "it again."
     )

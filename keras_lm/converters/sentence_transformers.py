@@ -3,27 +3,141 @@
 `modules.json` lists modules in the order in which they run: the network, its pooling, and perhaps
 dense layers and a normalisation. Each has a folder with its `config.json`, and weights if it has
 any. How texts are read stands in the network's folder and in `config_sentence_transformers.json`.
+These files are read, up to those of version 6, and written.
 """
 
 import functools
+import json
 import pathlib
 import re
 
 from keras_lm.converters.checked_files import CheckpointError, LazyTensors, read_first, read_json
+from keras_lm.converters.entries import Entries
 from keras_lm.converters.formats import SAFETENSORS, TORCH
-from keras_lm.converters.sentence_entries import (
-    ACTIVATIONS,
-    CROSS_ENCODER,
-    FLAGS,
-    KNOWN,
-    LOADING,
-    MODULE,
-    POOLINGS,
-    ROUTER,
-    ROUTES,
-    SETTINGS,
-    own_activation,
+from keras_lm.converters.safetensors_files import write_safetensors
+
+# === What the entries of each file mean ===
+
+# Poolings, their names → ours, and the older flags, in the order in which several are joined.
+POOLINGS = {
+    "cls": "first",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
+}
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Mish": "mish",
+    "torch.nn.modules.activation.ELU": "elu",
+    "torch.nn.modules.activation.SELU": "selu",
+    "torch.nn.modules.activation.ReLU6": "relu6",
+    "torch.nn.modules.activation.Softplus": "softplus",
+    "torch.nn.modules.activation.Softsign": "softsign",
+    "torch.nn.modules.activation.Hardsigmoid": "hard_sigmoid",
+    "torch.nn.modules.activation.Hardswish": "hard_silu",
+    "torch.nn.modules.activation.Hardtanh": "hard_tanh",
+    "torch.nn.modules.activation.CELU": "celu",
+    "torch.nn.modules.activation.LogSigmoid": "log_sigmoid",
+    "torch.nn.modules.activation.Hardshrink": "hard_shrink",
+    "torch.nn.modules.activation.Softshrink": "soft_shrink",
+    "torch.nn.modules.activation.Tanhshrink": "tanh_shrink",
+}
+# PyTorch has each of its classes in several modules.
+_PLACE = re.compile(r"torch\.nn\.(modules\.)?((activation|linear)\.)?(?=\w+$)")
+_OWN_ACTIVATIONS = {_PLACE.sub("", theirs): ours for theirs, ours in ACTIVATIONS.items()}
+
+
+def own_activation(name):
+    """Return our name of an activation, a class of PyTorch's by its whole name; None for none."""
+    is_known = isinstance(name, str) and _PLACE.match(name)
+    return _OWN_ACTIVATIONS.get(_PLACE.sub("", name)) if is_known else None
+
+
+# modules.json, of each module.
+MODULE = Entries(read={"type", "path"}, implied={"idx", "name"}, harmless={"kwargs"})
+# config_sentence_transformers.json.
+SETTINGS = Entries(
+    read={"activation_fn", "default_prompt_name", "model_type", "prompts", "truncate_dim"},
+    harmless={"__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"},
 )
+# `sentence_transformers` in the config.json of a CrossEncoder.
+CROSS_ENCODER = Entries(read={"activation_fn"}, harmless={"version"})
+# router_config.json, and its `parameters`.
+ROUTER = Entries(read={"types", "structure", "parameters"})
+ROUTES = Entries(read={"default_route", "allow_empty_key"}, refused={"route_mappings": ({},)})
+
+_OF_VECTORS = {
+    "module_input_name": ("sentence_embedding",),
+    "module_output_name": ("sentence_embedding",),
+}
+_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_NOTHING = ({},)
+# Each module that is followed → its file's entries.
+KNOWN = {
+    "Transformer": Entries(
+        read={"do_lower_case", "max_seq_length"},
+        # Of the time that it takes, or of texts that are encoded as queries or documents.
+        harmless={"document_length", "query_expansion", "query_length", "unpad_inputs"},
+        refused={
+            "transformer_task": ("feature-extraction",),
+            "module_output_name": ("token_embeddings",),
+            "modality_config": (_TEXT,),
+            "processing_kwargs": _NOTHING,
+            "model_args": _NOTHING,
+            "model_kwargs": _NOTHING,
+            "config_args": _NOTHING,
+            "config_kwargs": _NOTHING,
+            "tokenizer_args": _NOTHING,
+            "processor_kwargs": _NOTHING,
+            "tokenizer_name_or_path": (),
+            "backend": ("torch",),
+        },
+    ),
+    "WeightedLayerPooling": Entries(  # which does nothing unless `output_hidden_states` is stated
+        harmless={"embedding_dimension", "word_embedding_dimension"}
+        | {"layer_start", "num_hidden_layers"}
+    ),
+    "Pooling": Entries(
+        read={"include_prompt", "pooling_mode", *FLAGS},
+        implied={"embedding_dimension", "word_embedding_dimension"},
+    ),
+    "Dense": Entries(
+        read={"activation_function", "bias", "in_features", "out_features", "use_residual"},
+        refused=_OF_VECTORS,
+    ),
+    "LayerNorm": Entries(implied={"dimension"}),
+    "Dropout": Entries(harmless={"dropout"}),
+    "Normalize": Entries(refused=_OF_VECTORS),
+}
+# Entries of `model_args` and the like that change no output.
+LOADING = {
+    "attn_implementation",
+    "device_map",
+    "dtype",
+    "low_cpu_mem_usage",
+    "torch_dtype",
+    "trust_remote_code",
+    "use_fast",
+    "use_safetensors",
+}
+
+
+# === Folders ===
 
 MODULES = "modules.json"
 MODEL = "config_sentence_transformers.json"
@@ -433,3 +547,97 @@ def _check(kind, path, config):
     for name in KNOWN[kind].unknown(stated):
         raise CheckpointError(f"{path} has {name}={stated[name]!r}, which is not known.")
     KNOWN[kind].check(stated, str(path), "FeatureExtractor")
+
+
+# === Writing ===
+
+CLASSES = "sentence_transformers.models."
+LAYERS = {"dense": "Dense", "layer_norm": "LayerNorm", "normalize": "Normalize"}
+
+
+def check_modules(pooling, projections):
+    """Raise a ValueError if sentence-transformers has no such pooling or activation."""
+    if any(name not in POOLINGS.values() for name in _listed(pooling)):
+        raise ValueError(
+            f"pooling={pooling!r}: sentence-transformers knows one vector a text, by "
+            f"{', '.join(POOLINGS.values())}."
+        )
+    for projection in projections or []:
+        activation = projection.get("activation", "linear")
+        if activation not in ACTIVATIONS.values():
+            raise ValueError(
+                f"projections with activation={activation!r}: sentence-transformers has here "
+                f"{', '.join(ACTIVATIONS.values())}."
+            )
+
+
+def write_modules(folder, hidden_dim, arguments, projections, inputs):
+    """Write `modules.json` and the folders that it names, beside a network.
+
+    Args:
+        folder: `pathlib.Path`, with the network's files.
+        hidden_dim: int, the width of the network.
+        arguments: dict of `pooling`, `normalize`, `truncate_dim` and `skipped_tokens`, those of
+            `FeatureExtractor`.
+        projections: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
+        inputs: dict of the arguments of `FeatureExtractor` for how texts are read:
+            `sequence_length`, `prompt` and `lowercase`.
+    """
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
+    stated["include_prompt"] = not arguments["skipped_tokens"]
+    _write_json(folder / "1_Pooling" / "config.json", stated)
+    last = [({"layer": "normalize"}, {})] if arguments["normalize"] else []
+    for projection, arrays in [*projections, *last]:
+        kind = LAYERS[projection.get("layer", "dense")]
+        name = f"{len(modules)}_{kind}"
+        modules.append((kind, name))
+        (folder / name).mkdir()
+        if arrays:
+            _write_layer(folder / name, kind, projection, arrays)
+    entries = [
+        {"idx": i, "name": str(i), "path": path, "type": f"{CLASSES}{kind}"}
+        for i, (kind, path) in enumerate(modules)
+    ]
+    _write_json(folder / MODULES, entries)
+    stated = {"max_seq_length": inputs["sequence_length"], "do_lower_case": inputs["lowercase"]}
+    _write_json(folder / "sentence_bert_config.json", stated)
+    prompts = {"default": inputs["prompt"]} if inputs["prompt"] else {}
+    name = "default" if prompts else None
+    stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": "cosine"}
+    cut = arguments["truncate_dim"]
+    _write_json(folder / MODEL, stated | ({} if cut is None else {"truncate_dim": cut}))
+
+
+def _pooling_entries(poolings, hidden_dim):
+    """Return the entries of several poolings, in the older flags if these join them in order."""
+    names = [theirs for ours in poolings for theirs in POOLINGS if POOLINGS[theirs] == ours]
+    if names == [name for name in FLAGS.values() if name in names]:
+        flags = {flag: name in names for flag, name in FLAGS.items()}
+        return {"word_embedding_dimension": hidden_dim, **flags}
+    return {"embedding_dimension": hidden_dim, "pooling_mode": names}
+
+
+def _write_layer(folder, kind, projection, arrays):
+    if kind == "Dense":
+        inputs, outputs = arrays["kernel"].shape
+        activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        activation = activations[projection.get("activation", "linear")]
+        stated = {"in_features": inputs, "out_features": outputs, "bias": "bias" in arrays}
+        stated |= {"activation_function": activation}
+        stated |= {"use_residual": True} if projection.get("use_residual") else {}
+    else:
+        stated = {"dimension": arrays["gamma"].shape[0]}
+    _write_json(folder / "config.json", stated)
+    leaves = {ours: theirs for theirs, ours in LEAVES[kind].items()}
+    tensors = {leaves[leaf]: array.T for leaf, array in arrays.items()}
+    write_safetensors(folder, tensors, 2**62, {"format": "pt"})
+
+
+def _listed(pooling):
+    return pooling if isinstance(pooling, list) else [pooling]
+
+
+def _write_json(path, value):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

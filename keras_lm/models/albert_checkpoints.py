@@ -22,8 +22,7 @@ from keras_lm.converters.converter import (
     has_pooler,
     match_score,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import PLAIN_ENCODER
+from keras_lm.converters.entries import PLAIN_ENCODER, Entries
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,

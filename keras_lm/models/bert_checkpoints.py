@@ -12,26 +12,23 @@ from keras_lm.converters.bert_family import (
     google_names,
 )
 from keras_lm.converters.converter import (
+    KERAS_HUB_LEAVES,
     ConfigTable,
     Converter,
     Derived,
     architectures,
     has_pooler,
+    keras_hub_table,
     match_score,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
-from keras_lm.converters.keras_tables import (
-    KERAS_HUB_LEAVES,
-    join_heads,
-    keras_hub_table,
-    split_heads,
-)
+from keras_lm.converters.entries import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
     counts,
+    join_heads,
+    split_heads,
     transpose_kernels,
     transpose_logits,
 )

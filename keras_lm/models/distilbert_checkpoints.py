@@ -3,6 +3,7 @@
 import functools
 
 from keras_lm.converters.converter import (
+    KERAS_HUB_LEAVES,
     Activation,
     ConfigTable,
     Converter,
@@ -10,16 +11,18 @@ from keras_lm.converters.converter import (
     Key,
     architectures,
     dropout_rules,
+    keras_hub_table,
     match_score,
 )
 from keras_lm.converters.entries import Entries
-from keras_lm.converters.keras_tables import (
-    KERAS_HUB_LEAVES,
+from keras_lm.converters.names import (
+    PYTORCH_LEAVES,
+    NameTable,
+    counts,
     join_heads,
-    keras_hub_table,
     split_heads,
+    transpose_kernels,
 )
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.models.distilbert import DistilBertBackbone
 

@@ -20,8 +20,7 @@ from keras_lm.converters.converter import (
     own_activation,
     require_only,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
+from keras_lm.converters.entries import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,

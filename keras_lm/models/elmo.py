@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.converters.allennlp_files import write_allennlp
+from keras_lm.converters.formats import write_allennlp
 from keras_lm.layers import (
     CharacterCNN,
     EachTokenClassifier,

@@ -3,22 +3,18 @@
 import functools
 
 from keras_lm.converters.converter import (
+    KERAS_HUB_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
+    keras_hub_table,
     match_score,
 )
 from keras_lm.converters.entries import Entries
-from keras_lm.converters.keras_tables import (
-    KERAS_HUB_LEAVES,
-    join_heads,
-    keras_hub_table,
-    split_heads,
-)
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, join_heads, split_heads
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt_checkpoints import (
     GPT_ALIASES,

@@ -11,8 +11,7 @@ from keras_lm.converters.converter import (
     has_pooler,
     match_score,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
+from keras_lm.converters.entries import CLASSIFIER_RATE, Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.mpnet import FIRST_POSITION, NUM_BUCKETS, MPNetBackbone

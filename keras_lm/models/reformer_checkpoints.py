@@ -18,8 +18,7 @@ from keras_lm.converters.converter import (
     Key,
     match_score,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE
+from keras_lm.converters.entries import CLASSIFIER_RATE, Entries
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.reformer import ReformerBackbone

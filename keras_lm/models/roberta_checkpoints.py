@@ -7,24 +7,26 @@ import numpy as np
 
 from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.converters.converter import (
+    KERAS_HUB_LEAVES,
     ConfigTable,
     Converter,
     Derived,
     architectures,
     dropouts,
     has_pooler,
+    keras_hub_table,
     match_score,
     require_only,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.huggingface_entries import CLASSIFIER_RATE, PLAIN_ENCODER
-from keras_lm.converters.keras_tables import (
-    KERAS_HUB_LEAVES,
+from keras_lm.converters.entries import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
+from keras_lm.converters.names import (
+    PYTORCH_LEAVES,
+    NameTable,
+    counts,
     join_heads,
-    keras_hub_table,
     split_heads,
+    transpose_kernels,
 )
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.models.roberta import RobertaBackbone
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import (
+    KERAS_HUB_LEAVES,
     Activation,
     ConfigTable,
     Converter,
@@ -18,7 +19,6 @@ from keras_lm.converters.converter import (
     own_activation,
 )
 from keras_lm.converters.entries import Entries
-from keras_lm.converters.keras_tables import KERAS_HUB_LEAVES
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.t5 import T5Backbone, T5EncoderBackbone

@@ -6,9 +6,14 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, match_score
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.names import (
+    PYTORCH_LEAVES,
+    NameTable,
+    join_torch_lstm,
+    torch_lstm,
+    transpose_torch_lstm,
+)
 from keras_lm.converters.published_labels import Labels
-from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 
 # fastai's own dropouts, for its language model and for its classifier.

@@ -11,7 +11,7 @@ import keras
 
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.converter import ConfigTable, Refused
-from keras_lm.converters.published_tensors import published_tensors
+from keras_lm.converters.names import published_tensors
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 from keras_lm.utils import files
 

@@ -7,8 +7,12 @@ import keras
 import numpy as np
 
 from keras_lm.converters.checkpoint import Checkpoint
-from keras_lm.converters.sentence_modules import check_modules, write_modules
-from keras_lm.converters.sentence_transformers import read_head, read_inputs
+from keras_lm.converters.sentence_transformers import (
+    check_modules,
+    read_head,
+    read_inputs,
+    write_modules,
+)
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts

@@ -11,10 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.converters.torch_pickle import is_torch, open_torch
-from keras_lm.converters.torch_unpickler import (
+from keras_lm.converters.torch_pickle import (
     Options,
     RestrictedUnpickler,
+    is_torch,
+    open_torch,
     options_class,
 )
 from keras_lm.tensorflow import tf

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_lm.converters import CheckpointError, open_checkpoint
-from keras_lm.converters.openai_shards import BLOCK, SHAPES
+from keras_lm.converters.formats import OPENAI_BLOCK, OPENAI_SHAPES
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_arrays_are_cut_from_the_shards_in_order(folder):
     }
     whole = np.concatenate([np.load(folder / f"params_{i}.npy") for i in range(10)])
     read = [checkpoint.tensors[name] for name in checkpoint.tensors]
-    assert len(read) == 2 + 3 * len(BLOCK)
+    assert len(read) == 2 + 3 * len(OPENAI_BLOCK)
     np.testing.assert_array_equal(np.concatenate([array.ravel() for array in read]), whole)
     assert checkpoint.tensors["h2/mlp/c_fc/w"].shape == (1, 40, 160)
     assert checkpoint.tensors.shape("tokens") == (110, 40)
@@ -66,8 +66,8 @@ def of_negative_length(folder):
 
 
 def fewer_shapes(folder):
-    shapes = json.loads((folder / SHAPES).read_text())
-    (folder / SHAPES).write_text(json.dumps(shapes[:-1]))
+    shapes = json.loads((folder / OPENAI_SHAPES).read_text())
+    (folder / OPENAI_SHAPES).write_text(json.dumps(shapes[:-1]))
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,17 @@ def fewer_shapes(folder):
         (without("params_9.npy"), "9 shards with 57636 numbers, but params_shapes.json asks for"),
         (write("params_2.npy", b"no array"), r"params_2\.npy cannot be read as an array"),
         (write("params_2.npy", b""), r"params_2\.npy is empty"),
-        (write(SHAPES, b"[[1, "), "is not a list of shapes"),
-        (write(SHAPES, b"[[1, 2], null]"), "is not a list of shapes"),
-        (write(SHAPES, b"[[1, 2], [-4, -4]]"), r"is not a list of shapes \(-4 is not a size"),
-        (write(SHAPES, b"[[1, 2], [1e400]]"), r"is not a list of shapes \(inf is not a size"),
-        (write(SHAPES, b"[[1, 2], [4.7]]"), r"is not a list of shapes \(4\.7 is not a size"),
+        (write(OPENAI_SHAPES, b"[[1, "), "is not a list of shapes"),
+        (write(OPENAI_SHAPES, b"[[1, 2], null]"), "is not a list of shapes"),
+        (
+            write(OPENAI_SHAPES, b"[[1, 2], [-4, -4]]"),
+            r"is not a list of shapes \(-4 is not a size",
+        ),
+        (
+            write(OPENAI_SHAPES, b"[[1, 2], [1e400]]"),
+            r"is not a list of shapes \(inf is not a size",
+        ),
+        (write(OPENAI_SHAPES, b"[[1, 2], [4.7]]"), r"is not a list of shapes \(4\.7 is not a size"),
         (zipped, r"params_3\.npy cannot be read as an array"),
         (of_negative_length, r"params_3\.npy cannot be read as an array"),
         (fewer_shapes, "lists 37 shapes. GPT's are 2 of embeddings and 12 a block"),

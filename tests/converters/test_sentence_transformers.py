@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_lm import models, tasks
-from keras_lm.converters import CheckpointError, open_checkpoint, sentence_entries
+from keras_lm.converters import CheckpointError, open_checkpoint, sentence_transformers
 from keras_lm.converters.sentence_transformers import read_inputs
 from keras_lm.tokenizers import Tokenizer
 
@@ -250,7 +250,7 @@ def test_activations(make, states, name):
     ],
 )
 def test_pytorch_has_each_class_in_several_modules(name, ours):
-    assert sentence_entries.own_activation(name) == ours
+    assert sentence_transformers.own_activation(name) == ours
 
 
 # === Routers ===
@@ -297,14 +297,14 @@ def test_a_router_of_networks(make, network, states):
 def test_every_entry_that_the_library_writes_has_a_word(goldens):
     written = json.loads(goldens("sentence_entries.json").read_text())
     for kind, names in written["of_modules"].items():
-        if kind in sentence_entries.KNOWN:
-            assert not sentence_entries.KNOWN[kind].unknown(dict.fromkeys(names, 1)), kind
+        if kind in sentence_transformers.KNOWN:
+            assert not sentence_transformers.KNOWN[kind].unknown(dict.fromkeys(names, 1)), kind
     for name, table in (
-        ("modules", sentence_entries.MODULE),
-        ("config_sentence_transformers", sentence_entries.SETTINGS),
-        ("CrossEncoder", sentence_entries.SETTINGS),
-        ("router_config", sentence_entries.ROUTER),
-        ("routes", sentence_entries.ROUTES),
+        ("modules", sentence_transformers.MODULE),
+        ("config_sentence_transformers", sentence_transformers.SETTINGS),
+        ("CrossEncoder", sentence_transformers.SETTINGS),
+        ("router_config", sentence_transformers.ROUTER),
+        ("routes", sentence_transformers.ROUTES),
     ):
         assert not table.unknown(dict.fromkeys(written[name], 1)), name
 
@@ -312,7 +312,7 @@ def test_every_entry_that_the_library_writes_has_a_word(goldens):
 @pytest.mark.parametrize("first", [True, False])
 def test_modules_that_are_not_read_are_named(goldens, make, tmp_path, first):
     written = json.loads(goldens("sentence_entries.json").read_text())["of_modules"]
-    others = written.keys() - sentence_entries.KNOWN.keys() - {"Router"}
+    others = written.keys() - sentence_transformers.KNOWN.keys() - {"Router"}
     assert len(others) > 5
     folder, root = make(), "sentence_transformers.models."
     (folder / "config.json").rename(tmp_path / "config.json")

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_lm import models, tasks
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.huggingface_entries import HUGGINGFACE
+from keras_lm.converters.entries import HUGGINGFACE
 from keras_lm.generation.generation_config import FILE, GENERATION, checked, read_settings, written
 from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import Sampling

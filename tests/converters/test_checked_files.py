@@ -5,7 +5,7 @@ import time
 import pytest
 
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.gin_files import read_gin
+from keras_lm.converters.checked_files import read_gin
 
 TEXT = """\
 import mesh_tensorflow.optimize
