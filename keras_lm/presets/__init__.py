@@ -7,15 +7,12 @@ shards and their index), `assets/` (the vocabulary in its published form) and `c
 """
 
 from keras_lm.converters.hub import upload
-from keras_lm.presets.ensembles import save_ensemble
-from keras_lm.presets.finite_weights import SavedWhole, check_finite
-from keras_lm.presets.google import save_to_google
+from keras_lm.presets.foreign_formats import save_to_google
 from keras_lm.presets.huggingface import save_to_huggingface
 from keras_lm.presets.keras_hub import save_to_keras_hub
-from keras_lm.presets.loading import load_ready_task, load_task
-from keras_lm.presets.saving import save
+from keras_lm.presets.loading import load_ready_task, load_task, load_tokenizer
+from keras_lm.presets.saving import SavedWhole, check_finite, save, save_ensemble
 from keras_lm.presets.source import Source, check_unquantized, innermost_backbone, load_backbone
-from keras_lm.presets.vocabularies import load_tokenizer
 
 __all__ = [
     "SavedWhole",

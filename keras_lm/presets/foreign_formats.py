@@ -2,18 +2,25 @@
 
 The tables that read a format are turned round: `ConfigTable` for the configuration, `NameTable` for
 the weights. What the library has no counterpart for is refused by name, before anything is written.
+Google-research's TensorFlow 1 checkpoints need no more than these parts. That format has no word for
+the names of labels: they stand in the card.
 """
 
 import json
 import pathlib
+from typing import Any
 
 import keras
 
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.converter import ConfigTable, Refused
 from keras_lm.converters.names import published_tensors
+from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
+from keras_lm.presets import cards
+from keras_lm.presets.saving import check_finite
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 from keras_lm.utils import files
+from keras_lm.utils.argument_types import PathLike
 
 # The `pre_tokenizer` of its byte-level BPE.
 KERAS_HUB = [{"type": "KerasHub"}]
@@ -175,3 +182,57 @@ def write_json(path, value):
     """Write a value as an indented JSON file with a line end."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
+
+
+# === google-research ===
+
+GOOGLE = "google"
+
+
+def save_to_google(
+    folder: PathLike,
+    backbone: keras.Model,
+    task: keras.Model | None = None,
+    tokenizer: Any | None = None,
+    allow_nan: bool = False,
+) -> None:
+    """Write a folder in google-research's format, whole or not at all.
+
+    Args:
+        folder: path of a new or empty folder.
+        backbone: `Backbone`.
+        task: `Task` over it, or None for the bare model.
+        tokenizer: `Tokenizer` to write beside a bare model; a task has its own.
+        allow_nan: bool. Whether to write weights that are NaN or infinite.
+
+    Raises:
+        FileExistsError: if `folder` is not empty.
+        ValueError: if weights are NaN or infinite, or something has no counterpart in
+            google-research's code.
+    """
+    folder, tokenizer, converter, kinds, labels = begin(GOOGLE, folder, backbone, task, tokenizer)
+    check_finite(task or backbone, allow_nan)
+    config = written_config(backbone, converter)
+    inside, names = converter.config.inside, converter.files
+    tensors = named_tensors(GOOGLE, task or backbone, backbone, converter, kinds)
+    tensors = {name: array.astype("float32") for name, array in tensors.items()}
+    with files.replacing(folder) as new:
+        new.mkdir()
+        write_json(new / names["config"], config if inside is None else {inside: config})
+        write_tf_checkpoint(new, names["checkpoint"], tensors)
+        check_labels(new, folder, converter, labels)
+        if tokenizer is not None:
+            tokenizer.save_assets(new)
+            for ours, theirs in names.items():
+                if (new / ours).is_file():
+                    (new / ours).rename(new / theirs)
+            check_tokenizer(new, tokenizer, backbone, converter)
+        text = _google_card(backbone, task, converter.architectures[kinds])
+        (new / cards.CARD).write_text(text, encoding="utf-8")
+
+
+def _google_card(backbone, task, program):
+    kind = f"models.{type(backbone).__name__}" if task is None else f"tasks.{type(task).__name__}"
+    code = f"# The authors' {program} takes the files of this folder, and keras_lm the folder:\n"
+    code += f'import keras_lm\n\nmodel = keras_lm.{kind}.from_preset("FOLDER")'
+    return cards.card(task or backbone, code)

@@ -13,7 +13,6 @@ from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.converters.sentence_transformers import MODULES
 from keras_lm.presets import cards
-from keras_lm.presets.finite_weights import check_finite
 from keras_lm.presets.foreign_formats import (
     begin,
     check_reading,
@@ -22,7 +21,7 @@ from keras_lm.presets.foreign_formats import (
     write_json,
     written_config,
 )
-from keras_lm.presets.saving import MAX_SHARD_BYTES
+from keras_lm.presets.saving import MAX_SHARD_BYTES, check_finite
 from keras_lm.presets.source import innermost_backbone
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike

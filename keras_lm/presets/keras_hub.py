@@ -1,6 +1,6 @@
 """From a backbone or a task to a preset that KerasHub loads.
 
-The tables that read presets are turned round, see `counterparts`. The format has no word for the
+The tables that read presets are turned round, see `foreign_formats.py`. The format has no word for the
 names of labels: they stand in the card.
 """
 
@@ -12,7 +12,6 @@ import keras
 
 from keras_lm.converters.hdf5_files import write_hdf5
 from keras_lm.presets import cards
-from keras_lm.presets.finite_weights import check_finite
 from keras_lm.presets.foreign_formats import (
     begin,
     check_labels,
@@ -21,6 +20,7 @@ from keras_lm.presets.foreign_formats import (
     write_json,
     written_config,
 )
+from keras_lm.presets.saving import check_finite
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 

@@ -1,26 +1,30 @@
-"""From a source to a task, with its tokenizer."""
+"""From a source to a task or a tokenizer."""
 
 import re
 import warnings
 from contextlib import nullcontext
 from typing import Any
 
-from keras_lm.converters import CheckpointError
-from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
+from keras_lm.converters import CheckpointError, find_folder
+from keras_lm.converters.checked_files import read_json
+from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, check_preset
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
-from keras_lm.presets.ensembles import load_ensemble
-from keras_lm.presets.given_arguments import argument_names, refuse_unknown
+from keras_lm.presets.saving import member_folder
 from keras_lm.presets.source import (
     Source,
+    argument_names,
+    check_head,
     check_load_weights,
     from_size,
     innermost_backbone,
     is_size,
+    naming_sizes,
     reading,
+    refuse_unknown,
     stored_weights,
+    where_published,
 )
-from keras_lm.presets.stored_heads import check_head
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
@@ -49,7 +53,7 @@ def load_task(
     source = Source.open(source)
     checkpoint = source.checkpoint
     if "members" in checkpoint.config:
-        return load_ensemble(source, cls, load_task, load_weights=load_weights, **arguments)
+        return load_ensemble(source, cls, load_weights=load_weights, **arguments)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
         cls = source.task
         if cls is None:
@@ -183,6 +187,95 @@ def _with_stated(mine, stated):
         after = ("normalize", "projections", "truncate_dim", "skipped_tokens")
         stated = {k: v for k, v in stated.items() if k not in after}
     return stated | mine, is_fresh
+
+
+# === Ensembles: each of several tasks has a preset in the folder ===
+
+
+def load_ensemble(source, cls, **arguments):
+    """Return the ensemble that a source holds.
+
+    Args:
+        source: an opened `Source`.
+        cls: class of the ensemble's task, or the base class.
+        **arguments: see `load_task`, which loads each member.
+
+    Raises:
+        ValueError: if the source holds an ensemble of other tasks, or one that is damaged.
+    """
+    found, checkpoint = source.task, source.checkpoint
+    if found is None or (cls.__name__ in TASKS and not issubclass(found, cls)):
+        raise ValueError(
+            f"{source} holds several tasks that answer as one "
+            f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
+        )
+    folders = [checkpoint.folder / member_folder(i) for i in range(checkpoint.config["members"])]
+    _check_links(folders)
+    try:
+        members = [load_task(folder, object, **arguments) for folder in folders]
+    except RecursionError as error:
+        raise CheckpointError(f"{folders[0]}: too many ensembles in ensembles.") from error
+    return found(members)
+
+
+def _check_links(folders):
+    """Raise a CheckpointError if links make more members, or deeper ones, than there are files."""
+    for number, folder in enumerate(folders):
+        is_ensemble = (folder / PRESET_CONFIG).is_file() and "members" in read_json(
+            folder / PRESET_CONFIG
+        )
+        earlier = {other.resolve() for other in folders[:number]}
+        if folder.is_symlink() and (is_ensemble or folder.resolve() in earlier):
+            raise CheckpointError(
+                f"{folder} is a link to another member or to an ensemble: copy the preset there."
+            )
+
+
+# === Tokenizers ===
+
+
+def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> Any:
+    """Return a tokenizer; what `Tokenizer.from_preset` calls.
+
+    Args:
+        source, **overrides: see there.
+        cls: the class that the tokenizer must be an instance of.
+
+    Raises:
+        FileNotFoundError, ValueError: if there is no vocabulary.
+    """
+    if is_size(source):
+        raise ValueError(
+            f"{source!r} is a size without a vocabulary. {where_published(str(source))}"
+        )
+    if isinstance(source, Source):
+        folder = source.checkpoint.vocabulary_folder
+    else:  # not opened: a vocabulary needs no weights beside it
+        with naming_sizes(source):
+            folder = find_folder(str(source))
+    if (folder / PRESET_CONFIG).is_file():
+        config = read_json(folder / PRESET_CONFIG)
+        check_preset(folder / PRESET_CONFIG, config)
+        if config.get("tokenizer") is None:
+            raise ValueError(f"{folder} is a preset without a tokenizer.")
+        return tokenizer_from_config(folder, config["tokenizer"], **overrides)
+    reasons = [f"{folder} holds no vocabulary that we can read."]
+    best, classes = cls.class_for(folder), tokenizer_classes()
+
+    def order(name):  # last those that have files of their own, of which none is there
+        files = classes[name].PUBLISHED_FILES
+        lacks = bool(files) and not any((folder / file).is_file() for file in files)
+        return classes[name] is not best, lacks, name
+
+    for name in sorted(classes, key=order):
+        candidate = classes[name]
+        if not issubclass(candidate, cls):
+            continue
+        try:
+            return candidate.from_files(folder, **overrides)
+        except FileNotFoundError as error:
+            reasons.append(f"{candidate.__name__}: {error}")
+    raise FileNotFoundError(" ".join(reasons))
 
 
 def own_tokenizer(checkpoint, backbone, converter):

@@ -1,16 +1,18 @@
-"""From a backbone, a task or a tokenizer to a preset folder."""
+"""From a backbone, a task or a tokenizer to a preset folder, and to files of Keras's own."""
 
 import json
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
+from keras_lm.converters.checked_files import is_finite
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
-from keras_lm.presets.finite_weights import refuse_broken
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.utils import file_sums, files
 from keras_lm.utils.argument_types import PathLike
@@ -73,22 +75,6 @@ def save(
         sum_up(new)
 
 
-def write_card(folder, model):
-    """Write the README.md of a preset into its folder."""
-    (folder / cards.CARD).write_text(cards.card_of_preset(model), encoding="utf-8")
-
-
-def sum_up(folder):
-    """Write the checksums of a preset into its folder.
-
-    Weights have theirs in them, and a card is there to be changed.
-    """
-    paths = [folder / PRESET_CONFIG, *folder.glob("*.index.json"), *folder.glob(f"{ASSETS}/**/*")]
-    file_sums.write_sums(
-        folder, [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
-    )
-
-
 def free(folder, overwrite):
     """Return the folder of a new preset, or raise the FileExistsError of `save`."""
     folder = pathlib.Path(folder).expanduser()
@@ -134,3 +120,125 @@ def _save_weights(folder, model, allow_nan):
     if not allow_nan:
         refuse_broken(model, arrays)
     write_safetensors(folder, arrays, MAX_SHARD_BYTES)
+
+
+def write_card(folder, model):
+    """Write the README.md of a preset into its folder."""
+    (folder / cards.CARD).write_text(cards.card_of_preset(model), encoding="utf-8")
+
+
+def sum_up(folder):
+    """Write the checksums of a preset into its folder.
+
+    Weights have theirs in them, and a card is there to be changed.
+    """
+    paths = [folder / PRESET_CONFIG, *folder.glob("*.index.json"), *folder.glob(f"{ASSETS}/**/*")]
+    file_sums.write_sums(
+        folder, [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
+    )
+
+
+# === Ensembles ===
+
+
+def save_ensemble(
+    folder: PathLike, task: keras.Model, overwrite: bool | None = None, allow_nan: bool = False
+) -> None:
+    """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
+
+    Args:
+        folder, overwrite, allow_nan: see `save`.
+        task: a `Task` with `members`.
+
+    Raises:
+        FileExistsError: see `save`.
+    """
+    with files.replacing(free(folder, overwrite)) as new:
+        described = {"class": type(task).__name__, "arguments": {}}
+        begin(new, {"task": described, "members": len(task.members)})
+        for number, member in enumerate(task.members):
+            member.save_to_preset(new / member_folder(number), allow_nan=allow_nan)
+        write_card(new, task)
+        sum_up(new)
+
+
+def member_folder(number):
+    """Return the name of the folder of a member, in that of its ensemble."""
+    return f"member_{number}"
+
+
+# === Weights that are not numbers are not written: what training has broken would answer nonsense ===
+
+
+def check_finite(model: keras.Model, allow_nan: bool = False) -> None:
+    """Raise a ValueError if weights of a model are NaN or infinite.
+
+    Args:
+        model: a backbone or a task.
+        allow_nan: bool. Whether to let them pass.
+
+    Raises:
+        ValueError: unless `allow_nan`; it names the first of them.
+    """
+    if not allow_nan:
+        weights = stored_weights(model)
+        # (One at a time, as reading may copy.)
+        for path, variable in weights.items():
+            refuse_broken(model, {path: keras.ops.convert_to_numpy(variable)})
+
+
+def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise a ValueError if arrays of a model's weights, by their paths, are not finite."""
+    for path, array in arrays.items():
+        if not is_finite(array):
+            raise ValueError(
+                f"{type(model).__name__} has weights that are NaN or infinite, in {path}, so its "
+                "answers mean nothing, and nothing was written. Go back to weights of before, and "
+                "train with a lower learning_rate; allow_nan=True writes them, for a look at them."
+            )
+
+
+class SavedWhole:
+    """The methods of a backbone or a task that write files of Keras's, whole or not at all."""
+
+    def save(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        allow_nan: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """As `keras.Model.save`, whole or not at all; `allow_nan` as in `save_to_preset`."""
+        check_finite(self, allow_nan)
+        _save_whole(super().save, filepath, overwrite, zipped=zipped, **kwargs)
+
+    def save_weights(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        max_shard_size: float | None = None,
+        allow_nan: bool = False,
+    ) -> None:
+        """As `keras.Model.save_weights`, whole or not at all; `allow_nan` as in `save_to_preset`.
+
+        Of shards, each is written by itself.
+        """
+        check_finite(self, allow_nan)
+        options = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
+        if max_shard_size is not None:
+            filepath = str(filepath).removesuffix(".h5").removesuffix(".json") + ".json"
+        _save_whole(super().save_weights, filepath, overwrite, **options)
+
+
+def _save_whole(save, path, overwrite, **options):
+    """Call a method of Keras's so that a file of before stays until the new one is complete."""
+    is_file = str(path).endswith((".keras", ".h5")) and "://" not in str(path)
+    if not is_file or (files.as_path(path).exists() and not overwrite):  # Keras asks
+        save(path, overwrite, **options)
+        return
+    path = files.as_path(path)
+    with files.replacing(path) as new:
+        written = new.with_name(path.name)
+        save(written, True, **options)
+        written.rename(new)

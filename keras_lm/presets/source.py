@@ -3,22 +3,21 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import keras
 import numpy as np
 
-from keras_lm.converters import CheckpointError, Converter, open_checkpoint
-from keras_lm.converters.checked_files import read_config
+from keras_lm.converters import Converter, open_checkpoint
+from keras_lm.converters.checked_files import CheckpointError, read_config
 from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
+from keras_lm.converters.published_labels import architecture_of
 from keras_lm.presets.config_limits import check_claims, check_classes, check_output_matrix
-from keras_lm.presets.given_arguments import argument_names, refuse_unknown
-from keras_lm.presets.stored_heads import check_head, summary_of
-from keras_lm.presets.unsupported_models import what_it_is
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.registry import BACKBONES, TASKS, advice, sizes
 
@@ -451,3 +450,111 @@ def innermost_backbone(model: keras.Model) -> Any:
     while hasattr(model, "backbone"):
         model = model.backbone
     return model
+
+
+# What other libraries call arguments → ours.
+OTHER_NAMES = {
+    "num_labels": "num_classes",
+    "labels": "class_names",
+    "id2label": "class_names",
+    "max_length": "sequence_length",
+    "max_seq_length": "sequence_length",
+    "model_max_length": "sequence_length",
+    "preprocessor": "tokenizer",
+    "torch_dtype": "dtype",
+}
+
+
+def argument_names(cls):
+    """Return the names of the arguments of a backbone or a task that `from_preset` takes, a set."""
+    found = inspect.signature(cls.__init__).parameters.values()
+    return {
+        each.name
+        for each in found
+        if each.kind is each.POSITIONAL_OR_KEYWORD or each.kind is each.KEYWORD_ONLY
+    } - {"self", "backbone"}
+
+
+def refuse_unknown(arguments, known):
+    """Raise a ValueError if `from_preset` got arguments that none of `known` takes.
+
+    `known` is a dict of what takes arguments → their names.
+    """
+    names = set().union(*known.values())
+    if unknown := sorted(set(arguments) - names):
+        near = "".join(
+            f" {name} is {OTHER_NAMES[name]} here."
+            if OTHER_NAMES.get(name) in names
+            else advice(name, sorted(names))
+            for name in unknown
+        )
+        takes = ", ".join(f"{what} takes {sorted(each)}" for what, each in known.items())
+        raise ValueError(f"from_preset got the unknown arguments {unknown}.{near} {takes}.")
+
+
+def check_head(
+    source: Any, cls: type, backbone: keras.Model, unused: Collection[str], missing: Sequence[str]
+) -> None:
+    """Raise a CheckpointError if a folder should have a task's head, and the task lacks it.
+
+    Args:
+        source: `Source`.
+        cls: class of the task. Nothing is wrong if the configuration names no class with its kind
+            of head.
+        backbone: its network.
+        unused: names of tensors that may be the head in another form.
+        missing: paths of the head's weights that are not there. A Pretrainer may have new ones.
+    """
+    named = source.checkpoint.format == "huggingface" and architecture_of(
+        source.checkpoint.config, cls.__name__
+    )
+    unused = [name for name in unused if not re.search(backbone.LEFT_OUT, name)]
+    if cls is TASKS["Pretrainer"] and not unused:
+        return
+    if named and (unused or missing):
+        is_of_texts = str(named).endswith("ForSequenceClassification")
+        kind = source.checkpoint.config.get("problem_type") if is_of_texts else None
+        said = [f"missing are {summary_of(missing)}"] if missing else []
+        said += [f"left over are {summary_of(unused)}"] if unused else []
+        raise CheckpointError(
+            f"{source} is a {named}{f' for {kind}' if kind else ''}, and {cls.__name__} over a "
+            f"{type(backbone).__name__} does not find its head there: {'; '.join(said)}. If "
+            "the file is damaged, copy or download it again; for a new head, pass "
+            "models.Backbone.from_preset(SOURCE) to the task."
+        )
+
+
+def summary_of(names: Sequence[str]) -> str:
+    """Return the first of several names, and how many more there are."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
+# tensors begin, too → what they are.
+RELATED = {
+    "bart": "BART, an encoder-decoder with learned positions",
+    "big_bird": "BigBird, a BERT with sparse attention",
+    "camembert": "CamemBERT, a RoBERTa for French with a SentencePiece vocabulary of its own",
+    "convbert": "ConvBERT, a BERT with convolutions beside attention",
+    "deberta": "DeBERTa's first version, with another order of projections",
+    "funnel": "a Funnel Transformer, which shortens the sequence from block to block",
+    "ibert": "I-BERT, a RoBERTa that computes with integers",
+    "longformer": "Longformer, a RoBERTa with attention in windows",
+    "m2m_100": "M2M-100 or NLLB, an encoder-decoder that normalises before each part of a block",
+    "mbart": "mBART, an encoder-decoder that normalises before each part of a block",
+    "megatron-bert": "Megatron's BERT, which normalises before each part of a block",
+    "mobilebert": "MobileBERT, a BERT with bottlenecks and several feed-forward networks a block",
+    "pegasus": "PEGASUS, an encoder-decoder that normalises before each part of a block",
+    "roformer": "RoFormer, a BERT with rotary positions",
+    "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",
+    "umt5": "umT5, a T5 with a table of relative positions in each block",
+    "xlm": "XLM, an encoder with an embedding for the language; XLM-R is another model",
+    "xlm-roberta-xl": "XLM-R XL, which normalises before each part of a block",
+}
+
+
+def what_it_is(checkpoint):
+    """Return what a checkpoint of another model is, after a colon; "" if that is not known."""
+    stated = checkpoint.config.get("model_type")
+    known = {stated} if stated else {name.split(".")[0] for name in checkpoint.tensors}
+    return "".join(f": it is {what}" for name, what in RELATED.items() if name in known)
