@@ -2,14 +2,18 @@
 
 import collections
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 
-from keras_lm.models import Backbone, BertBackbone
+from keras_lm.converters import open_checkpoint
+from keras_lm.models import Backbone, BertBackbone, GPT2Backbone
 from keras_lm.presets import Source, source
+from keras_lm.presets.source import Preset, PublishedCheckpoint, Size, open_source
 from keras_lm.tasks import Task, TextClassifier
 from keras_lm.tokenizers import Tokenizer
+from keras_lm.utils.registry import BACKBONES
 
 pytestmark = pytest.mark.eager
 
@@ -85,3 +89,43 @@ def test_a_size_is_no_source():
         Source.open("bert_base_en_uncased")
     with pytest.raises(ValueError, match=r"names a size.*never published: train your own"):
         Source.open("gpt3_small")
+
+
+def test_a_source_is_of_one_of_three_kinds(goldens, tmp_path):
+    size = {"num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
+    BertBackbone(9, **size).save_to_preset(tmp_path / "new")
+    sources = {"bert_tiny_en_uncased": Size, goldens("bert"): PublishedCheckpoint}
+    for name, kind in (sources | {tmp_path / "new": Preset}).items():
+        opened = open_source(name)
+        assert (type(opened), str(opened)) == (kind, str(name))
+        assert open_source(opened) is opened
+        assert opened.recognise()[0] is BertBackbone
+        assert opened.recognise(Backbone)[0] is BertBackbone
+        with pytest.raises(ValueError, match="GPT2Backbone"):
+            opened.recognise(GPT2Backbone)
+        backbone, _ = opened.make_backbone(BertBackbone, {"dropout": 0.3})
+        assert backbone.config["num_layers"] == opened.arguments()["num_layers"]
+        assert backbone.config["dropout"] == 0.3
+
+
+@pytest.mark.parametrize("states", [True, False])
+def test_tensors_decide_only_if_no_configuration_names_the_model(goldens, monkeypatch, states):
+    checkpoint = open_checkpoint(goldens("bert"))
+    if not states:
+        config = {k: v for k, v in checkpoint.config.items() if k != "model_type"}
+        checkpoint = dataclasses.replace(checkpoint, config=config)
+    named = set()
+
+    def noting(matches, *arguments, **how):
+        named.add(how["model_type"])
+        return matches(*arguments)
+
+    for cls in BACKBONES.values():
+        converter = cls.CONVERTERS.get("huggingface")
+        how = getattr(getattr(converter, "matches", None), "keywords", {})
+        if isinstance(how.get("model_type"), str) and "CONVERTERS" in vars(cls):
+            matches = functools.partial(noting, converter.matches, **how)
+            converter = dataclasses.replace(converter, matches=matches)
+            monkeypatch.setitem(cls.CONVERTERS, "huggingface", converter)
+    assert Source(checkpoint).recognise()[0] is BertBackbone
+    assert named == {"bert"} if states else named > {"bert", "gpt2", "albert"}

@@ -56,6 +56,16 @@ class Converter:
     versions: str | None = None
     files: dict = dataclasses.field(default_factory=dict)
 
+    def may_be(self, model_type: str | None) -> bool:
+        """Whether a configuration with this `model_type` may be the model's, None if it has none.
+
+        If not, the model need not be asked by `matches`. What is no `partial` of `match_score` with
+        a `model_type` is always asked.
+        """
+        named = getattr(self.matches, "keywords", {}).get("model_type")
+        named = (named,) if isinstance(named, str) else named
+        return model_type is None or named is None or model_type in named
+
 
 def match_score(
     checkpoint: Checkpoint,

@@ -1,7 +1,7 @@
 """From a backbone or a task to a preset that KerasHub loads.
 
-The tables that read presets are turned round, see `foreign_formats.py`. The format has no word for the
-names of labels: they stand in the card.
+The tables that read presets are turned round, see `foreign_formats.py`. The format has no word for
+the names of labels: they stand in the card.
 """
 
 import pathlib

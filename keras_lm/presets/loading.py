@@ -1,35 +1,27 @@
 """From a source to a task or a tokenizer."""
 
 import re
-import warnings
 from contextlib import nullcontext
 from typing import Any
 
 from keras_lm.converters import CheckpointError, find_folder
 from keras_lm.converters.checked_files import read_json
-from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, check_preset
-from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
-from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
+from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
 from keras_lm.presets.saving import member_folder
 from keras_lm.presets.source import (
     Source,
     argument_names,
-    check_head,
     check_load_weights,
-    from_size,
     innermost_backbone,
-    is_size,
     naming_sizes,
+    open_source,
     reading,
     refuse_unknown,
-    stored_weights,
+    tokenizer_from_config,
     where_published,
 )
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
-
-# Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
-USUAL_UNUSED_ROWS = 128
 
 
 def load_task(
@@ -45,14 +37,10 @@ def load_task(
         FileNotFoundError, ValueError: see there.
     """
     check_load_weights(load_weights, cls)
-    if is_size(source):
-        backbone_class = _as_read_by(cls, sizes()[str(source)])
-        mine, overrides = _divide(arguments, cls, backbone_class)
-        backbone = from_size(str(source), backbone_class, load_weights, overrides)
-        return cls.from_parts(backbone, **mine)
-    source = Source.open(source)
-    checkpoint = source.checkpoint
-    if "members" in checkpoint.config:
+    source = open_source(source)
+    if load_weights:
+        source.require_weights()
+    if source.members:
         return load_ensemble(source, cls, load_weights=load_weights, **arguments)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
         cls = source.task
@@ -67,23 +55,19 @@ def load_task(
     backbone, converter = source.make_backbone(backbone_class, overrides)
     stated = source.task_arguments(cls, mine)
     if stated is None:
-        _check_head(source, cls, backbone, converter.names, mine)
-    # Dense layers that a folder describes have files of their own.
-    has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
+        source.check_new_head(cls, backbone, converter.names, mine)
+    has_layers = "projections" in (stated or {}).keys() - mine.keys()
     mine, is_fresh = _with_stated(mine, stated)
-    if checkpoint.format == "huggingface":
-        limit = innermost_backbone(backbone).max_sequence_length
-        of_files = cls.arguments_from_files(checkpoint.folder, mine, limit)
-        mine = of_files | cross_encoder_limits(checkpoint, limit) | mine
+    mine = source.file_arguments(cls, mine, backbone) | mine
     if "tokenizer" not in mine:
-        mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
-    with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
+        mine["tokenizer"] = source.tokenizer(innermost_backbone(backbone), converter)
+    with reading(source, f"the description of a {cls.__name__}") if stated else nullcontext():
         task = cls.from_parts(backbone, **mine)
     grows = stated is None
     if load_weights:
         fresh = task.new_weights() if is_fresh else []
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
-        dense = read_projections(checkpoint) if has_files else {}
+        dense = source.dense_layers() if has_layers else {}
         source.load_weights(converter.names, task, fresh, dense)
         task.compile()  # again, since random weights have another default rate
     return task.with_fine_tuning_tokens() if grows else task
@@ -141,18 +125,6 @@ def _divide(arguments, cls, backbone_class):
         {key: value for key, value in arguments.items() if key in mine},
         {key: value for key, value in arguments.items() if key in theirs},
     )
-
-
-def _check_head(source, cls, backbone, names, mine):
-    """Raise a CheckpointError if a published folder's head for the task is unknown or missing."""
-    checkpoint, labels = source.checkpoint, source.labels
-    is_labelled = any(cls.__name__ in TASKS_OF[ending] for ending in ARCHITECTURES)
-    is_labelled = is_labelled and architecture_of(checkpoint.config, cls.__name__)
-    is_read = labels is not None and labels.is_of_texts  # by the other task of texts
-    if checkpoint.format == "huggingface" and is_labelled and not is_read:
-        _, unused = names.load(stored_weights(backbone), checkpoint.weights)
-        asks_for_new = mine.keys() & {"num_classes", "class_names"}
-        check_head(source, cls, backbone, unused, () if asks_for_new else ["its weights"])
 
 
 def _check_order(given, stated):
@@ -244,7 +216,7 @@ def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> An
     Raises:
         FileNotFoundError, ValueError: if there is no vocabulary.
     """
-    if is_size(source):
+    if str(source) in sizes():
         raise ValueError(
             f"{source!r} is a size without a vocabulary. {where_published(str(source))}"
         )
@@ -276,57 +248,3 @@ def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> An
         except FileNotFoundError as error:
             reasons.append(f"{candidate.__name__}: {error}")
     raise FileNotFoundError(" ".join(reasons))
-
-
-def own_tokenizer(checkpoint, backbone, converter):
-    """Return a checkpoint's tokenizer, or None if it has no vocabulary.
-
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        backbone, converter: the network that has its weights, and the `Converter` of its class.
-    """
-    if checkpoint.format == "keras_lm":
-        config = checkpoint.config.get("tokenizer")
-        return None if config is None else tokenizer_from_config(checkpoint.folder, config)
-    cls = backbone.tokenizer_class.class_for(checkpoint.vocabulary_folder)
-    arguments = converter.vocabulary if cls is backbone.tokenizer_class else {}
-    try:
-        tokenizer = cls.from_files(checkpoint.vocabulary_folder, **arguments)
-    except FileNotFoundError:
-        return None
-    rows = backbone.vocabulary_size
-    if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
-        warnings.warn(
-            f"{checkpoint.source}: the vocabulary has {tokenizer.vocabulary_size} entries, the "
-            f"embedding {rows} rows. Some models are published so; if this is none of them, the "
-            "vocabulary is cut off, or another checkpoint's: copy it again.",
-            stacklevel=4,
-        )
-    return tokenizer
-
-
-def tokenizer_from_config(folder, config, **overrides):
-    """Return the tokenizer of a preset's folder, described by `config`."""
-    assets = folder / ASSETS
-    classes = tokenizer_classes()
-    cls = classes.get(config["class"])
-    if cls is None:
-        raise CheckpointError(
-            f"{folder / PRESET_CONFIG} names the tokenizer {config['class']!r}: this keras_lm has "
-            f"{sorted(classes)}."
-        )
-    try:
-        tokenizer = cls.from_assets(assets, config["arguments"] | overrides)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{folder} is an incomplete preset: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder / PRESET_CONFIG} describes a {config['class']} wrongly, "
-            f"{type(error).__name__}: {error}. Save the preset again, or copy it again."
-        ) from error
-    if tokenizer.vocabulary_size != config.get("vocabulary_size"):
-        raise CheckpointError(
-            f"{assets} holds a vocabulary of {tokenizer.vocabulary_size} entries, the preset was "
-            f"saved with {config.get('vocabulary_size')}: copy the folder again, whole."
-        )
-    return tokenizer

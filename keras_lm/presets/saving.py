@@ -167,7 +167,7 @@ def member_folder(number):
     return f"member_{number}"
 
 
-# === Weights that are not numbers are not written: what training has broken would answer nonsense ===
+# === Weights that are not finite are not written: answers of such a model would mean nothing ===
 
 
 def check_finite(model: keras.Model, allow_nan: bool = False) -> None:

@@ -1,4 +1,8 @@
-"""A source: which model and task it holds, their arguments, and the backbone with its weights."""
+"""A source: which model and task it holds, their arguments, and the backbone with its weights.
+
+There are three kinds: `Preset`, what `save_to_preset` has written; `PublishedCheckpoint`, a folder
+of another library; and `Size`, the name of a size, which has no weights. `open_source` chooses.
+"""
 
 import contextlib
 import dataclasses
@@ -14,14 +18,17 @@ import numpy as np
 
 from keras_lm.converters import Converter, open_checkpoint
 from keras_lm.converters.checked_files import CheckpointError, read_config
-from keras_lm.converters.checkpoint import PRESET_CONFIG, Checkpoint
+from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
-from keras_lm.converters.published_labels import architecture_of
+from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
+from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.config_limits import check_claims, check_classes, check_output_matrix
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.registry import BACKBONES, TASKS, advice, sizes
+from keras_lm.utils.registry import BACKBONES, TASKS, advice, sizes, tokenizer_classes
 
 FORMAT_VERSION = 1
+# Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
+USUAL_UNUSED_ROWS = 128
 
 
 class SameNames(NameTable):
@@ -48,10 +55,18 @@ class Source:
         backbone = keras_lm.models.Backbone.from_preset(source)
     """
 
+    # The class of the task whose head is stored, or None; and its `Labels`, if it is published.
+    task = labels = None
+    # How many presets of tasks are in it, if it is an ensemble's.
+    members = 0
+
+    def __new__(cls, checkpoint):
+        if cls is Source:
+            cls = Preset if checkpoint.format == "keras_lm" else PublishedCheckpoint
+        return super().__new__(cls)
+
     def __init__(self, checkpoint: Checkpoint):
         self.checkpoint = checkpoint
-        self._is_preset = checkpoint.format == "keras_lm"
-        self._matches, self._arguments = {}, {}  # by class of backbone
 
     @classmethod
     def open(cls, source: PathLike | Self) -> Self:
@@ -61,15 +76,16 @@ class Source:
             FileNotFoundError, CheckpointError: see `keras_lm.converters.open_checkpoint`.
             ValueError: if it is the name of a size, which has no weights; says where they are.
         """
-        if isinstance(source, cls):
-            return source
-        if is_size(source):
-            raise ValueError(_without_weights(str(source)))
-        with naming_sizes(source):
-            return cls(open_checkpoint(source))
+        source = open_source(source)
+        if isinstance(source, Size):
+            raise ValueError(source.where_weights_are())
+        return source
 
     def __str__(self):
         return self.checkpoint.source
+
+    def require_weights(self) -> None:
+        """Raise a ValueError if it has no weights."""
 
     def recognise(self, cls: type = object, kind: str | None = None) -> tuple[Any, Any]:
         """Return the class of the backbone, and its `Converter`: the best match.
@@ -86,50 +102,31 @@ class Source:
         Raises:
             CheckpointError: if no model matches, or several do.
         """
+        models = self._models(cls, kind)
+        models = [(encoder_or_all(model, cls), converter) for model, converter in models]
+        models = [match for match in models if issubclass(match[0], cls)]
+        if len(models) == 1:
+            return models[0]
         checkpoint = self.checkpoint
-        found = [_stored(checkpoint)] if self._is_preset else self._best(cls, kind)
-        found = [(encoder_or_all(backbone, cls), converter) for backbone, converter in found]
-        found = [match for match in found if issubclass(match[0], cls)]
-        if len(found) == 1:
-            return found[0]
         model_type = checkpoint.config.get("model_type")
-        raise CheckpointError(
-            f"{checkpoint.source} ({checkpoint.format}, model_type={model_type!r}) "
-            + (
-                f"holds several models: call from_preset of one of {_names(found)}."
-                if found
-                else "is not a checkpoint that "
-                f"{'keras_lm' if cls is object else cls.__name__} can load{self._what_it_is()}."
-            )
+        problem = (
+            f"holds several models: call from_preset of one of {_names(models)}."
+            if models
+            else f"is not a checkpoint that {'keras_lm' if cls is object else cls.__name__} can "
+            f"load{self._what_it_is()}."
         )
+        raise CheckpointError(
+            f"{checkpoint.source} ({checkpoint.format}, model_type={model_type!r}) {problem}"
+        )
+
+    def _models(self, cls, kind):
+        """Return a list of the models that match best, as (class, `Converter`)."""
+        raise NotImplementedError
 
     def _what_it_is(self):
         """Return what a checkpoint is that a class cannot load, after a colon; "" if unknown."""
-        ours = _names([_stored(self.checkpoint)] if self._is_preset else self._best(object, None))
-        if ours:
-            return f": it is one of {' or '.join(ours)}"
-        is_unnamed = self.checkpoint.format == "huggingface" and not self.checkpoint.config.get(
-            "model_type"
-        )
-        advice = ": add the model_type of the model to its config.json" if is_unnamed else ""
-        return what_it_is(self.checkpoint) or advice
-
-    def _best(self, cls, kind):
-        """Return the models, subclasses of `cls`, that match best; see `recognise`."""
-        found = []
-        for backbone in BACKBONES.values():
-            # A subclass that inherits the converters of its base must be asked for.
-            is_own = backbone is cls or "CONVERTERS" in vars(backbone)
-            converter = backbone.CONVERTERS.get(self.checkpoint.format)
-            if is_own and issubclass(backbone, cls) and converter is not None:
-                if backbone not in self._matches:
-                    self._matches[backbone] = converter.matches(self.checkpoint)
-                found.append((self._matches[backbone], backbone, converter))
-        most = max((signs for signs, *_ in found), default=0)
-        best = [match for signs, *match in found if most and signs == most]
-        best = [match for match in best if kind in match[0].PRETRAINING_HEADS.values()] or best
-        classes = {backbone for backbone, _ in best}
-        return [match for match in best if classes.isdisjoint(match[0].__mro__[1:])]
+        ours = _names(self._models(object, None))
+        return f": it is one of {' or '.join(ours)}" if ours else ""
 
     def arguments(self, cls: type = object) -> dict[str, Any]:
         """Return the arguments of the backbone that the configuration states, as a dict.
@@ -140,26 +137,7 @@ class Source:
         Raises:
             CheckpointError: if the configuration lacks something, or holds nonsense.
         """
-        backbone, converter = self.recognise(cls)
-        if self._is_preset:
-            return _innermost(self.checkpoint.config["backbone"])["arguments"]
-        if backbone not in self._arguments:
-            with reading(self.checkpoint, "its configuration"):
-                self._arguments[backbone] = converter.config(self.checkpoint)
-        return self._arguments[backbone]
-
-    @functools.cached_property
-    def task(self):
-        """The class of the task whose head is stored, or None."""
-        arguments_of = self.task_arguments
-        if not self._is_preset and self.labels is not None:
-            # A head that may be another's is first what its problem type says.
-            labels = dataclasses.replace(self.labels, others=())
-
-            def arguments_of(cls):
-                return cls.arguments_from_checkpoint(labels)
-
-        return next((cls for cls in TASKS.values() if arguments_of(cls) is not None), None)
+        raise NotImplementedError
 
     @property
     def usual_task(self):
@@ -175,25 +153,48 @@ class Source:
             cls: class of the task.
             given: dict of the user's arguments, which count more.
         """
-        if self._is_preset:
-            stored = self.checkpoint.config.get("task")
-            is_this = stored and stored["class"] == cls.__name__
-            return cls.completed(stored["arguments"]) if is_this else None
-        if self.labels is not None:
-            return cls.arguments_from_checkpoint(self.labels)
-        if not self.checkpoint.has_modules or not hasattr(cls, "arguments_from_modules"):
-            return None
-        given = given or {}
-        limit = given.get("sequence_length") or self.arguments().get("max_sequence_length")
-        with reading(self.checkpoint, "its description of modules"):
-            return cls.arguments_from_modules(self.checkpoint, limit, given)
+        raise NotImplementedError
 
-    @functools.cached_property
-    def labels(self):
-        """The `Labels` of a published checkpoint's head, or None."""
-        _, converter = self.recognise()
-        with reading(self.checkpoint, "its description of labels"):
-            return converter.labels(self.checkpoint)
+    def file_arguments(self, cls: type, given: Mapping[str, Any], backbone: Any) -> dict[str, Any]:
+        """Return the arguments of a task that files beside the configuration state, as a dict.
+
+        Args:
+            cls, given: see `task_arguments`.
+            backbone: its network.
+        """
+        return {}
+
+    def dense_layers(self) -> Mapping[str, np.ndarray]:
+        """Return the tensors of dense layers that have files of their own, by their paths."""
+        return {}
+
+    def tokenizer(self, backbone: Any, converter: Any) -> Any:
+        """Return the tokenizer, or None if there is no vocabulary.
+
+        Args:
+            backbone, converter: the network that has the weights, and the `Converter` of its class.
+        """
+        raise NotImplementedError
+
+    def check_head(
+        self,
+        cls: type,
+        backbone: keras.Model,
+        unused: Collection[str],
+        missing: Sequence[str],
+    ) -> None:
+        """Raise a CheckpointError if there should be a task's head, and the task lacks it.
+
+        Args:
+            cls: class of the task. Nothing is wrong if the configuration names no class with its
+                kind of head.
+            backbone: its network.
+            unused: names of tensors that may be the head in another form.
+            missing: paths of the head's weights that are not there. A Pretrainer may have new ones.
+        """
+
+    def check_new_head(self, cls, backbone, names, given):
+        """Raise a CheckpointError if there is a head for a task that is unknown or missing."""
 
     def make_backbone(self, cls: type, overrides: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return a backbone with random weights, and the `Converter` of its class.
@@ -207,26 +208,12 @@ class Source:
             ValueError: if an override is no argument of the class.
         """
         backbone_class, converter = self.recognise(cls)
-        checkpoint = self.checkpoint
         refuse_unknown(overrides, {backbone_class.__name__: argument_names(backbone_class)})
-        if self._is_preset:
-            config = checkpoint.config["backbone"]
-            check_claims(checkpoint, checkpoint.config)
-            check_classes(checkpoint, checkpoint.config)
-        else:
-            config = {"class": backbone_class.__name__, "arguments": self.arguments(cls)}
-            check_claims(checkpoint, config)
+        return self._build(backbone_class, overrides), converter
 
-        def build(config):
-            if "backbone" not in config:
-                return backbone_class.from_config(config["arguments"] | overrides)
-            # Older presets name the task `FeatureExtractor`, which brings the same backbone.
-            return (BACKBONES | TASKS)[config["class"]](
-                build(config["backbone"]), **config["arguments"]
-            )
-
-        with reading(checkpoint, "its configuration"):
-            return build(config), converter
+    def _build(self, cls, overrides):
+        """Return a backbone of a class that was recognised; see `make_backbone`."""
+        raise NotImplementedError
 
     def load_weights(
         self,
@@ -248,7 +235,7 @@ class Source:
         """
         variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
         OF_PRESETS.names.load({path: variables.pop(path) for path in beside}, beside)
-        with reading(self.checkpoint, "its weights"):
+        with reading(self, "its weights"):
             missing, unused = names.load(variables, self.checkpoint.weights)
         network = innermost_backbone(model)
         check_output_matrix(self.checkpoint, names, names.untied(unused), model, network)
@@ -263,7 +250,7 @@ class Source:
             )
         unused = [name for name in unused if not re.search(network.LEFT_OUT, name)]
         if missing:
-            check_head(self, type(model), network, unused, missing)
+            self.check_head(type(model), network, unused, missing)
         missing = sorted([*missing, *fresh])
         if missing or unused:
             said = [f"{type(model).__name__}.from_preset({str(self)!r}):"]
@@ -272,18 +259,281 @@ class Source:
             warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
 
     def _token_ids(self, network):
-        """Return the ids of `network.usual_token_ids()` in a published folder, or None."""
+        """Return the ids of `network.usual_token_ids()` that files state, or None."""
+        return None
+
+
+class Preset(Source):
+    """A folder that `save_to_preset` has written."""
+
+    @property
+    def members(self):
+        return self.checkpoint.config.get("members", 0)
+
+    def _models(self, cls, kind):
+        path, config = self.checkpoint.folder / PRESET_CONFIG, self.checkpoint.config
+        version = config.get("format_version")
+        if version != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{path} has format_version={version}, and this keras_lm reads {FORMAT_VERSION}: "
+                f"install the keras_lm that wrote it ({config.get('keras_lm_version')})."
+            )
+        if self.members:
+            raise CheckpointError(
+                f"{path} is of an ensemble, which has no backbone of its own: load its task, or "
+                "one of the presets in it, such as member_0."
+            )
+        if config.get("backbone") is None:
+            raise CheckpointError(
+                f"{path} describes no backbone: save the preset of a model again."
+            )
+        name = _innermost(config["backbone"])["class"]
+        if name not in BACKBONES:
+            raise CheckpointError(
+                f"{path} names the backbone {name!r}: this keras_lm has {sorted(BACKBONES)}. A "
+                "class of your own is known once its module is imported."
+            )
+        return [(BACKBONES[name], OF_PRESETS)]
+
+    def arguments(self, cls=object):
+        self.recognise(cls)
+        return _innermost(self.checkpoint.config["backbone"])["arguments"]
+
+    @functools.cached_property
+    def task(self):
+        return next((cls for cls in TASKS.values() if self.task_arguments(cls) is not None), None)
+
+    def task_arguments(self, cls, given=None):
+        stored = self.checkpoint.config.get("task")
+        is_this = stored and stored["class"] == cls.__name__
+        return cls.completed(stored["arguments"]) if is_this else None
+
+    def tokenizer(self, backbone, converter):
+        config = self.checkpoint.config.get("tokenizer")
+        return None if config is None else tokenizer_from_config(self.checkpoint.folder, config)
+
+    def _build(self, cls, overrides):
+        check_claims(self.checkpoint, self.checkpoint.config)
+        check_classes(self.checkpoint, self.checkpoint.config)
+
+        def build(config):
+            if "backbone" not in config:
+                return cls.from_config(config["arguments"] | overrides)
+            # Older presets name the task `FeatureExtractor`, which brings the same backbone.
+            return (BACKBONES | TASKS)[config["class"]](
+                build(config["backbone"]), **config["arguments"]
+            )
+
+        with reading(self, "its configuration"):
+            return build(self.checkpoint.config["backbone"])
+
+
+class PublishedCheckpoint(Source):
+    """A checkpoint in the format of another library."""
+
+    def __init__(self, checkpoint):
+        super().__init__(checkpoint)
+        self._scores, self._arguments = {}, {}  # by class of backbone
+
+    def _models(self, cls, kind):
+        scored = []
+        for backbone, converter in self._candidates():
+            if issubclass(backbone, cls) and (backbone is cls or "CONVERTERS" in vars(backbone)):
+                if backbone not in self._scores:
+                    self._scores[backbone] = converter.matches(self.checkpoint)
+                scored.append((self._scores[backbone], backbone, converter))
+        most = max((score for score, *_ in scored), default=0)
+        best = [match for score, *match in scored if most and score == most]
+        best = [match for match in best if kind in match[0].PRETRAINING_HEADS.values()] or best
+        classes = {backbone for backbone, _ in best}
+        return [match for match in best if classes.isdisjoint(match[0].__mro__[1:])]
+
+    def _candidates(self):
+        """Return the registered models of the format, as (class, `Converter`).
+
+        If the configuration states a `model_type`, they are those that it names, and those that no
+        configuration names. Otherwise tensors decide, and all may be meant.
+        """
+        model_type = self.checkpoint.config.get("model_type")
+        models = [(cls, cls.CONVERTERS.get(self.checkpoint.format)) for cls in BACKBONES.values()]
+        return [(cls, each) for cls, each in models if each is not None and each.may_be(model_type)]
+
+    def _what_it_is(self):
+        if what := super()._what_it_is() or what_it_is(self.checkpoint):
+            return what
+        states_none = not self.checkpoint.config.get("model_type")
+        if self.checkpoint.format == "huggingface" and states_none:
+            return ": add the model_type of the model to its config.json"
+        return ""
+
+    def arguments(self, cls=object):
+        backbone, converter = self.recognise(cls)
+        if backbone not in self._arguments:
+            with reading(self, "its configuration"):
+                self._arguments[backbone] = converter.config(self.checkpoint)
+        return self._arguments[backbone]
+
+    @functools.cached_property
+    def labels(self):
+        _, converter = self.recognise()
+        with reading(self, "its description of labels"):
+            return converter.labels(self.checkpoint)
+
+    @functools.cached_property
+    def task(self):
+        arguments_of = self.task_arguments
+        if self.labels is not None:
+            # A head that may be another's is first what its problem type says.
+            labels = dataclasses.replace(self.labels, others=())
+
+            def arguments_of(cls):
+                return cls.arguments_from_checkpoint(labels)
+
+        return next((cls for cls in TASKS.values() if arguments_of(cls) is not None), None)
+
+    def task_arguments(self, cls, given=None):
+        if self.labels is not None:
+            return cls.arguments_from_checkpoint(self.labels)
+        if not self.checkpoint.has_modules or not hasattr(cls, "arguments_from_modules"):
+            return None
+        given = given or {}
+        limit = given.get("sequence_length") or self.arguments().get("max_sequence_length")
+        with reading(self, "its description of modules"):
+            return cls.arguments_from_modules(self.checkpoint, limit, given)
+
+    def file_arguments(self, cls, given, backbone):
+        if self.checkpoint.format != "huggingface":
+            return {}
+        limit = innermost_backbone(backbone).max_sequence_length
+        stated = cls.arguments_from_files(self.checkpoint.folder, given, limit)
+        return stated | cross_encoder_limits(self.checkpoint, limit)
+
+    def dense_layers(self):
+        return read_projections(self.checkpoint) if self.checkpoint.has_modules else {}
+
+    def tokenizer(self, backbone, converter):
+        folder = self.checkpoint.vocabulary_folder
+        cls = backbone.tokenizer_class.class_for(folder)
+        arguments = converter.vocabulary if cls is backbone.tokenizer_class else {}
+        try:
+            tokenizer = cls.from_files(folder, **arguments)
+        except FileNotFoundError:
+            return None
+        rows = backbone.vocabulary_size
+        if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
+            warnings.warn(
+                f"{self}: the vocabulary has {tokenizer.vocabulary_size} entries, the embedding "
+                f"{rows} rows. Some models are published so; if this is none of them, the "
+                "vocabulary is cut off, or another checkpoint's: copy it again.",
+                stacklevel=4,
+            )
+        return tokenizer
+
+    def check_head(self, cls, backbone, unused, missing):
+        named = self.checkpoint.format == "huggingface" and architecture_of(
+            self.checkpoint.config, cls.__name__
+        )
+        unused = [name for name in unused if not re.search(backbone.LEFT_OUT, name)]
+        if cls is TASKS["Pretrainer"] and not unused:
+            return
+        if named and (unused or missing):
+            is_of_texts = str(named).endswith("ForSequenceClassification")
+            kind = self.checkpoint.config.get("problem_type") if is_of_texts else None
+            said = [f"missing are {summary_of(missing)}"] if missing else []
+            said += [f"left over are {summary_of(unused)}"] if unused else []
+            raise CheckpointError(
+                f"{self} is a {named}{f' for {kind}' if kind else ''}, and {cls.__name__} over a "
+                f"{type(backbone).__name__} does not find its head there: {'; '.join(said)}. If "
+                "the file is damaged, copy or download it again; for a new head, pass "
+                "models.Backbone.from_preset(SOURCE) to the task."
+            )
+
+    def check_new_head(self, cls, backbone, names, given):
+        is_labelled = any(cls.__name__ in TASKS_OF[ending] for ending in ARCHITECTURES)
+        is_labelled = is_labelled and architecture_of(self.checkpoint.config, cls.__name__)
+        is_read = self.labels is not None and self.labels.is_of_texts  # by the other task of texts
+        if self.checkpoint.format == "huggingface" and is_labelled and not is_read:
+            _, unused = names.load(stored_weights(backbone), self.checkpoint.weights)
+            asks_for_new = given.keys() & {"num_classes", "class_names"}
+            self.check_head(cls, backbone, unused, () if asks_for_new else ["its weights"])
+
+    def _build(self, cls, overrides):
+        arguments = self.arguments(cls)
+        check_claims(self.checkpoint, {"class": cls.__name__, "arguments": arguments})
+        with reading(self, "its configuration"):
+            return cls.from_config(arguments | overrides)
+
+    def _token_ids(self, network):
         if self.checkpoint.format != "huggingface":
             return None
-        files = (
-            self.checkpoint.config,
-            read_config(self.checkpoint.folder, "generation_config.json"),
-        )
+        folder = self.checkpoint.folder
+        files = (self.checkpoint.config, read_config(folder, "generation_config.json"))
         ids = network.usual_token_ids()
         for name in ids:
             for value in [file[name] for file in files if file.get(name) not in (None, [])]:
                 ids[name] = value[0] if isinstance(value, list) else value
         return ids
+
+
+class Size(Source):
+    """The name of a size: the arguments of a published network, whose weights lie elsewhere.
+
+    Args:
+        name: str.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __str__(self):
+        return self.name
+
+    def require_weights(self):
+        raise ValueError(
+            f"{self.where_weights_are()} Or pass load_weights=False for random weights."
+        )
+
+    def where_weights_are(self) -> str:
+        """Return the message of the error that there are no weights."""
+        where = where_published(self.name)
+        return f"{self.name!r} names a size, and no weights come with the package. {where}"
+
+    def recognise(self, cls=object, kind=None):
+        backbone = encoder_or_all(sizes()[self.name], cls)
+        if not issubclass(backbone, cls):
+            raise ValueError(
+                f"{self.name!r} is a size of {backbone.__name__}, not of {cls.__name__}."
+            )
+        return backbone, None
+
+    def arguments(self, cls=object):
+        return sizes()[self.name].SIZES[self.name]
+
+    def task_arguments(self, cls, given=None):
+        return {}  # all that there is: any task may have a new head
+
+    def tokenizer(self, backbone, converter):
+        return None
+
+    def _build(self, cls, overrides):
+        return cls(**(self.arguments() | overrides))
+
+
+def open_source(source: PathLike | Source) -> Source:
+    """Return what a source is: a `Size`, or an opened `Preset` or `PublishedCheckpoint`.
+
+    Args:
+        source: a folder, an `hf://owner/name`, the name of a size, or what is opened already.
+
+    Raises:
+        FileNotFoundError, CheckpointError: see `keras_lm.converters.open_checkpoint`.
+    """
+    if isinstance(source, Source):
+        return source
+    if str(source) in sizes():
+        return Size(str(source))
+    with naming_sizes(source):
+        return Source(open_checkpoint(source))
 
 
 def load_backbone(
@@ -296,9 +546,10 @@ def load_backbone(
         cls: the class that the backbone must be an instance of.
     """
     check_load_weights(load_weights, cls)
-    if is_size(source):
-        return from_size(str(source), cls, load_weights, overrides)
-    source = Source.open(source)
+    source = open_source(source)
+    source.recognise(cls)
+    if load_weights:
+        source.require_weights()
     backbone, converter = source.make_backbone(cls, overrides)
     if load_weights:
         source.load_weights(converter.names, backbone)
@@ -314,17 +565,6 @@ def check_load_weights(load_weights, cls):
         )
 
 
-def from_size(name, cls, load_weights, overrides):
-    """Return a backbone of a size, which has random weights; see `load_backbone`."""
-    size_class = encoder_or_all(sizes()[name], cls)
-    if not issubclass(size_class, cls):
-        raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
-    if load_weights:
-        raise ValueError(f"{_without_weights(name)} Or pass load_weights=False for random weights.")
-    refuse_unknown(overrides, {size_class.__name__: argument_names(size_class)})
-    return size_class(**(sizes()[name].SIZES[name] | overrides))
-
-
 def encoder_or_all(backbone, cls):
     """Return a class of backbone, or that of its encoder alone if `cls` asks for that.
 
@@ -336,21 +576,12 @@ def encoder_or_all(backbone, cls):
     return half if is_asked_for else backbone
 
 
-def is_size(source):
-    """Whether a source is the name of a size."""
-    return not isinstance(source, Source) and str(source) in sizes()
-
-
 def where_published(name):
     """Return a sentence on where the weights of a size are."""
     place = sizes()[name].PUBLISHED.get(name)
     if place is None:
         return "Its weights were never published: train your own, as keras-lm pretrain does."
     return f"Its weights are published at {place}: give that, or a folder with a copy of it."
-
-
-def _without_weights(name):
-    return f"{name!r} names a size, and no weights come with the package. {where_published(name)}"
 
 
 @contextlib.contextmanager
@@ -363,7 +594,7 @@ def naming_sizes(source):
 
 
 @contextlib.contextmanager
-def reading(checkpoint, what):
+def reading(source, what):
     """Turn what a wrong configuration raises, which may be anything, into a CheckpointError."""
     try:
         yield
@@ -371,13 +602,13 @@ def reading(checkpoint, what):
         raise
     except KeyError as error:
         raise CheckpointError(
-            f"{checkpoint.source}: {what} lacks {error}. Copy or download it again."
+            f"{source}: {what} lacks {error}. Copy or download it again."
         ) from error
     except ValueError as error:  # which says what to do
-        raise CheckpointError(f"{checkpoint.source}: {what}: {error}") from error
+        raise CheckpointError(f"{source}: {what}: {error}") from error
     except Exception as error:
         raise CheckpointError(
-            f"{checkpoint.source}: {what} is wrong, {type(error).__name__}: {error}. Copy or "
+            f"{source}: {what} is wrong, {type(error).__name__}: {error}. Copy or "
             "download it again."
         ) from error
 
@@ -386,34 +617,40 @@ def _names(found):
     return [backbone.__name__ for backbone, _ in found]
 
 
-def _stored(checkpoint):
-    path = checkpoint.folder / PRESET_CONFIG
-    version = checkpoint.config.get("format_version")
-    if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path} has format_version={version}, and this keras_lm reads {FORMAT_VERSION}: "
-            f"install the keras_lm that wrote it ({checkpoint.config.get('keras_lm_version')})."
-        )
-    if "members" in checkpoint.config:
-        raise CheckpointError(
-            f"{path} is of an ensemble, which has no backbone of its own: load its task, or one of "
-            "the presets in it, such as member_0."
-        )
-    if checkpoint.config.get("backbone") is None:
-        raise CheckpointError(f"{path} describes no backbone: save the preset of a model again.")
-    name = _innermost(checkpoint.config["backbone"])["class"]
-    if name not in BACKBONES:
-        raise CheckpointError(
-            f"{path} names the backbone {name!r}: this keras_lm has {sorted(BACKBONES)}. A class "
-            "of your own is known once its module is imported."
-        )
-    return BACKBONES[name], OF_PRESETS
-
-
 def _innermost(config):
     while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]
     return config
+
+
+def tokenizer_from_config(folder, config, **overrides):
+    """Return the tokenizer of a preset's folder, described by `config`."""
+    assets = folder / ASSETS
+    classes = tokenizer_classes()
+    cls = classes.get(config["class"])
+    if cls is None:
+        raise CheckpointError(
+            f"{folder / PRESET_CONFIG} names the tokenizer {config['class']!r}: this keras_lm has "
+            f"{sorted(classes)}."
+        )
+    try:
+        tokenizer = cls.from_assets(assets, config["arguments"] | overrides)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is an incomplete preset: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / PRESET_CONFIG} describes a {config['class']} wrongly, "
+            f"{type(error).__name__}: {error}. Save the preset again, or copy it again."
+        ) from error
+    if tokenizer.vocabulary_size != config.get("vocabulary_size"):
+        raise CheckpointError(
+            f"{assets} holds a vocabulary of {tokenizer.vocabulary_size} entries, the preset was "
+            f"saved with {config.get('vocabulary_size')}: copy the folder again, whole."
+        )
+    return tokenizer
+
+
+# === Models ===
 
 
 def stored_weights(model):
@@ -450,6 +687,9 @@ def innermost_backbone(model: keras.Model) -> Any:
     while hasattr(model, "backbone"):
         model = model.backbone
     return model
+
+
+# === The arguments of `from_preset` ===
 
 
 # What other libraries call arguments → ours.
@@ -492,41 +732,12 @@ def refuse_unknown(arguments, known):
         raise ValueError(f"from_preset got the unknown arguments {unknown}.{near} {takes}.")
 
 
-def check_head(
-    source: Any, cls: type, backbone: keras.Model, unused: Collection[str], missing: Sequence[str]
-) -> None:
-    """Raise a CheckpointError if a folder should have a task's head, and the task lacks it.
-
-    Args:
-        source: `Source`.
-        cls: class of the task. Nothing is wrong if the configuration names no class with its kind
-            of head.
-        backbone: its network.
-        unused: names of tensors that may be the head in another form.
-        missing: paths of the head's weights that are not there. A Pretrainer may have new ones.
-    """
-    named = source.checkpoint.format == "huggingface" and architecture_of(
-        source.checkpoint.config, cls.__name__
-    )
-    unused = [name for name in unused if not re.search(backbone.LEFT_OUT, name)]
-    if cls is TASKS["Pretrainer"] and not unused:
-        return
-    if named and (unused or missing):
-        is_of_texts = str(named).endswith("ForSequenceClassification")
-        kind = source.checkpoint.config.get("problem_type") if is_of_texts else None
-        said = [f"missing are {summary_of(missing)}"] if missing else []
-        said += [f"left over are {summary_of(unused)}"] if unused else []
-        raise CheckpointError(
-            f"{source} is a {named}{f' for {kind}' if kind else ''}, and {cls.__name__} over a "
-            f"{type(backbone).__name__} does not find its head there: {'; '.join(said)}. If "
-            "the file is damaged, copy or download it again; for a new head, pass "
-            "models.Backbone.from_preset(SOURCE) to the task."
-        )
-
-
 def summary_of(names: Sequence[str]) -> str:
     """Return the first of several names, and how many more there are."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# === Models that are not here ===
 
 
 # Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
