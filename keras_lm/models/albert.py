@@ -27,6 +27,7 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Count
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -115,6 +116,7 @@ class AlbertBackbone(Backbone):
     PRETRAINING_HEADS = {"token_logits": "token", "sentence_order_logits": "sentence_order"}
     PRETRAINING_OBJECTIVES = {"token": "MaskedNGrams"}
     tokenizer_class = SentencePieceTokenizer
+    RANGES = {"num_groups": Count(), "num_inner_repetitions": Count()}
 
     def __init__(
         self,

@@ -12,13 +12,13 @@ from keras import ops
 from keras_lm import presets
 from keras_lm.layers import Dense
 from keras_lm.layers.backend import known_array
-from keras_lm.layers.basic import as_tensor
+from keras_lm.layers.basic import as_tensor, get_activation
 from keras_lm.layers.state import fit_rows
-from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.sizes import kernels
 from keras_lm.models.students import chosen_layers, config_with, copy_layers
 from keras_lm.packers import Packer
 from keras_lm.presets import SavedWhole
+from keras_lm.presets.argument_ranges import Known, bind_arguments
 from keras_lm.presets.source import Source
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import DType, PathLike
@@ -122,7 +122,7 @@ class Backbone(SavedWhole, keras.Model):
     - `PRETRAINED_WITH`: dict of a size's name → the size of a network that was trained beside it;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `HEADS`: dict of a kind of head, such as `"classification"` → `Head`;
-    - `RANGES`: dict of an argument's name → `Whole`, where its name does not tell what it may be;
+    - `RANGES`: dict of an argument's name → what it may be, such as `Axis()`, beside those of all;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `PRETRAINING_LAYERS`: names of layers of the backbone that only pretraining uses;
     - `PRETRAINING_OBJECTIVES`: dict of a kind of head → the class of the objective that trained it,
@@ -135,7 +135,7 @@ class Backbone(SavedWhole, keras.Model):
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
 
-    Arguments of constructors are checked, see `checked_arguments.py`.
+    Arguments of constructors are checked, see `keras_lm/presets/argument_ranges.py`.
 
     A model with attention has `blocks`, layers with `attention_probabilities(x, context)`; the
     `attention_contexts` have one for each.
@@ -144,7 +144,9 @@ class Backbone(SavedWhole, keras.Model):
     SIZES, PUBLISHED, PRETRAINED_WITH = {}, {}, {}
     CONVERTERS = {}
     HEADS = {}
-    RANGES = {}
+    RANGES = {
+        "activation": Known(get_activation, "the name of an activation, such as 'gelu' or 'relu'")
+    }
     PRETRAINING_HEADS, PRETRAINING_OBJECTIVES, PRETRAINING_LAYERS = {}, {}, ()
     STREAM_LENGTHS = {}
     # Whether a token attends only to tokens before it, so that the model can continue a text.

@@ -26,7 +26,6 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_segment_embedding, make_token_embedding
 from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.deberta_layers import (
     ContextPooledClassifier,
     DisentangledBlock,
@@ -38,6 +37,7 @@ from keras_lm.models.deberta_layers import (
 )
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import RATE, Axis, Whole
 from keras_lm.tokenizers import SentencePieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -129,10 +129,11 @@ class DebertaV3Backbone(Backbone):
     }
     PRETRAINING_HEADS = {"replaced_logits": "replaced"}
     RANGES = {
-        "num_segments": Whole(0),
-        "bucket_size": Whole(2, is_optional=True),
+        "num_segments": Axis(0),
+        "bucket_size": Axis(2, is_optional=True),
         "max_distance": Whole(1, is_optional=True),
-        "conv_kernel_size": Whole(0),
+        "conv_kernel_size": Axis(0),
+        "pooler_dropout": RATE,
     }
     # The enhanced mask decoder's positions, and distances that no score takes.
     LEFT_OUT = r"embeddings\.position_embeddings\.|encoder\.(rel_embeddings|LayerNorm)\."

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.backend import Dropout, scan
-from keras_lm.models.checked_arguments import Whole
+from keras_lm.presets.argument_ranges import Axis, Count, Range, Real, Whole
 from keras_lm.tokenizers.characters import (
     BEGIN_SENTENCE,
     BEGIN_WORD,
@@ -22,13 +22,12 @@ from keras_lm.tokenizers.characters import (
 CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 
 
-class Filters:
+class Filters(Range):
     """What `filters` may be: a list of (width, number)."""
 
     is_axis = True
 
     def problem(self, value):
-        """Return what to pass in place of a value, or None."""
         pairs = value if isinstance(value, (list, tuple)) else [()]
         are_pairs = all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs)
         if are_pairs and not any(Whole().problem(number) for pair in pairs for number in pair):
@@ -38,8 +37,12 @@ class Filters:
 
 # A word of more characters takes memory for each word, and no tensor tells how many there are.
 RANGES = {
-    "num_highways": Whole(0),
+    "num_characters": Axis(),
+    "num_highways": Count(0),
     "characters_per_word": Whole(1, 1000),
+    "cell_dim": Axis(),
+    "cell_clip": Real(),
+    "projection_clip": Real(),
     "filters": Filters(),
 }
 

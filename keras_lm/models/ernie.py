@@ -34,6 +34,7 @@ from keras_lm.models.bert import BertBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import EntityPacker
+from keras_lm.presets.argument_ranges import Axis, Range, Whole
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -240,13 +241,10 @@ class EntityHead(keras.layers.Layer):
 LAYER_TYPES = ("sim", "mix", "norm")
 
 
-class LayerTypes:
+class LayerTypes(Range):
     """What `layer_types` may be, for `Backbone.RANGES`."""
 
-    is_axis = False
-
     def problem(self, value):
-        """Return what to pass in place of a value, or None."""
         is_list = isinstance(value, (list, tuple))
         if value is None or (is_list and all(kind in LAYER_TYPES for kind in value)):
             return None
@@ -359,7 +357,12 @@ class ErnieBackbone(Backbone):
         ),
     }
     PRETRAINING_HEADS = BertBackbone.PRETRAINING_HEADS
-    RANGES = {"layer_types": LayerTypes()}
+    RANGES = {
+        "entity_dim": Axis(),
+        "num_entities": Whole(),
+        "num_entity_heads": Whole(),
+        "layer_types": LayerTypes(),
+    }
     INNER = (*Backbone.INNER, "entity_hidden_states")
     packer_class = EntityPacker
     tokenizer_class = WordPieceTokenizer

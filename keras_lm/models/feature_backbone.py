@@ -19,6 +19,7 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.recurrent import BidirectionalLSTM
 from keras_lm.models.backbone import Backbone, Head
+from keras_lm.presets.argument_ranges import RATE, Axis, Count
 
 # The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
 # each one takes, as a slice or a list.
@@ -47,6 +48,13 @@ class FeatureBackbone(Backbone):
     """
 
     forward_flops = None
+    RANGES = {
+        "feature_dropout": RATE,
+        "lstm_dim": Axis(),
+        "num_lstm_layers": Count(),
+        "num_mixes": Count(),
+        "truncate_dim": Axis(),
+    }
 
     def __init__(
         self,

@@ -19,7 +19,6 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.modernbert_layers import (
     FirstModernBertBlock,
     ModernBertBlock,
@@ -33,6 +32,7 @@ from keras_lm.models.modernbert_layers import (
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Whole
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -122,7 +122,7 @@ class ModernBertBackbone(Backbone):
         ),
     }
     # No tensor has an axis of positions.
-    RANGES = {"max_sequence_length": Whole(is_axis=False)}
+    RANGES = {"max_sequence_length": Whole()}  # which no tensor is: positions are rotations
     PRETRAINING_HEADS = {"token_logits": "token"}
     tokenizer_class = BytePairTokenizer
 

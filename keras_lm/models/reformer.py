@@ -26,7 +26,6 @@ from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import Head, Input, from_backbone
 from keras_lm.models.causal import CachedBackbone
-from keras_lm.models.checked_arguments import Whole, Wholes
 from keras_lm.models.reformer_attention import HashedAttention, make_attention
 from keras_lm.models.reformer_layers import (
     AtPlaces,
@@ -41,6 +40,7 @@ from keras_lm.models.reformer_layers import (
 )
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import RATE, Whole, Wholes
 from keras_lm.tokenizers import SentencePieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -144,11 +144,16 @@ class ReformerBackbone(CachedBackbone):
         "num_local_chunks_after": Whole(0),
         "num_lsh_chunks_before": Whole(0),
         "num_lsh_chunks_after": Whole(0),
-        "num_buckets": Wholes(2, is_optional=True, is_axis=False),
+        "local_chunk_length": Whole(),
+        "lsh_chunk_length": Whole(),
+        "local_attention_dropout": RATE,
+        "lsh_attention_dropout": RATE,
+        "num_hashes": Whole(),
+        "num_buckets": Wholes(2, is_optional=True),
         "axial_shape": Wholes(is_optional=True),
-        "axial_dims": Wholes(is_optional=True),
+        "axial_dims": Wholes(is_optional=True, is_axis=True),
         "hash_seed": Whole(0),
-        "max_sequence_length": Whole(is_axis=False),
+        "max_sequence_length": Whole(),  # which no tensor is: positions are sums of two tables
     }
     tokenizer_class = SentencePieceTokenizer
 

@@ -27,9 +27,9 @@ from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
 from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Axis, Whole
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -76,7 +76,7 @@ class RobertaBackbone(Backbone):
             layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
-    RANGES = {"num_segments": Whole(0), "first_position": Whole(0)}
+    RANGES = {"num_segments": Axis(0), "first_position": Whole(0)}
     PRETRAINING_HEADS = {"token_logits": "token"}
     tokenizer_class = BytePairTokenizer
 

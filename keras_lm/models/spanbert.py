@@ -25,6 +25,7 @@ from keras_lm.layers import (
 from keras_lm.layers.backend import require, word_scores
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.bert import BertBackbone
+from keras_lm.presets.argument_ranges import Whole
 from keras_lm.utils.argument_types import DType, Tensor
 
 POSITION_DIM = 200  # as in the authors' code
@@ -160,6 +161,7 @@ class SpanBertBackbone(BertBackbone):
     }
     PRETRAINING_HEADS = {"token_logits": "token", "span_boundary_logits": "span_boundary"}
     PRETRAINING_OBJECTIVES = {"token": "MaskedSpans"}
+    RANGES = {"max_span_length": Whole()}
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ from keras_lm.layers.masks import as_tensor
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size
+from keras_lm.presets.argument_ranges import Axis
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -285,6 +286,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         ),
     }
     PRETRAINING_HEADS = {"token_logits": "seq2seq_lm"}
+    RANGES = {"num_buckets": Axis()}
 
     def __init__(
         self,

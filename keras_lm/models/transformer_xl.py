@@ -20,7 +20,6 @@ from keras_lm.layers.state import FIXED
 from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.causal import CausalBackbone
-from keras_lm.models.checked_arguments import Whole, check_arguments
 from keras_lm.models.sizes import kernels
 from keras_lm.models.transformer_xl_layers import (
     RelativeBiases,
@@ -31,6 +30,7 @@ from keras_lm.models.transformer_xl_layers import (
 )
 from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Whole, check_arguments
 from keras_lm.tokenizers import TransformerXLTokenizer
 from keras_lm.utils.argument_types import DType
 

@@ -17,9 +17,9 @@ from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.left_to_right import CausalLMHead
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import RATE, Real, Whole, Wholes
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 from keras_lm.utils.argument_types import DType
@@ -323,7 +323,16 @@ class AWDLSTMBackbone(Backbone):
             **_OUTPUT,
         ),
     }
-    RANGES = {"pooled_length": Whole(is_optional=True)}
+    RANGES = {
+        "input_dropout": RATE,
+        "output_dropout": RATE,
+        "weight_drop": RATE,
+        "activation_penalty": Real(),
+        "slowness_penalty": Real(),
+        "classifier_dims": Wholes(is_axis=True, may_be_empty=True),
+        "pooled_length": Whole(is_optional=True),
+        "pooled_chunk": Whole(),
+    }
     tokenizer_class = WordTokenizer
     learning_rate = 1e-3
 

@@ -16,7 +16,6 @@ from keras import ops
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.transformer_xl_layers import in_order
 from keras_lm.models.xlnet_layers import (
     ConditionalSpanHead,
@@ -26,6 +25,7 @@ from keras_lm.models.xlnet_layers import (
     XLNetPositions,
 )
 from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Whole
 from keras_lm.tokenizers import SentencePieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 

@@ -22,9 +22,10 @@ from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, Checkpoint
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
-from keras_lm.presets.config_limits import check_claims, check_classes, check_output_matrix
+from keras_lm.presets.argument_ranges import check_claims, nested_dicts
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.registry import BACKBONES, TASKS, advice, sizes, tokenizer_classes
+from keras_lm.utils.user_warning import warn
 
 FORMAT_VERSION = 1
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
@@ -648,6 +649,66 @@ def tokenizer_from_config(folder, config, **overrides):
             f"saved with {config.get('vocabulary_size')}: copy the folder again, whole."
         )
     return tokenizer
+
+
+# === Whether a configuration and the tensors agree ===
+
+
+def check_classes(checkpoint, config):
+    """Raise a CheckpointError if the configuration of a preset names a class that it may not.
+
+    Keras makes what a dict with a `class_name` describes: any class of its own, or a function. Here
+    those are backbones in backbones, and dtype policies.
+    """
+    for part in nested_dicts(config):
+        if "class_name" not in part:
+            continue
+        name, module, registered = (
+            part.get(key) for key in ("class_name", "module", "registered_name")
+        )
+        registered_class = keras.saving.get_registered_object(str(registered))
+        # By its name as well: Keras makes some classes by it alone, whatever is registered.
+        is_backbone = registered_class in BACKBONES.values() and registered_class.__name__ == name
+        is_policy = module == "keras" and name == "DTypePolicy" and registered is None
+        if not is_backbone and not is_policy:
+            raise CheckpointError(
+                f"{checkpoint.source}: its configuration names the class {name!r} of {module!r}, "
+                "and only backbones and dtype policies may be named there: do not use it unless "
+                "you know who made it."
+            )
+
+
+def check_output_matrix(checkpoint, names, untied, model, network):
+    """Raise a CheckpointError if a table of tokens would be another than the checkpoint's.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        names: `NameTable` of its model.
+        untied: list of the tensors, left over, that usually are copies of the token embedding.
+        model, network: a task or a backbone, and the network that has the weights.
+    """
+    kinds = getattr(model, "head_kinds", ())
+    reads_it = any(network.HEADS[kind].reads_embedding for kind in kinds)
+    untied = sorted(untied, key=lambda name: name.endswith("bias"))
+    of_network = [name for name in untied if "embed" in name]
+    if of_network or (untied and reads_it):
+        name = (of_network or untied)[0]
+        originals = " and ".join(names.originals(name))
+        remedy = (
+            "" if of_network else ": tasks that predict no tokens, such as TextClassifier, load it"
+        )
+        raise CheckpointError(
+            f"{checkpoint.source} has {name}, which differs from {originals}, and "
+            f"{type(model).__name__} has one for both{remedy}."
+        )
+    is_untied = checkpoint.config.get("tie_word_embeddings") is False
+    is_untied = is_untied and "tie_embeddings" not in network.config
+    has_matrix = names.copies.keys() & names.resolve(checkpoint.weights).keys()
+    if reads_it and is_untied and not has_matrix:
+        warn(
+            f"{checkpoint.source} states tie_word_embeddings=False and has no output matrix: "
+            f"{type(model).__name__} takes the token embedding."
+        )
 
 
 # === Models ===

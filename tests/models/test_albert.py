@@ -13,7 +13,7 @@ from keras_lm.converters.checked_files import LazyTensors
 from keras_lm.models import AlbertBackbone, Backbone
 from keras_lm.models.sizes import estimate
 from keras_lm.objectives import IGNORED
-from keras_lm.presets.config_limits import check_claims
+from keras_lm.presets.argument_ranges import check_claims
 from keras_lm.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
 TINY = {

@@ -15,7 +15,7 @@ from keras_lm.models import Backbone, ReformerBackbone
 from keras_lm.models.reformer_attention import HashedAttention, ascending
 from keras_lm.models.reformer_layers import through_reversible
 from keras_lm.models.sizes import without_weights
-from keras_lm.presets.config_limits import check_claims
+from keras_lm.presets.argument_ranges import check_claims
 from keras_lm.training import AdamW, fit_windows
 
 TINY = {

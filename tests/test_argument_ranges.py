@@ -1,6 +1,6 @@
 """How the arguments of backbones are bound, and what they may be, up to the limits.
 
-test_every_model.py has what they may not be.
+tests/models/test_every_model.py has what they may not be.
 """
 
 import inspect
@@ -10,8 +10,8 @@ import pytest
 from keras_lm.converters import Checkpoint, CheckpointError
 from keras_lm.converters.checked_files import LazyTensors
 from keras_lm.models import Backbone
-from keras_lm.models.checked_arguments import Whole, bind_arguments
-from keras_lm.presets.config_limits import check_claims
+from keras_lm.presets.argument_ranges import Count, Whole, bind_arguments, check_claims, ranges_of
+from keras_lm.utils.registry import BACKBONES
 
 
 def call(**arguments):
@@ -86,7 +86,7 @@ class Declared(Backbone):
         "clamp_length": Whole(-1),
         "pooled_length": Whole(is_optional=True),
         "characters_per_word": Whole(most=1000),
-        "max_sequence_length": Whole(is_axis=False),
+        "max_sequence_length": Whole(),
     }
 
     def __init__(
@@ -118,6 +118,62 @@ def test_a_model_declares_what_its_arguments_may_be():
     ]:
         with pytest.raises(ValueError, match=f"{name}={value}: pass {remedy}"):
             Declared(**{name: value})
+
+
+# Arguments without a range, since none of them is a size or a rate.
+ANYTHING = {
+    *(
+        "attention",
+        "attention_layers",
+        "attention_windows",
+        "backbone",
+        "cell",
+        "cutoffs",
+        "div_val",
+    ),
+    *("classifier_activation", "classifier_pooling", "conv_activation", "dtype", "embeddings_of"),
+    *("inputs", "language_model", "layers", "local_rope_max_wavelength", "max_distance", "name"),
+    *("pooler_activation", "pooling", "position_attention", "projections", "regularization"),
+    *("rope_max_wavelength", "scale_outputs", "sharing", "skipped_tokens", "state_name"),
+    *("target_space", "tie_projections", "words"),
+}
+
+
+def test_every_size_and_rate_of_a_model_is_declared():
+    undeclared = set()
+    for cls in BACKBONES.values():
+        known = ranges_of(cls)
+        for base in cls.__mro__:
+            if base.__module__.startswith("keras_lm.") and "__init__" in vars(base):
+                arguments = inspect.signature(base.__init__).parameters.values()
+                undeclared |= {
+                    each.name
+                    for each in arguments
+                    if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+                    if each.name not in known and not isinstance(each.default, bool)
+                }
+    assert undeclared - {"self"} == ANYTHING
+
+
+class Undeclared(Declared):
+    """A network with arguments whose names say nothing by themselves."""
+
+    RANGES = {"num_widgets": Count()}
+
+    def __init__(self, num_widgets=8, num_gadgets=8, gadget_size=8, wing_dropout=0.1, **kwargs):
+        super().__init__(**kwargs)
+
+
+def test_a_name_alone_binds_nothing():
+    given = {"num_gadgets": 0, "gadget_size": None, "wing_dropout": 7, "memory_length": 0}
+    assert given.items() <= bind_arguments(Undeclared, (), given).items()
+    for wrong in ({"num_widgets": 0}, {"memory_length": -1}, {"hidden_dim": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.*: pass a whole number"):
+            bind_arguments(Undeclared, (), wrong)
+    checkpoint = Checkpoint("here", None, "huggingface", {}, LazyTensors({"one": ((8,), None)}))
+    check_claims(checkpoint, {"class": "Undeclared", "arguments": {"num_gadgets": 5000}})
+    with pytest.raises(CheckpointError, match="asks for num_widgets=2, but it has 1 tensors"):
+        check_claims(checkpoint, {"class": "Undeclared", "arguments": {"num_widgets": 2}})
 
 
 def test_no_tensor_is_as_long_as_positions_that_a_model_declares_so():
