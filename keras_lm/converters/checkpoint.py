@@ -5,7 +5,14 @@ import functools
 import math
 import pathlib
 
-from keras_lm.converters import entity_files, formats, hdf5_files, hub, peft_files
+from keras_lm.converters import (
+    entity_files,
+    formats,
+    hdf5_files,
+    hub,
+    peft_files,
+    quantized_tensors,
+)
 from keras_lm.converters.checked_files import (
     CheckpointError,
     LazyTensors,
@@ -16,7 +23,6 @@ from keras_lm.converters.checked_files import (
 )
 from keras_lm.converters.formats import find_trax
 from keras_lm.converters.hdf5_files import read_hdf5
-from keras_lm.converters.quantized_tensors import check_policies, plain_tensors
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.utils import files
@@ -118,10 +124,8 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     source = str(source)
     root = _find_root(source)
     folder = _find_network(root)
-    adapter = peft_files.read_adapter(folder)
-    if adapter is not None:
-        return _open_adapted(source, root, folder, adapter)
-    return _open(source, root, folder)
+    is_adapter = (folder / peft_files.CONFIG).is_file()
+    return (_open_adapted if is_adapter else _open)(source, root, folder)
 
 
 def _open(source, root, folder):
@@ -171,14 +175,14 @@ def find_folder(source: str) -> pathlib.Path:
         FileNotFoundError, CheckpointError: there is no such folder, or it cannot be fetched.
     """
     folder = _find_network(_find_root(source))
-    adapter = peft_files.read_adapter(folder)
-    if adapter is None or _has_vocabulary(folder):
+    if not (folder / peft_files.CONFIG).is_file() or _has_vocabulary(folder):
         return folder
-    return _find_network(_find_root(_adapted_model(folder, adapter)))
+    return _find_network(_find_root(_adapted_model(folder, peft_files.read_adapter(folder))))
 
 
-def _open_adapted(source, root, folder, adapter):
+def _open_adapted(source, root, folder):
     """Open an adapter, with the model that lies beside it or that it names."""
+    adapter = peft_files.read_adapter(folder)
     model = str(folder) if _has_weights(folder) else _adapted_model(folder, adapter)
     named = adapter.get("base_model_name_or_path")
     if model == str(folder) and isinstance(named, str) and _other_folder(folder, named):
@@ -319,7 +323,7 @@ def _open_keras_hub(folder):
     config = read_config(folder, "config.json")
     if "registered_name" not in config and "class_name" not in config:
         return None
-    check_policies(folder / "config.json", config)
+    quantized_tensors.check_policies(folder / "config.json", config)
     entries = read_first(folder, formats.KERAS_HUB)
     if (folder / "task.weights.h5").is_file():
         entries |= read_hdf5(folder / "task.weights.h5", prefix="task/")
@@ -336,7 +340,10 @@ def _open_hugging_face(folder):
             return None
     elif not config:
         config = read_config(folder, formats.name_of_config(folder))
-    tensors = plain_tensors(folder, config, read_first(folder, weights))
+    tensors = read_first(folder, weights)
+    is_quantized = config.keys() & quantized_tensors.SETTINGS
+    if is_quantized or any(map(quantized_tensors.PART.search, tensors)):
+        tensors = quantized_tensors.plain_tensors(folder, config, tensors)
     if any(name.endswith(hdf5_files.TENSORFLOW) for name in tensors):
         tensors = hdf5_files.with_pytorch_names(tensors)
     for place in (folder, folder / entity_files.FOLDER):

@@ -103,15 +103,13 @@ PART = re.compile(
 NAME_OF_LAYERS = re.compile(r"\^?[\w.\\]+")
 
 
-def read_adapter(folder: pathlib.Path) -> dict | None:
-    """Return the `adapter_config.json` of a folder, None if it has none.
+def read_adapter(folder: pathlib.Path) -> dict:
+    """Return the `adapter_config.json` of a folder.
 
     Raises:
         CheckpointError: if it is another adapter than LoRA, or states what is not done.
     """
     path = folder / CONFIG
-    if not path.is_file():
-        return None
     config = read_json(path)
     kind = config.get("peft_type")
     if kind != LORA:

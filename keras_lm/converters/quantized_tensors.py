@@ -9,14 +9,15 @@ import functools
 import json
 import math
 import pathlib
+import re
 
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, Entry
 from keras_lm.converters.entries import Entries
 
-SETTINGS = "quantization_config"
-OLDER = "compression_config"  # of compressed-tensors
+# Entries of a configuration; the second is the older one of compressed-tensors.
+SETTINGS = ("quantization_config", "compression_config")
 METHOD = "bitsandbytes"
 ENTRIES = Entries(
     read={"quant_method", "load_in_8bit", "load_in_4bit"},
@@ -56,6 +57,8 @@ OTHERS = {
     "absmax": METHOD,
 }
 STATES = "quant_state.bitsandbytes__"
+# A tensor that only weights have which a library has quantized.
+PART = re.compile(rf"\.({'|'.join(map(re.escape, ('SCB', *OTHERS)))})$|{re.escape(STATES)}")
 # Modules that keep a matrix as (in, out), which bitsandbytes turns round.
 TURNED = {
     "gpt2": (".c_attn", ".c_fc", ".c_proj", ".q_attn"),
@@ -80,7 +83,7 @@ def plain_tensors(
     Raises:
         CheckpointError: if another method has quantized them, or a part is missing.
     """
-    _check_method(folder / "config.json", config.get(SETTINGS) or config.get(OLDER))
+    _check_method(folder / "config.json", config.get(SETTINGS[0]) or config.get(SETTINGS[1]))
     found = dict(tensors)
     for name in tensors:
         base, _, ending = name.rpartition(".")
@@ -117,15 +120,17 @@ def _check_method(path, settings):
     if settings is None:
         return
     if not isinstance(settings, dict):
-        raise CheckpointError(f"{path} has {SETTINGS}={str(settings)[:200]}, which is no object.")
+        raise CheckpointError(
+            f"{path} has {SETTINGS[0]}={str(settings)[:200]}, which is no object."
+        )
     is_older = settings.get("load_in_8bit") or settings.get("load_in_4bit")
     method = settings.get("quant_method") or (METHOD if is_older else None)
     if method != METHOD:
         raise CheckpointError(
-            f"{path} has {SETTINGS} with quant_method={method!r}, and weights that this method "
+            f"{path} has {SETTINGS[0]} with quant_method={method!r}, and weights that this method "
             f"quantized are not read: only those of {METHOD} are. {REMEDY}"
         )
-    ENTRIES.check(settings, f"{SETTINGS} of {path}", "keras_lm")
+    ENTRIES.check(settings, f"{SETTINGS[0]} of {path}", "keras_lm")
 
 
 def _of_rows(folder, found, layer):
