@@ -12,8 +12,8 @@ from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import Dropout, matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.presets.argument_ranges import Axis
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
+from keras_lm.presets.argument_ranges import Axis
 from keras_lm.tokenizers.words import WordTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
