@@ -5,7 +5,9 @@ A command's module is imported when it is called, or its help shown, and TensorF
 
 import importlib
 import os
+import runpy
 import sys
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ side when it loads
 
@@ -25,8 +27,8 @@ SECTIONS = {
         "predict": "predict",
     },
     "Besides": {
-        "translate": "former_commands",
-        "features": "former_commands",
+        "translate": "predict",
+        "features": "predict",
         "distill": "distill",
         "inspect": "inspect",
         "models": "inspect",
@@ -51,8 +53,6 @@ class Commands(click.Group):
 
     def get_command(self, ctx, name):
         if name in EXAMPLES:
-            from keras_lm.cli.former_commands import example_command
-
             return example_command(name)
         if name not in MODULES:
             return None
@@ -81,6 +81,24 @@ class Commands(click.Group):
                 "from Python."
             )
         return super().invoke(ctx)
+
+
+def example_command(name):
+    """Return a command that runs an example of the repository as `python examples/NAME` does."""
+    folder = Path(__file__).parents[2] / "examples" / name
+
+    @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def run(arguments):
+        if not folder.is_dir():
+            raise click.UsageError(
+                f"{name} is an example of the repository now: python examples/{name}, in a clone."
+            )
+        click.echo(f"Note: keras-lm {name} will be removed: run python examples/{name}.", err=True)
+        sys.argv[1:] = arguments
+        runpy.run_path(str(folder), run_name="__main__")
+
+    return run
 
 
 @click.group(

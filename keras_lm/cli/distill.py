@@ -2,9 +2,9 @@
 
 import click
 
-from keras_lm.cli import shared_options as opt
+from keras_lm.cli import options as opt
 from keras_lm.cli.command import ConfiguredCommand, config_option, write_config
-from keras_lm.cli.fitting import (
+from keras_lm.cli.finetune import (
     check_data,
     check_loss,
     export_too,
@@ -15,7 +15,7 @@ from keras_lm.cli.fitting import (
     say_results,
     training_options,
 )
-from keras_lm.cli.types import INPUT_FILE, TASKS, FloatRange, Source
+from keras_lm.cli.options import INPUT_FILE, TASKS, FloatRange, Source
 
 DISTILLED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
 PAIRS = ("text-classifier", "text-regressor")

@@ -4,12 +4,11 @@ import json
 
 import click
 
-from keras_lm.cli import shared_options as opt
+from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.finetune import FINETUNED, SEARCH
-from keras_lm.cli.fitting import read_rows
+from keras_lm.cli.finetune import FINETUNED, SEARCH, read_rows
+from keras_lm.cli.options import INPUT_FILE, TASKS, Choice, OutputFile, Source
 from keras_lm.cli.terminal import say_rows
-from keras_lm.cli.types import INPUT_FILE, TASKS, Choice, OutputFile, Source
 from keras_lm.datasets.examples import check_file
 from keras_lm.datasets.row_files import check_targets
 from keras_lm.utils.optional_dependencies import check_installed

@@ -2,11 +2,10 @@
 
 import click
 
-from keras_lm.cli import shared_options as opt
+from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.terminal import megabytes, notes, say_rows
-from keras_lm.cli.texts_and_rows import say_left_out
-from keras_lm.cli.types import TASKS, Choice, ExportPath, FloatRange, Source
+from keras_lm.cli.options import TASKS, Choice, ExportPath, FloatRange, Source
+from keras_lm.cli.terminal import megabytes, notes, say_left_out, say_rows
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.columns import batches, choose_columns
 from keras_lm.datasets.row_files import PLAIN, find_format, open_rows
@@ -138,8 +137,7 @@ def export_command(
         check_installed("ai_edge_litert", f"{'--texts' if texts else '--check'} for a .tflite")
 
     from keras_lm import export, presets  # imports TensorFlow
-    from keras_lm.cli.sources import choose_task
-    from keras_lm.cli.terminal import load_task
+    from keras_lm.cli.terminal import choose_task, load_task
 
     several = not (texts or do_check)  # which are compared for one task
     opened = presets.Source.open(preset)

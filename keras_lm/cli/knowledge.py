@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli import shared_options as opt
+from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.knowledge import ConceptStore, TransE, read_conceptnet

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from keras_lm.cli import shared_options as opt
+from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
 
 

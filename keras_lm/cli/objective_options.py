@@ -5,6 +5,9 @@ A further objective is a line of `OBJECTIVES`, and one of `FORMS` if it needs ro
 
 import click
 
+from keras_lm.cli import options as opt
+from keras_lm.cli.options import Choice, FloatRange
+
 # As the option names them → the classes in `keras_lm.objectives`, and their arguments → options.
 # In the order in which they corrupt a batch.
 MASKING = {"rate": "mask_rate", "masks_per_text": "masks_per_text"}
@@ -38,6 +41,51 @@ FORMS = {"next-sentence": "next-sentence", "sentence-order": "segment-pairs"}
 DEFAULT_FORM = "full-sentences"
 ALL_FORMS = ("single", "doc-sentences", DEFAULT_FORM, "segment-pairs", "next-sentence")
 PAIRS = tuple(FORMS.values())
+
+# What a model does that an objective is for.
+WAYS = {"causal-lm": "reads from left to right", "span-corruption": "writes a text for a text"}
+IN_BOTH_DIRECTIONS = "reads in both directions"
+
+objective_option = opt.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    type=Choice([*OBJECTIVES]),
+    help="What to train on; several times for several at once.  [default: what the model was "
+    "pretrained with, but nothing on pairs of sentences if documents are single lines]",
+)
+document_options = opt.together(
+    opt.option(
+        "--document",
+        type=Choice(["line", "block", "file"]),
+        default="line",
+        help="What is one document: a line, the lines between blank ones, a file.",
+    ),
+    opt.option(
+        "--split-sentences",
+        is_flag=True,
+        help="A sentence also ends by rule, at .!? before a capital letter; otherwise with its "
+        "line.",
+    ),
+    opt.option(
+        "--form",
+        type=Choice(ALL_FORMS),
+        help="How an encoder's rows are filled.  [default: as the objectives need, otherwise "
+        "full-sentences]",
+    ),
+    opt.option(
+        "--short-share",
+        type=FloatRange(0, 1),
+        default=0.0,
+        help="Share of an encoder's rows that get a random shorter length; BERT's is 0.1.",
+    ),
+    opt.option(
+        "--single-share",
+        type=FloatRange(0, 1),
+        default=0.0,
+        help="Share of segment pairs that become one segment; ELECTRA's is 0.1.",
+    ),
+)
 
 
 def check_objectives(names, options):
@@ -85,6 +133,46 @@ def check_objectives(names, options):
             raise click.UsageError(
                 f"--{option.replace('_', '-')} is for --objective {', '.join(objectives)} only."
             )
+
+
+def choose_objectives(backbone_class, options, source=None):
+    """Return the names of the objectives for a class of backbone; sets them in the options.
+
+    A network that may be of either direction, such as Reformer, is of that which its `source`
+    states; a new one is causal unless an objective is for the other.
+    """
+    from keras_lm import models
+
+    is_causal = backbone_class.is_causal
+    if backbone_class.in_both_directions:
+        is_causal = not options["objectives"] or "causal-lm" in options["objectives"]
+        if source:
+            is_causal = source.arguments(backbone_class).get("causal", True)
+    # A cache, unlike a state that is carried along, is empty at the beginning of each window.
+    reads_windows = backbone_class.is_causal and backbone_class.make_cache
+    reads_streams = options.get("streams") and backbone_class.is_causal
+    if not (reads_windows or reads_streams or backbone_class.PRETRAINING_HEADS):
+        raise click.UsageError(
+            f"{backbone_class.__name__} is not trained on windows in any order: if it carries a "
+            "state, add --streams to keras-lm pretrain; otherwise train it from Python, such as by "
+            "keras_lm.training.fit_sentences."
+        )
+    names = options["objectives"] or default_objectives(backbone_class, is_causal, options)
+    options["objectives"] = names
+    does = IN_BOTH_DIRECTIONS
+    if is_causal:
+        does = WAYS["causal-lm"]
+    elif issubclass(backbone_class, models.EncoderDecoderBackbone):
+        does = WAYS["span-corruption"]
+    if any(WAYS.get(name, IN_BOTH_DIRECTIONS) != does for name in names):
+        raise click.UsageError(
+            f"{backbone_class.__name__} {does}: --objective {names[0]} is not for it. Leave it "
+            "out, or choose another model."
+        )
+    check_objectives(names, options)
+    if not is_causal:
+        options["form"] = form_of(names, options["form"], backbone_class.TEMPLATE)
+    return names
 
 
 def default_objectives(backbone_class, is_causal, options):

@@ -4,19 +4,17 @@ import contextlib
 
 import click
 
-from keras_lm.cli import shared_options as opt
-from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
-from keras_lm.cli.predict_options import (
-    OF_PROMPTS,
-    OF_TARGETS,
-    VECTORS,
-    WRITING,
-    vector_options,
-    writing_options,
+from keras_lm.cli import options as opt
+from keras_lm.cli.command import Command, PerhapsBeamCommand, beam, beam_flags
+from keras_lm.cli.options import TASKS, Choice, FloatRange, OutputFile, Source, check_artefact
+from keras_lm.cli.terminal import (
+    json_lines,
+    notes,
+    open_input,
+    say_left_out,
+    say_rows,
+    with_progress,
 )
-from keras_lm.cli.terminal import notes, say_rows
-from keras_lm.cli.texts_and_rows import json_lines, open_input, say_left_out, with_progress
-from keras_lm.cli.types import TASKS, Choice, OutputFile, check_artefact
 from keras_lm.datasets.columns import batches, choose_columns
 from keras_lm.serving.predictors import (
     ServerPredictor,
@@ -29,6 +27,111 @@ from keras_lm.utils.files import replacing
 from keras_lm.utils.json_values import plain
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
+
+VECTORS = ("layers", "pooling", "normalize", "prompt")
+# As arguments of `generate`; the first line is of a Seq2SeqLM alone, the second of a CausalLM.
+OF_TARGETS = ("coverage_penalty", "prefix", "forbidden")
+OF_PROMPTS = ("prompt_lookup",)
+WRITING = (
+    *("num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
+    *("repetition_penalty", "no_repeat_ngram_size", "stop", "num_return_sequences"),
+    *(*OF_TARGETS, *OF_PROMPTS),
+)
+
+
+class Layers(click.ParamType):
+    """A name, the index of a hidden state, or several of these, separated by commas."""
+
+    name = "name or numbers"
+
+    def convert(self, value, param, ctx):
+        """Return an int or a list of int, else the string; `FeatureExtractor` knows the names."""
+        try:
+            numbers = [int(part) for part in value.split(",")]
+        except ValueError:
+            return value
+        return numbers if "," in value else numbers[0]
+
+
+vector_options = opt.together(
+    opt.option(
+        "--layers",
+        type=Layers(),
+        help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
+        "concat_embedding_last, scalar_mix, all, the number of a hidden state (0 is the embedding, "
+        "-1 the last), or several numbers, such as 0,-1. all and several numbers give a vector for "
+        "each.  [default: last]",
+    ),
+    opt.option(
+        "--pooling",
+        type=Choice(["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]),
+        help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
+        "states, else mean]",
+    ),
+    opt.option(
+        "--normalize/--no-normalize",
+        default=None,
+        help="Scale each vector to length 1.  [default: what SOURCE states, else not]",
+    ),
+    opt.option(
+        "--prompt",
+        help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
+    ),
+)
+writing_options = opt.together(
+    opt.search,
+    opt.option(
+        "--max-new-tokens",
+        type=click.IntRange(1),
+        help="The longest text.  [default: what MODEL states; else 50, or the target length of a "
+        "Seq2SeqLM]",
+    ),
+    opt.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
+    opt.option(
+        "--top-k", type=click.IntRange(1), help="Draw from this many likeliest; with --temperature."
+    ),
+    opt.option(
+        "--top-p",
+        type=FloatRange(0, 1, min_open=True),
+        help="Draw from the likeliest that have this probability together; with --temperature.",
+    ),
+    opt.option("--seed", type=click.IntRange(0), help="For the same draw again."),
+    opt.option(
+        "--repetition-penalty",
+        type=FloatRange(0, min_open=True),
+        help="Above 1, tokens that have occurred are less likely.",
+    ),
+    opt.option(
+        "--no-repeat-ngram-size",
+        type=click.IntRange(0),
+        help="Write no sequence of this many tokens twice, such as 3 for summaries.",
+    ),
+    opt.option(
+        "--stop",
+        multiple=True,
+        metavar="TEXT",
+        help="A text ends before it, also if it is a special token; several times for several.",
+    ),
+    opt.option(
+        "--num-return-sequences",
+        type=click.IntRange(1),
+        help="This many texts for each, the best first, if there are beams or a temperature.",
+    ),
+    opt.option("--prefix", help="What every text of a Seq2SeqLM begins with."),
+    opt.option(
+        "--forbidden",
+        multiple=True,
+        metavar="TEXT",
+        help="What no text of a Seq2SeqLM has; several times for several.",
+    ),
+    opt.option(
+        "--prompt-lookup",
+        type=click.IntRange(0),
+        metavar="TOKENS",
+        help="For a CausalLM: propose this many tokens a step, from what the prompt repeats. The "
+        "text is the same.",
+    ),
+)
 
 
 class FileOrFolder(OutputFile):
@@ -56,7 +159,7 @@ class FileOrFolder(OutputFile):
     help="Answer whole files by Apache Beam: DirectRunner, FlinkRunner, … What follows MODEL are "
     "then files or patterns, and Beam's own options may follow after --.",
 )
-@processes_option
+@opt.processes
 @opt.option(
     "--output",
     type=FileOrFolder(),
@@ -189,8 +292,7 @@ def answer(load, texts, input_file, format, output, batch_size, columns, lines=F
 def load_predictor(source, text_pair, task=None, **options):
     """Return a `Predictor` of a source's task, with options of a FeatureExtractor or a writer."""
     from keras_lm import presets, tasks
-    from keras_lm.cli.sources import choose_task
-    from keras_lm.cli.terminal import load_task
+    from keras_lm.cli.terminal import choose_task, load_task
 
     vectors = {name: value for name, value in options.items() if name in VECTORS}
     writing = {name: value for name, value in options.items() if name in WRITING}
@@ -321,3 +423,79 @@ def _vector_file(path, is_ragged):
         offsets = {"offsets": np.cumsum(lengths)} if is_ragged else {}
         with open(temporary, "wb") as file:
             np.savez(file, embedding=embedding, **offsets)
+
+
+# === Commands of earlier versions ===
+
+
+def _note_removal(name, form):
+    click.echo(f"Note: keras-lm {name} will be removed: use keras-lm predict {form}.", err=True)
+
+
+@click.command("features", cls=Command, short_help="Now predict --task feature-extractor.")
+@click.argument("source", type=Source())
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@opt.input_file
+@opt.format
+@opt.text
+@opt.option(
+    "--output",
+    type=OutputFile(allow_dash=True),
+    required=True,
+    help="A .npz or .jsonl file; - for JSONL on standard output.",
+)
+@vector_options
+@opt.batch_size
+@opt.overwrite
+def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
+    """Turn texts into vectors. It will be removed: keras-lm predict --task feature-extractor.
+
+    \b
+      keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
+    """
+    _note_removal("features", "--task feature-extractor")
+    if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
+        raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
+    given = {name: options[name] for name in VECTORS if options[name] is not None}
+
+    def load():
+        is_pair = options["text_pair"] is not None
+        return load_predictor(source, is_pair, task="feature-extractor", **given)
+
+    output = None if str(output) == "-" else output
+    answer(load, texts, input_file, format, output, batch_size, options)
+
+
+@click.command("translate", cls=Command, short_help="Now predict --lines.")
+@click.argument("preset", type=Source())
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@opt.input_file
+@opt.format
+@opt.text
+@writing_options
+@opt.batch_size
+@opt.option(
+    "--output",
+    type=OutputFile(),
+    help="File to write; it appears when all is written.  [default: standard output]",
+)
+@opt.overwrite
+@opt.option("--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict.")
+def translate_command(
+    preset, texts, input_file, format, output, batch_size, overwrite, as_json, **options
+):
+    """Write a text for each text, one a line. It will be removed: keras-lm predict --lines.
+
+    \b
+      keras-lm translate opus-mt-en-de "The house is small." --num-beams 4
+    """
+    _note_removal("translate", "--lines")
+    given = {name: options[name] for name in WRITING if options[name] not in (None, ())}
+    if given.get("num_return_sequences", 1) > 1 and not as_json:
+        raise click.UsageError("--num-return-sequences writes several texts for one: add --json.")
+    given.setdefault("num_return_sequences", 1)  # it writes in any case
+
+    def load():
+        return load_predictor(preset, options["text_pair"] is not None, **given)
+
+    answer(load, texts, input_file, format, output, batch_size, options, lines=not as_json)

@@ -1,25 +1,208 @@
-"""`keras-lm pretrain`: text files → a language model, from published weights or random ones."""
+"""`keras-lm pretrain`: text files → a language model, from published weights or random ones.
+
+Functions import TensorFlow where they need it: what can be refused without is refused at once.
+"""
+
+import inspect
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from keras_lm.cli import shared_options as opt
-from keras_lm.cli.command import ConfiguredCommand, Files, config_option, write_config
-from keras_lm.cli.config_file import recipes_option
-from keras_lm.cli.fitting import fit_options
-from keras_lm.cli.objective_options import check_objectives
-from keras_lm.cli.prepared_folder import check_shards, files_of, find_shards, take_over
-from keras_lm.cli.pretrain_options import (
-    DEFAULT_SIZE,
-    data_options,
-    model_options,
-    training_options,
+from keras_lm.cli import options as opt
+from keras_lm.cli.command import (
+    ConfiguredCommand,
+    Files,
+    config_option,
+    recipes_option,
+    write_config,
 )
-from keras_lm.cli.terminal import megabytes, say_rows
-from keras_lm.cli.types import check_size
+from keras_lm.cli.finetune import fit_options
+from keras_lm.cli.objective_options import (
+    check_objectives,
+    choose_objectives,
+    distilled_from,
+    document_options,
+    form_of,
+    make_objectives,
+    objective_option,
+    replaced_by,
+    vocabulary_for,
+    with_generator,
+)
+from keras_lm.cli.options import INPUT_FILE, Choice, FloatRange, Source, check_size
+from keras_lm.cli.prepare import check_shards, files_of, find_shards, take_over
+from keras_lm.cli.terminal import load_task, megabytes, say_rows
 from keras_lm.datasets.text_lines import decoded
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import check_installed
+
+DEFAULT_SIZE = "gpt2_base_en"
+
+model_options = opt.together(
+    opt.option(
+        "--from",
+        "source",
+        metavar="SOURCE",
+        type=Source(),
+        help="Preset or checkpoint whose training to go on with: its network, tokenizer and heads.",
+    ),
+    opt.option(
+        "--add-words",
+        type=INPUT_FILE,
+        help="File of words, one a line, for the vocabulary of --from: each becomes one token, "
+        "whose embedding starts as the mean of its pieces'.",
+    ),
+    opt.option(
+        "--vocabulary",
+        metavar="SOURCE",
+        type=Source(),
+        help="Without --from: preset or checkpoint whose tokenizer to take, such as one of "
+        "keras-lm vocab.",
+    ),
+    opt.option(
+        "--size", help=f"Without --from: name of a size, to vary.  [default: {DEFAULT_SIZE}]"
+    ),
+    opt.option("--num-layers", type=click.IntRange(1), help="That of the size if omitted."),
+    opt.option("--hidden-dim", type=click.IntRange(1), help="The same; inner layers scale."),
+    opt.option("--num-heads", type=click.IntRange(1), help="The same."),
+    opt.option("--sequence-length", type=click.IntRange(2), help="Tokens read at once; the same."),
+    opt.option(
+        "--dropout",
+        type=FloatRange(0, 1, max_open=True),
+        help="Helps where the same text is read in many epochs.  [default: the model's own, but 0 "
+        "for a causal model from random weights]",
+    ),
+)
+
+streams_option = opt.option(
+    "--streams",
+    is_flag=True,
+    help="Read the corpus in order, in as many streams as --batch-size, with the model's state or "
+    "memory carried along: as recurrent models, Transformer-XL and XLNet were trained.",
+)
+data_options = opt.together(
+    objective_option,
+    opt.option(
+        "--mask-rate",
+        type=FloatRange(0, 1, min_open=True),
+        help="Share of the tokens that are masked.  [default: 0.15]",
+    ),
+    opt.option(
+        "--whole-words", is_flag=True, help="For masked-lm: mask all tokens of a word, or none."
+    ),
+    opt.option(
+        "--masks-per-text",
+        type=click.IntRange(1),
+        help="Static masks: this many for each text, the same in every epoch.  [default: new "
+        "masks in every step]",
+    ),
+    opt.option(
+        "--mean-span",
+        type=FloatRange(1),
+        help="For span-corruption: tokens of a span on average.  [default: 3]",
+    ),
+    opt.option(
+        "--generator",
+        metavar="SOURCE",
+        type=Source(),
+        help="For replaced-tokens, with --from: the generator to go on with.  [default: that in "
+        "the folder generator of --from, otherwise a new one]",
+    ),
+    opt.option(
+        "--generator-size",
+        type=FloatRange(0, min_open=True),
+        help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
+    ),
+    opt.option(
+        "--teacher",
+        metavar="SOURCE",
+        type=Source(),
+        help="For distillation: the masked language model to learn from. Without --from the "
+        "student begins with half of its layers, or the kind and number of --size.",
+    ),
+    document_options,
+    streams_option,
+    opt.option(
+        "--own-shards",
+        is_flag=True,
+        help="Of several processes, each reads windows of its own from a folder of shards, and "
+        "opens no others; otherwise all read everything.",
+    ),
+    opt.option(
+        "--validation", multiple=True, metavar="FILE", help="To measure on after each epoch."
+    ),
+)
+
+training_options = opt.together(
+    opt.option("--epochs", type=click.IntRange(1), default=1),
+    opt.option(
+        "--steps",
+        type=click.IntRange(1),
+        help="Length of the run in steps, as papers state it, instead of --epochs.",
+    ),
+    opt.option("--batch-size", type=click.IntRange(1), default=16),
+    opt.option(
+        "--micro-batch-size",
+        type=click.IntRange(1),
+        help="Rows computed at a time, if a batch exceeds the memory; the steps are the same.",
+    ),
+    opt.option(
+        "--optimizer",
+        type=Choice(["adamw", "lamb", "adafactor"]),
+        default="adamw",
+        help="adafactor has T5's schedule: the rate stays until one over the root of the steps is "
+        "lower.",
+    ),
+    opt.option(
+        "--learning-rate",
+        type=FloatRange(0, min_open=True),
+        help="At its peak.  [default: by the model's width, with --from 5e-5 for BERT-base, else "
+        "1e-4 for BERT-base and 6e-4 for GPT-2; 0.01 for adafactor]",
+    ),
+    opt.option(
+        "--warmup",
+        type=FloatRange(0, 1, max_open=True),
+        default=0.1,
+        help="Share of the steps in which the learning rate rises; then it falls to zero.",
+    ),
+    opt.option(
+        "--weight-decay",
+        type=FloatRange(0),
+        help="[default: 0.01; 0.1 for a causal model from random weights]",
+    ),
+    opt.option(
+        "--beta-2",
+        type=FloatRange(0, 1, max_open=True),
+        help="[default: 0.999; 0.99 for such a one]",
+    ),
+    opt.option(
+        "--epsilon", type=FloatRange(0, min_open=True), help="[default: 1e-6; 1e-8 for such a one]"
+    ),
+    opt.option(
+        "--bias-correction/--no-bias-correction",
+        default=True,
+        help="Whether the optimizer's moments are corrected for their start at zero; not in the "
+        "code of BERT, ALBERT and ELECTRA.",
+    ),
+    opt.option("--seed", type=int, default=0),
+    opt.option(
+        "--dtype",
+        type=Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
+        default="float32",
+        help="What to compute in.",
+    ),
+    opt.tensorboard,
+    opt.option(
+        "--save-every",
+        "minutes",
+        type=FloatRange(0),
+        default=5.0,
+        metavar="MINUTES",
+        help="How often to save where the run is, besides after each epoch.",
+    ),
+)
+
 
 # Options that do not change what a run ends in.
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")
@@ -107,7 +290,6 @@ def pretrain_command(files, output, overwrite, **options):
     import keras
 
     from keras_lm import training
-    from keras_lm.cli.pretrain_task import make_task
     from keras_lm.training.distribution import strategy_of_workers, workers_of
     from keras_lm.training.runs import Run, fingerprint
 
@@ -270,3 +452,209 @@ def _contents(paths):
         with tf.io.gfile.GFile(path, "rb") as file:
             yield from iter(lambda file=file: file.read(2**20), b"")
         yield b""
+
+
+def make_task(options, words):
+    """Return the compiled task; sets in `options` what follows from the model.
+
+    `words` join the vocabulary of a published model.
+    """
+    if options["teacher"]:
+        task = _student(options)
+    else:
+        task = _going_on(options, words) if options["source"] else _from_scratch(options)
+    if "replaced-tokens" in options["objectives"] and not options["generator"]:
+        task = with_generator(task, options)
+    if options["streams"] and not task.backbone.carries_state:
+        raise click.UsageError(
+            f"--streams carries a state along, and {type(task.backbone).__name__} has none: leave "
+            "it out."
+        )
+    task.compile(
+        optimizer=_optimizer(task.backbone, options), micro_batch_size=options["micro_batch_size"]
+    )
+    return task
+
+
+def _going_on(options, words):
+    from keras_lm import presets, tasks
+
+    source = presets.Source.open(options["source"])
+    backbone_class, _ = source.recognise()
+    cls, arguments = _task_class(backbone_class, options, source)
+    given = _given(options)
+    if generator := _published_generator(options, words):
+        generator = load_task(generator, tasks.MaskedLM, **given)
+        arguments["objectives"] = [replaced_by(generator, options)]
+        arguments["embeddings_of"] = generator.backbone
+    if options["streams"] and backbone_class.STREAM_LENGTHS:
+        options["sequence_length"] = options["sequence_length"] or 512
+        given["sequence_length"] = options["sequence_length"]
+        given |= _stream_lengths(backbone_class, given["sequence_length"])
+    arguments |= given
+    task = load_task(source, cls, **arguments)
+    if words:
+        before = task.tokenizer.vocabulary_size
+        task = task.with_words(words)
+        more = task.tokenizer.vocabulary_size - before
+        click.echo(f"vocabulary: {more:,} entries more, for {len(words):,} words")
+    return task
+
+
+def _given(options):
+    """Return the options of a model that is loaded, if they are given."""
+    given = {name: options[name] for name in ("dropout", "sequence_length", "dtype")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _student(options):
+    """Return the task of a student: --from, or one that begins with layers of the teacher."""
+    from keras_lm import tasks
+
+    given = _given(options)
+    teacher = _teacher(options["teacher"], given)
+    objectives = [distilled_from(teacher, options)]
+    options["form"] = form_of(options["objectives"], options["form"], teacher.backbone.TEMPLATE)
+    if options["source"]:
+        return load_task(options["source"], tasks.Pretrainer, objectives=objectives, **given)
+    task = tasks.Pretrainer(
+        _layers_of(teacher.backbone, options),
+        objectives,
+        tokenizer=teacher.tokenizer,
+        **teacher.packing,
+    )
+    task.heads["token"].set_weights(teacher.head.get_weights())
+    return task
+
+
+def _teacher(source, given):
+    from keras_lm import tasks
+    from keras_lm.inspection import inspect_checkpoint
+
+    found = inspect_checkpoint(source)
+    if found["model"] and "masked language model" not in found["heads"]:
+        raise click.UsageError(
+            f"--teacher {source} has no head that predicts masked tokens: give a checkpoint with "
+            "one, such as keras-lm pretrain writes."
+        )
+    return load_task(source, tasks.MaskedLM, **given)
+
+
+def _layers_of(teacher, options):
+    """Return a student's backbone, with some of the layers of a teacher's."""
+    from keras_lm.utils import registry
+
+    kind, size = type(teacher), {"num_layers": max(teacher.config["num_layers"] // 2, 1)}
+    if options["size"]:
+        kind = registry.sizes()[options["size"]]
+        size = kind.SIZES[options["size"]]
+    layers = options["num_layers"] or size["num_layers"]
+    theirs = teacher.config["hidden_dim"]
+    ours = options["hidden_dim"] or size.get("hidden_dim", theirs)
+    if ours != theirs:
+        raise click.UsageError(
+            f"The student is {ours} wide, and --teacher {theirs}, whose layers it begins with: "
+            f"choose another --size, or say --hidden-dim {theirs}."
+        )
+    if kind is type(teacher):
+        return teacher.with_layers(layers)
+    if kind.from_teacher is None:
+        raise click.UsageError(
+            f"--size {options['size']} is a {kind.__name__}, and --teacher a "
+            f"{type(teacher).__name__}: leave out --size, for a student of the teacher's kind."
+        )
+    return kind.from_teacher(teacher, layers)
+
+
+def _published_generator(options, words):
+    """Return the source of the generator to go on with, or None for a new one; sets the option."""
+    inside = Path(options["source"]).expanduser() / "generator"
+    if options["objectives"] != ("replaced-tokens",) or options["generator_size"]:
+        return None
+    if not options["generator"] and inside.is_dir() and not words:
+        options["generator"] = str(inside)
+    if options["generator"] and words:
+        raise click.UsageError("--generator does not go with --add-words, which need a new one.")
+    return options["generator"]
+
+
+def _from_scratch(options):
+    from keras_lm.tokenizers import Tokenizer
+    from keras_lm.utils import registry
+
+    backbone_class = registry.sizes()[options["size"]]
+    size = backbone_class.SIZES[options["size"]]
+    cls, arguments = _task_class(backbone_class, options)
+    needed, kind = vocabulary_for(backbone_class, options["objectives"])
+    tokenizer = Tokenizer.from_preset(options["vocabulary"])
+    roles = [f"in the role of {role}" for role in tokenizer.special_tokens]
+    if needed not in {*roles, *tokenizer.vocabulary}:
+        raise click.UsageError(
+            f"--vocabulary {options['vocabulary']} has no special token {needed}, which --size "
+            f"{options['size']} needs: make one with keras-lm vocab --kind {kind}."
+        )
+    is_causal = "causal-lm" in options["objectives"]
+    if not is_causal and backbone_class.in_both_directions:
+        size = size | backbone_class.in_both_directions(size)
+    given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
+    if "max_sequence_length" in inspect.signature(backbone_class).parameters:
+        given["max_sequence_length"] = options["sequence_length"]
+    else:  # its texts may have any length
+        arguments["sequence_length"] = options["sequence_length"]
+    if options["streams"]:
+        arguments["sequence_length"] = (
+            options["sequence_length"] or size.get("memory_length") or 512
+        )
+        given |= _stream_lengths(backbone_class, arguments["sequence_length"])
+    if options["hidden_dim"]:
+        given |= backbone_class.of_width(size, options["hidden_dim"])
+    if is_causal and options["dropout"] is None:
+        given["dropout"] = 0.0
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given.keys() - inspect.signature(backbone_class).parameters:
+        raise click.UsageError(
+            f"--{name.replace('_', '-')} is not for --size {options['size']}: its model has none."
+        )
+    given |= {"vocabulary_size": tokenizer.vocabulary_size, "dtype": options["dtype"]}
+    return cls(backbone_class(**(size | given)), tokenizer=tokenizer, **arguments)
+
+
+def _stream_lengths(backbone_class, sequence_length):
+    return {n: int(share * sequence_length) for n, share in backbone_class.STREAM_LENGTHS.items()}
+
+
+def _task_class(backbone_class, options, source=None):
+    """Return the class of the task and its arguments; sets the objectives and the form of rows."""
+    from keras_lm import objectives, tasks
+
+    names = choose_objectives(backbone_class, options, source)
+    if "causal-lm" in names:
+        return tasks.CausalLM, {}
+    made = make_objectives(names, options)
+    if len(made) == 1 and isinstance(made[0], objectives.MaskedLanguageModel):
+        return tasks.MaskedLM, {"objective": made[0]}
+    return tasks.Pretrainer, {"objectives": made}
+
+
+def _optimizer(backbone, options):
+    """Return the optimizer, with the user's numbers or those that suit the model."""
+    import keras
+
+    from keras_lm import training
+
+    if options["optimizer"] == "adafactor":
+        # The lower of the rate and 1 / √step, times the size of what it changes: with 0.01, the
+        # schedule of T5, https://arxiv.org/abs/1910.10683, section 3.1.2.
+        options["learning_rate"] = options["learning_rate"] or 0.01
+        return keras.optimizers.Adafactor(options["learning_rate"], name="adafactor")
+    numbers = {"weight_decay": 0.01, "beta_2": 0.999, "epsilon": 1e-6}  # BERT's
+    if not options["source"] and backbone.is_causal:
+        # As GPT-3 was trained (https://arxiv.org/abs/2005.14165, appendix B), but for beta_2, which
+        # is 0.95 for its batches of half a million tokens and more: small ones are noisier.
+        numbers = {"weight_decay": 0.1, "beta_2": 0.99, "epsilon": 1e-8}
+    options["learning_rate"] = options["learning_rate"] or backbone.learning_rate
+    for name, number in numbers.items():
+        options[name] = number if options[name] is None else options[name]
+    schedule = training.WarmupLinearDecay(options["learning_rate"], warmup=options["warmup"])
+    cls = training.Lamb if options["optimizer"] == "lamb" else training.AdamW
+    return cls(schedule, **{name: options[name] for name in (*numbers, "bias_correction")})

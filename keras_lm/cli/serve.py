@@ -6,9 +6,9 @@ import signal
 
 import click
 
-from keras_lm.cli import shared_options as opt
+from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.types import Choice, FloatRange
+from keras_lm.cli.options import Choice, FloatRange
 
 PORT = click.IntRange(0, 65535)
 

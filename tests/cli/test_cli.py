@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from keras_lm.cli import inspect as inspect_module
 from keras_lm.cli import main
-from keras_lm.cli.types import size_names
+from keras_lm.cli.options import size_names
 from keras_lm.converters import open_checkpoint
 from keras_lm.utils import registry
 
@@ -205,6 +205,6 @@ def test_commands_that_became_examples_still_run(monkeypatch, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "run python examples/demo" in done.stderr and "not the output of" in done.stderr
-    monkeypatch.setattr("keras_lm.cli.former_commands.__file__", str(tmp_path / "a" / "b" / "c"))
+    monkeypatch.setattr("keras_lm.cli.__file__", str(tmp_path / "a" / "b" / "c"))
     result = CliRunner().invoke(main, ["glue", "bert-base"])
     assert result.exit_code == 2 and "python examples/glue, in a clone" in result.output

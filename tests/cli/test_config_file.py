@@ -3,7 +3,7 @@
 import pytest
 
 from keras_lm.cli import main
-from keras_lm.cli.config_file import RECIPES, read_config, recipe_names, tomllib
+from keras_lm.cli.command import RECIPES, read_config, recipe_names, tomllib
 
 ROWS = "text,label\n" + "the film was good,good\nthe song was bad,bad\n" * 4
 

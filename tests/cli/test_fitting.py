@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from keras_lm import tasks
 from keras_lm.cli import main
-from keras_lm.cli.fitting import check_class_weight
+from keras_lm.cli.finetune import check_class_weight
 from keras_lm.models import BertBackbone
 
 pytestmark = pytest.mark.eager

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from keras_lm import data, models, presets, tasks, training
-from keras_lm.cli.config_file import RECIPES, tomllib
+from keras_lm.cli.command import RECIPES, tomllib
 from keras_lm.cli.objective_options import default_objectives
 from keras_lm.tokenizers import BytePairTokenizer, ByteTokenizer, EntityTokenizer, Tokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
