@@ -6,6 +6,7 @@ as they do in the file that says what a command did. Apache Beam's own follow af
 
 import contextlib
 import errno
+import functools
 import json
 import logging
 import math
@@ -157,21 +158,33 @@ class Files(click.Argument):
         return super().consume_value(ctx, given)
 
 
-def write_config(folder, **resolved):
-    """Write what the current command runs with to `folder/run.toml`, and return its path.
+def takes(options_class):
+    """Return a decorator: a command's function takes its options as an instance of a dataclass."""
 
-    `resolved` are parameters whose values came after the line was read, such as a default that
-    follows from the model. `keras-lm COMMAND --config` of the file repeats the run.
+    def decorate(function):
+        """Make the function one of the options by their names, as click calls it."""
+
+        @functools.wraps(function)
+        def run(**values):
+            return function(options_class(**values))
+
+        return run
+
+    return decorate
+
+
+def write_config(options):
+    """Write what the current command runs with to `run.toml` in its output folder.
+
+    `keras-lm COMMAND --config` of the file repeats the run.
     """
-    ctx = click.get_current_context()
-    lines = [f"# keras-lm {ctx.command.name} --config {WRITTEN}"]
-    for key, param in ctx.command.params_of_file().items():
-        value = resolved.get(param.name, ctx.params.get(param.name))
+    command = click.get_current_context().command
+    lines = [f"# keras-lm {command.name} --config {WRITTEN}"]
+    for key, param in command.params_of_file().items():
+        value = getattr(options, param.name)
         if value not in (None, (), []):
-            lines.append(f"{key} = {_as_toml(value, ctx.command.is_many(param))}")
-    path = folder / WRITTEN
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+            lines.append(f"{key} = {_as_toml(value, command.is_many(param))}")
+    (options.output / WRITTEN).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _as_toml(value, is_many):

@@ -5,7 +5,7 @@ import click
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.options import TASKS, Choice, PresetFolder, Source
-from keras_lm.cli.terminal import megabytes, notes, say_rows
+from keras_lm.cli.terminal import choose_task, megabytes, notes, say_rows
 
 # What --to says → the method that writes it.
 FORMS = {
@@ -53,7 +53,6 @@ def convert_command(source, preset, form, task, overwrite):
     have no counterpart for is refused.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.cli.terminal import choose_task
 
     opened = presets.Source.open(source)
     cls = choose_task(opened, task)

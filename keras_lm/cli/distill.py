@@ -1,24 +1,40 @@
 """`keras-lm distill`: a trained task and a file of texts → a smaller task that answers alike."""
 
+import dataclasses
+
 import click
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.command import ConfiguredCommand, config_option, write_config
+from keras_lm.cli.command import ConfiguredCommand, config_option, takes, write_config
 from keras_lm.cli.finetune import (
+    LabelledTrainingOptions,
     check_data,
     check_loss,
     export_too,
-    fit_options,
+    fit_arguments,
     held_out_options,
     read_data,
     say_data,
     say_results,
+    stopping_callbacks,
     training_options,
 )
-from keras_lm.cli.options import INPUT_FILE, TASKS, FloatRange, Source
+from keras_lm.cli.options import INPUT_FILE, TASKS, FloatRange, Source, flag_of
+from keras_lm.cli.terminal import load_task
 
 DISTILLED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
 PAIRS = ("text-classifier", "text-regressor")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillOptions(LabelledTrainingOptions):
+    """What `keras-lm distill` runs with."""
+
+    teacher: str
+    student: str
+    layers: int | None
+    temperature: float
+    label_weight: float
 
 
 @click.command(
@@ -42,11 +58,7 @@ PAIRS = ("text-classifier", "text-regressor")
 )
 @opt.trained_preset
 @held_out_options
-@opt.format
-@opt.text
-@opt.labels
-@opt.choices
-@opt.skip_empty
+@opt.labelled_rows
 @opt.option(
     "--temperature",
     type=FloatRange(0, min_open=True),
@@ -62,7 +74,8 @@ PAIRS = ("text-classifier", "text-regressor")
 @training_options
 @config_option
 @opt.overwrite
-def distill_command(train, teacher, student, output, export_path, overwrite, **options):
+@takes(DistillOptions)
+def distill_command(options):
     """Train a small model to answer as a large one does.
 
     \b
@@ -80,72 +93,82 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
     without the teacher; it is written at the end, and nothing if anything goes wrong before that.
     Its run.toml holds all options; with it, --config repeats the run.
     """
-    check_data(train, options)
+    check_data(options)
     import keras
 
     from keras_lm import presets, tasks, training
-    from keras_lm.cli.terminal import load_task
 
-    opened = presets.Source.open(teacher)
-    stated = opened.task
-    found = stated.__name__ if stated else "no task"
-    # An ensemble is a subclass of its members' task.
-    kinds = {name: getattr(tasks, TASKS[name]) for name in DISTILLED}
-    name = next((name for name, cls in kinds.items() if stated and issubclass(stated, cls)), None)
-    if name is None:
-        raise click.ClickException(
-            f"{teacher} holds {found}: a teacher is a {', '.join(TASKS[n] for n in DISTILLED)}. "
-            "Train one with keras-lm finetune."
-        )
-    for option, names in {"choices": ("multiple-choice",), "text_pair": PAIRS}.items():
-        if options[option] and name not in names:
-            raise click.UsageError(
-                f"--{option.replace('_', '-')} is not for {teacher}, a {found}: leave it out."
-            )
-    multi_label = (opened.task_arguments(stated) or {}).get("multi_label")
-    data, held_out = read_data(train, name, options, multi_label, needs_labels=False)
+    opened = presets.Source.open(options.teacher)
+    name = _task_of_teacher(opened, options)
+    multi_label = (opened.task_arguments(opened.task) or {}).get("multi_label")
+    data, held_out = read_data(options, name, multi_label, needs_labels=False)
     if held_out and held_out.labels is None:
         raise click.UsageError(
             f"{held_out.rows.name} has no labels, which validation measures on: leave it out."
         )
 
-    keras.utils.set_random_seed(options["seed"])
-    master = load_task(opened)
+    keras.utils.set_random_seed(options.seed)
+    teacher = load_task(opened)
+    class_names, arguments = _arguments(options, name, teacher, data)
+    say_data(data, held_out, class_names)
+    student = _student(options.student, opened.task, teacher, arguments, options.layers)
+    options = options.with_learning_rate(student.backbone)
+    distiller = tasks.Distiller(student, teacher, options.temperature, options.label_weight)
+    distiller.compile(optimizer=training.AdamW(learning_rate=options.learning_rate))
+    history = distiller.fit(
+        data.texts,
+        data.targets(class_names, multi_label),
+        validation_data=held_out and (held_out.texts, held_out.targets(class_names, multi_label)),
+        **fit_arguments(options, *stopping_callbacks(options)),
+    ).history
+    check_loss(history, options)
+    student.save_to_preset(options.output, overwrite=True)
+    write_config(options)
+    exported = export_too(student, options.export_path)
+    say_results(history, options, exported)
+
+
+def _task_of_teacher(opened, options):
+    """Return the name of the task that a teacher holds; refuse options that are not for it."""
+    from keras_lm import tasks
+
+    stated = opened.task
+    holds = stated.__name__ if stated else "no task"
+    # An ensemble is a subclass of its members' task.
+    kinds = {name: getattr(tasks, TASKS[name]) for name in DISTILLED}
+    name = next((name for name, cls in kinds.items() if stated and issubclass(stated, cls)), None)
+    if name is None:
+        raise click.ClickException(
+            f"{options.teacher} holds {holds}: a teacher is a "
+            f"{', '.join(TASKS[n] for n in DISTILLED)}. Train one with keras-lm finetune."
+        )
+    for option, names in {"choices": ("multiple-choice",), "text_pair": PAIRS}.items():
+        if getattr(options, option) and name not in names:
+            raise click.UsageError(
+                f"{flag_of(option)} is not for {options.teacher}, a {holds}: leave it out."
+            )
+    return name
+
+
+def _arguments(options, name, teacher, data):
+    """Return the classes of a student, or None, and the arguments of its task."""
     class_names = None
-    arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
+    arguments = opt.given(options, ("sequence_length", "dtype"))
     if name in PAIRS:
         arguments["text_pair"] = "text_pair" in data.texts
     if name in ("text-classifier", "token-classifier"):
-        class_names = master.class_names or [str(i) for i in range(master.num_classes)]
+        class_names = teacher.class_names or [str(i) for i in range(teacher.num_classes)]
         arguments["class_names"] = class_names
     if name == "text-classifier":
-        arguments["multi_label"] = master.multi_label
+        arguments["multi_label"] = teacher.multi_label
     if name == "token-classifier":
-        arguments |= {"splitter": master.splitter, "crf": False}
-        arguments["whole_texts"] = master.whole_texts  # the same words
-    y = data.targets(class_names, multi_label)
-    validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
-    say_data(data, held_out, class_names)
-    pupil = _student(student, stated, master, arguments, options["layers"])
-    distiller = tasks.Distiller(pupil, master, options["temperature"], options["label_weight"])
-    rate = options["learning_rate"] or pupil.backbone.learning_rate
-    distiller.compile(optimizer=training.AdamW(learning_rate=rate))
-    history = distiller.fit(
-        data.texts,
-        y,
-        validation_data=validation,
-        **fit_options(options, keras.callbacks.TerminateOnNaN()),
-    ).history
-    check_loss(history, rate)
-    pupil.save_to_preset(output, overwrite=True)
-    write_config(output, learning_rate=rate)
-    exported = export_too(pupil, export_path)
-    say_results(history, options["early_stopping"], output, exported)
+        arguments |= {"splitter": teacher.splitter, "crf": False}
+        arguments["whole_texts"] = teacher.whole_texts  # the same words
+    return class_names, arguments
 
 
 def _student(source, cls, teacher, arguments, layers):
     """Return the student task: from a preset, or of a size with the teacher's vocabulary."""
-    from keras_lm.cli.terminal import load_task
     from keras_lm.tokenizers import Tokenizer
     from keras_lm.utils import registry
 

@@ -1,20 +1,41 @@
 """`keras-lm evaluate`: how well a task does on a file of labelled texts."""
 
+import dataclasses
 import json
+from pathlib import Path
 
 import click
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.command import Command
+from keras_lm.cli.command import Command, takes
 from keras_lm.cli.finetune import FINETUNED, SEARCH, read_rows
 from keras_lm.cli.options import INPUT_FILE, TASKS, Choice, OutputFile, Source
-from keras_lm.cli.terminal import say_rows
+from keras_lm.cli.terminal import load_task, say_rows
 from keras_lm.datasets.examples import check_file
 from keras_lm.datasets.row_files import check_targets
 from keras_lm.utils.optional_dependencies import check_installed
 
 # Whose answers are right or wrong.
 CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(opt.RowOptions):
+    """What `keras-lm evaluate` runs with."""
+
+    preset: str
+    file: str
+    targets: str | None
+    chosen: tuple[str, ...]
+    bleu_tokenizer: str | None
+    num_beams: int | None
+    length_penalty: float | None
+    coverage_penalty: float | None
+    batch_size: int
+    errors: Path | None
+    confusion: Path | None
+    overwrite: bool
+    as_json: bool
 
 
 @click.command(
@@ -24,11 +45,7 @@ CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 )
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
-@opt.format
-@opt.text
-@opt.labels
-@opt.choices
-@opt.skip_empty
+@opt.labelled_rows
 @opt.targets
 @opt.option(
     "--metric",
@@ -58,19 +75,8 @@ CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 )
 @opt.overwrite
 @opt.as_json
-def evaluate_command(
-    preset,
-    file,
-    format,
-    batch_size,
-    as_json,
-    label_separator,
-    errors,
-    confusion,
-    overwrite,
-    targets,
-    **options,
-):
+@takes(EvaluateOptions)
+def evaluate_command(options):
     """Measure a trained task on a file of texts and their labels.
 
     \b
@@ -109,69 +115,82 @@ def evaluate_command(
                      100, or ROUGE's F1 from 0 to 1, and that of each source's first three
                      sentences, lead3.
     """
-    columns = {name: options[name] for name in ("text", "text_pair", "labels", "choices")}
-    if targets:
-        check_targets(file, targets, format)
+    if options.targets:
+        check_targets(options.file, options.targets, options.format)
     else:
-        check_file(file, format, columns)
+        check_file(options.file, options.format, options.columns)
 
-    from keras_lm import evaluation, presets, tasks  # imports TensorFlow
-    from keras_lm.cli.terminal import load_task
+    from keras_lm import evaluation, presets  # imports TensorFlow
 
-    opened = presets.Source.open(preset)
-    cls = opened.usual_task
-    if cls is None:
-        raise click.ClickException(
-            f"{preset} holds no task, which could be measured. Train one: keras-lm finetune."
-        )
-    # An ensemble is a subclass of its members' task.
-    names = [name for name in FINETUNED if issubclass(cls, getattr(tasks, TASKS[name]))]
-    if not names:
-        raise click.ClickException(
-            f"{preset} holds a {cls.__name__}, whose answers are not compared with labels."
-        )
-    name = names[0]
-    stated = opened.task_arguments(cls) or {}
-    only = {name: options[name] for name in ("chosen", "bleu_tokenizer", *SEARCH)} | {
-        "targets": targets
-    }
-    if name != "seq2seq-lm" and any(only.values()):
-        raise click.UsageError(
-            f"{preset} holds a {cls.__name__}: --targets, --metric, --bleu-tokenizer, --num-beams, "
-            "--length-penalty and --coverage-penalty are for a Seq2SeqLM, which writes texts."
-        )
-    _check_files(preset, name, errors, confusion, stated.get("multi_label"))
-    separator = label_separator if stated.get("multi_label") else None
-    pairs = stated.get("text_pair")
-    how = {"separator": separator, "pairs": pairs, "skip_empty": options["skip_empty"]}
-    how["keep_others"] = errors is not None
-    examples = read_rows(file, name, format, targets, **columns, **how)
+    opened = presets.Source.open(options.preset)
+    name = _choose_task(opened, options)
+    stated = opened.task_arguments(opened.usual_task) or {}
+    _check_files(options, name, stated.get("multi_label"))
+    examples = read_rows(
+        options.file,
+        name,
+        options.format,
+        options.targets,
+        **options.columns,
+        separator=options.label_separator if stated.get("multi_label") else None,
+        pairs=stated.get("text_pair"),
+        skip_empty=options.skip_empty,
+        keep_others=options.errors is not None,
+    )
     if name == "seq2seq-lm":
-        chosen = options["chosen"] or ("bleu", "chrf")
-        chosen = evaluation.make_metrics(chosen, options["bleu_tokenizer"] or "13a")
-        search = {name: options[name] for name in SEARCH}
-        task = load_task(opened, cls)
-        results = evaluation.measure_written(task, examples, batch_size, chosen, search)
+        metrics = evaluation.make_metrics(
+            options.chosen or ("bleu", "chrf"), options.bleu_tokenizer or "13a"
+        )
+        search = {name: getattr(options, name) for name in SEARCH}
+        task = load_task(opened, opened.usual_task)
+        results = evaluation.measure_written(task, examples, options.batch_size, metrics, search)
     else:
-        task = load_task(opened, cls)
-        results = evaluation.measure(task, examples, batch_size)
-    if errors or confusion:
-        answers = evaluation.answer_examples(task, examples, batch_size)
-    if errors:
-        results["errors"] = evaluation.write_errors(errors, examples, answers)
-    if confusion:
-        evaluation.write_confusion(confusion, answers)
-    if as_json:
+        task = load_task(opened, opened.usual_task)
+        results = evaluation.measure(task, examples, options.batch_size)
+    if options.errors or options.confusion:
+        answers = evaluation.answer_examples(task, examples, options.batch_size)
+    if options.errors:
+        results["errors"] = evaluation.write_errors(options.errors, examples, answers)
+    if options.confusion:
+        evaluation.write_confusion(options.confusion, answers)
+    if options.as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
     else:
         say_results(results)
 
 
-def _check_files(preset, name, errors, confusion, multi_label):
-    """Refuse files of answers that are neither right nor wrong, before the weights are loaded."""
-    if (errors or confusion) and name not in CLASSIFYING:
+def _choose_task(opened, options):
+    """Return the name of the task that a preset holds; refuse options that are not for it."""
+    from keras_lm import tasks
+
+    cls = opened.usual_task
+    if cls is None:
+        raise click.ClickException(
+            f"{options.preset} holds no task, which could be measured. Train one: keras-lm "
+            "finetune."
+        )
+    # An ensemble is a subclass of its members' task.
+    names = [name for name in FINETUNED if issubclass(cls, getattr(tasks, TASKS[name]))]
+    if not names:
+        raise click.ClickException(
+            f"{options.preset} holds a {cls.__name__}, whose answers are not compared with labels."
+        )
+    of_texts = ("targets", "chosen", "bleu_tokenizer", *SEARCH)
+    if names[0] != "seq2seq-lm" and any(getattr(options, name) for name in of_texts):
         raise click.UsageError(
-            f"--errors and --confusion compare classes, and {preset} holds a {TASKS[name]}."
+            f"{options.preset} holds a {cls.__name__}: --targets, --metric, --bleu-tokenizer, "
+            "--num-beams, --length-penalty and --coverage-penalty are for a Seq2SeqLM, which "
+            "writes texts."
+        )
+    return names[0]
+
+
+def _check_files(options, name, multi_label):
+    """Refuse files of answers that are neither right nor wrong, before the weights are loaded."""
+    confusion = options.confusion
+    if (options.errors or confusion) and name not in CLASSIFYING:
+        raise click.UsageError(
+            f"--errors and --confusion compare classes, and {options.preset} holds a {TASKS[name]}."
         )
     if confusion and multi_label:
         raise click.UsageError("--confusion is for texts with one label each.")

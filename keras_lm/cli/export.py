@@ -1,11 +1,14 @@
 """`keras-lm export`: a preset → one artefact that takes strings."""
 
+import dataclasses
+from pathlib import Path
+
 import click
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.command import Command
-from keras_lm.cli.options import TASKS, Choice, ExportPath, FloatRange, Source
-from keras_lm.cli.terminal import megabytes, notes, say_left_out, say_rows
+from keras_lm.cli.command import Command, takes
+from keras_lm.cli.options import TASKS, Choice, ExportPath, FloatRange, Source, flag_of, names_of
+from keras_lm.cli.terminal import choose_task, load_task, megabytes, notes, say_left_out, say_rows
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.columns import batches, choose_columns
 from keras_lm.datasets.row_files import PLAIN, find_format, open_rows
@@ -14,6 +17,24 @@ from keras_lm.utils.files import export_format
 from keras_lm.utils.optional_dependencies import check_installed
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(opt.TextOptions):
+    """What `keras-lm export` runs with."""
+
+    preset: str
+    path: Path
+    export_as: str | None
+    tokenizer: str
+    weights: str
+    freeze: bool
+    attention: bool
+    task: str | None
+    do_check: bool
+    texts: str | None
+    tolerance: float | None
+    overwrite: bool
 
 
 @click.command(
@@ -85,21 +106,8 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     help="The largest difference of an answer to --texts that passes.  [default: by --weights]",
 )
 @opt.overwrite
-def export_command(
-    preset,
-    path,
-    export_as,
-    tokenizer,
-    weights,
-    freeze,
-    attention,
-    task,
-    do_check,
-    texts,
-    tolerance,
-    overwrite,
-    **reading,
-):
+@takes(ExportOptions)
+def export_command(options):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
     \b
@@ -113,73 +121,99 @@ def export_command(
     all versions, as TF Serving expects it, or a .tflite file, which is replaced with --overwrite
     only. Nothing is written if the model cannot be exported.
     """
-    export_as = export_format(path, export_as)
-    if tokenizer == "metadata" and export_as == "saved_model":
-        raise click.UsageError("--tokenizer metadata is of a .tflite: name one as PATH.")
-    if freeze and export_as != "saved_model":
-        raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
-    if freeze and weights == "float16":
-        raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
-    if weights == "bfloat16" and not freeze:
-        raise click.UsageError("--weights bfloat16 is of a frozen SavedModel: add --freeze.")
-    if attention and (freeze or export_as != "saved_model"):
-        other = "--freeze" if freeze else f"--format {export_as}"
-        raise click.UsageError(f"--attention does not go with {other}: drop one of them.")
-    if tolerance is not None and not texts:
-        raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")
-    for option, value in reading.items():
-        if value not in (None, False) and not texts:
-            flag = "--texts-format" if option == "format" else f"--{option.replace('_', '-')}"
-            raise click.UsageError(f"{flag} is about the file of --texts, which is missing.")
-    if texts and not reading["format"]:
-        find_format(texts)  # its errors before TensorFlow is there
-    if export_as == "litert" and (texts or do_check):
-        check_installed("ai_edge_litert", f"{'--texts' if texts else '--check'} for a .tflite")
+    export_as = export_format(options.path, options.export_as)
+    options = dataclasses.replace(options, export_as=export_as)
+    _check_form(options)
+    _check_texts(options)
 
     from keras_lm import export, presets  # imports TensorFlow
-    from keras_lm.cli.terminal import choose_task, load_task
 
-    several = not (texts or do_check)  # which are compared for one task
-    opened = presets.Source.open(preset)
-    loaded = load_task(opened, choose_task(opened, task), several=several)
-    options = {
-        "format": export_as,
-        "tokenizer": tokenizer,
-        "weights": weights,
-        "freeze": freeze,
-        "attention": attention,
-    }
-    reports = []
-    if texts:
-        options |= {"texts": read_texts(texts, loaded, **reading), "tolerance": tolerance}
-        options |= {"report": reports.append}
+    several = not (options.texts or options.do_check)  # which are compared for one task
+    opened = presets.Source.open(options.preset)
+    task = load_task(opened, choose_task(opened, options.task), several=several)
+    reports, check = [], {}
+    if options.texts:
+        check = {
+            "texts": _read_texts(options, task),
+            "tolerance": options.tolerance,
+            "report": reports.append,
+        }
     with notes():
-        written = loaded.export(path, **options)
-    say_rows([("written", f"{written} ({megabytes(written)})")])
-    if do_check:
-        samples = CHECK_TEXTS
-        if loaded.text_pair:
-            samples = (CHECK_TEXTS, CHECK_TEXTS[::-1])
-        if "choices" in loaded.required_names:
-            samples = (CHECK_TEXTS, [CHECK_TEXTS] * len(CHECK_TEXTS))
-        reports.append(export.check(written, loaded, samples, export.WEIGHTS[weights]))
-    for report in reports:
-        say_rows(
-            [
-                ("checked", f"{report.num_texts:,} texts, answered as the task answers"),
-                *report.figures().items(),
-                ("loading", f"{report.load_seconds:.1f} s"),
-                ("first call", f"{report.first_call_seconds:.2f} s"),
-            ]
+        written = task.export(
+            options.path,
+            format=options.export_as,
+            tokenizer=options.tokenizer,
+            weights=options.weights,
+            freeze=options.freeze,
+            attention=options.attention,
+            **check,
         )
+    say_rows([("written", f"{written} ({megabytes(written)})")])
+    if options.do_check:
+        tolerance = export.WEIGHTS[options.weights]
+        reports.append(export.check(written, task, _check_samples(task), tolerance))
+    for report in reports:
+        _say_report(report)
 
 
-def read_texts(path, task, format, skip_empty, **columns):
+def _check_form(options):
+    """Refuse forms of an artefact that do not go together."""
+    export_as, weights = options.export_as, options.weights
+    if options.tokenizer == "metadata" and export_as == "saved_model":
+        raise click.UsageError("--tokenizer metadata is of a .tflite: name one as PATH.")
+    if options.freeze and export_as != "saved_model":
+        raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
+    if options.freeze and weights == "float16":
+        raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
+    if weights == "bfloat16" and not options.freeze:
+        raise click.UsageError("--weights bfloat16 is of a frozen SavedModel: add --freeze.")
+    if options.attention and (options.freeze or export_as != "saved_model"):
+        other = "--freeze" if options.freeze else f"--format {export_as}"
+        raise click.UsageError(f"--attention does not go with {other}: drop one of them.")
+
+
+def _check_texts(options):
+    """Refuse options of the texts that answers are compared for, before TensorFlow is imported."""
+    texts, tolerance = options.texts, options.tolerance
+    if tolerance is not None and not texts:
+        raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")
+    for option in names_of(opt.TextOptions):
+        if getattr(options, option) not in (None, False) and not texts:
+            flag = "--texts-format" if option == "format" else flag_of(option)
+            raise click.UsageError(f"{flag} is about the file of --texts, which is missing.")
+    if texts and not options.format:
+        find_format(texts)  # its errors before TensorFlow is there
+    if options.export_as == "litert" and (texts or options.do_check):
+        check_installed("ai_edge_litert", f"{'--texts' if texts else '--check'} for a .tflite")
+
+
+def _read_texts(options, task):
     """Return a dict of columns of a file of texts: those that a task answers."""
-    with open_rows(path, format) as rows:
-        columns = choose_columns(rows, TaskPredictor(task).inputs, columns)
-        read = [texts for _, texts in batches(rows, columns, 1000, skip_empty)]
+    with open_rows(options.texts, options.format) as rows:
+        columns = choose_columns(rows, TaskPredictor(task).inputs, options.columns)
+        read = [texts for _, texts in batches(rows, columns, 1000, options.skip_empty)]
         say_left_out(rows)
     if not read:
         raise rows.empty()
     return {name: [text for texts in read for text in texts[name]] for name in columns}
+
+
+def _check_samples(task):
+    """Return the texts that --check asks, in the columns that a task takes."""
+    if "choices" in task.required_names:
+        return CHECK_TEXTS, [CHECK_TEXTS] * len(CHECK_TEXTS)
+    if task.text_pair:
+        return CHECK_TEXTS, CHECK_TEXTS[::-1]
+    return CHECK_TEXTS
+
+
+def _say_report(report):
+    """Print how an export answers in comparison with its task."""
+    say_rows(
+        [
+            ("checked", f"{report.num_texts:,} texts, answered as the task answers"),
+            *report.figures().items(),
+            ("loading", f"{report.load_seconds:.1f} s"),
+            ("first call", f"{report.first_call_seconds:.2f} s"),
+        ]
+    )

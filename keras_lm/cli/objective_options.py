@@ -3,10 +3,12 @@
 A further objective is a line of `OBJECTIVES`, and one of `FORMS` if it needs rows of its own.
 """
 
+import dataclasses
+
 import click
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.options import Choice, FloatRange
+from keras_lm.cli.options import Choice, FloatRange, flag_of
 
 # As the option names them → the classes in `keras_lm.objectives`, and their arguments → options.
 # In the order in which they corrupt a batch.
@@ -88,14 +90,46 @@ document_options = opt.together(
 )
 
 
-def check_objectives(names, options):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowFormOptions:
+    """What documents are, and how an encoder's rows are filled with them."""
+
+    document: str = "line"
+    split_sentences: bool = False
+    form: str | None = None
+    short_share: float = 0.0
+    single_share: float = 0.0
+
+    @property
+    def has_sentences(self):
+        """Whether a document may have several sentences."""
+        return self.document != "line" or self.split_sentences
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions(RowFormOptions):
+    """What to train on. What only matters in training, a command may leave as it is here."""
+
+    objectives: tuple[str, ...] = ()
+    streams: bool = False
+    mask_rate: float | None = None
+    whole_words: bool = False
+    masks_per_text: int | None = None
+    mean_span: float | None = None
+    generator: str | None = None
+    generator_size: float | None = None
+    teacher: str | None = None
+
+
+def check_objectives(options):
     """Refuse objectives and options that do not go together; imports no TensorFlow."""
+    names = options.objectives
     if len(names) > len(set(names)):
         raise click.UsageError("--objective names one twice.")
     for alone in ALONE:
         if alone in names and len(names) > 1:
             raise click.UsageError(f"--objective {alone} goes with no other.")
-    if "distillation" in names and not options["teacher"]:
+    if "distillation" in names and not options.teacher:
         raise click.UsageError("--objective distillation learns from a --teacher: give one.")
     forms = {FORMS[name] for name in names if name in FORMS}
     if len(forms) > 1:
@@ -103,21 +137,21 @@ def check_objectives(names, options):
             "--objective next-sentence and sentence-order read different pairs of texts: choose "
             "one."
         )
-    if options["generator"] and options["generator_size"]:
+    if options.generator and options.generator_size:
         raise click.UsageError("--generator has a size: leave out --generator-size.")
-    form = options["form"]
+    form = options.form
     if form and forms and form not in forms:
         raise click.UsageError(
             f"--form {form} is not what --objective {' '.join(names)} reads: leave it out."
         )
     if "causal-lm" in names:
         for option in ("form", "split_sentences", "short_share", "single_share"):
-            if options[option]:
+            if getattr(options, option):
                 raise click.UsageError(
-                    f"--{option.replace('_', '-')} is not for --objective causal-lm, which reads "
+                    f"{flag_of(option)} is not for --objective causal-lm, which reads "
                     "documents as they are."
                 )
-    if (form in PAIRS or forms) and not _has_sentences(options):
+    if (form in PAIRS or forms) and not options.has_sentences:
         raise click.UsageError(
             "Pairs of sentences are wanted, and with --document line a document has one sentence: "
             "add --split-sentences, or --document block."
@@ -129,14 +163,14 @@ def check_objectives(names, options):
     for option in GENERATOR:
         users.setdefault(option, []).append("replaced-tokens")
     for option, objectives in users.items():
-        if options[option] and names and not {*objectives}.intersection(names):
+        if getattr(options, option) and names and not {*objectives}.intersection(names):
             raise click.UsageError(
-                f"--{option.replace('_', '-')} is for --objective {', '.join(objectives)} only."
+                f"{flag_of(option)} is for --objective {', '.join(objectives)} only."
             )
 
 
 def choose_objectives(backbone_class, options, source=None):
-    """Return the names of the objectives for a class of backbone; sets them in the options.
+    """Return the options with the objectives for a class of backbone, and the form of their rows.
 
     A network that may be of either direction, such as Reformer, is of that which its `source`
     states; a new one is causal unless an objective is for the other.
@@ -145,20 +179,20 @@ def choose_objectives(backbone_class, options, source=None):
 
     is_causal = backbone_class.is_causal
     if backbone_class.in_both_directions:
-        is_causal = not options["objectives"] or "causal-lm" in options["objectives"]
+        is_causal = not options.objectives or "causal-lm" in options.objectives
         if source:
             is_causal = source.arguments(backbone_class).get("causal", True)
     # A cache, unlike a state that is carried along, is empty at the beginning of each window.
     reads_windows = backbone_class.is_causal and backbone_class.make_cache
-    reads_streams = options.get("streams") and backbone_class.is_causal
+    reads_streams = options.streams and backbone_class.is_causal
     if not (reads_windows or reads_streams or backbone_class.PRETRAINING_HEADS):
         raise click.UsageError(
             f"{backbone_class.__name__} is not trained on windows in any order: if it carries a "
             "state, add --streams to keras-lm pretrain; otherwise train it from Python, such as by "
             "keras_lm.training.fit_sentences."
         )
-    names = options["objectives"] or default_objectives(backbone_class, is_causal, options)
-    options["objectives"] = names
+    names = options.objectives or default_objectives(backbone_class, is_causal, options)
+    options = dataclasses.replace(options, objectives=names)
     does = IN_BOTH_DIRECTIONS
     if is_causal:
         does = WAYS["causal-lm"]
@@ -169,10 +203,11 @@ def choose_objectives(backbone_class, options, source=None):
             f"{backbone_class.__name__} {does}: --objective {names[0]} is not for it. Leave it "
             "out, or choose another model."
         )
-    check_objectives(names, options)
+    check_objectives(options)
     if not is_causal:
-        options["form"] = form_of(names, options["form"], backbone_class.TEMPLATE)
-    return names
+        form = form_of(names, options.form, backbone_class.TEMPLATE)
+        options = dataclasses.replace(options, form=form)
+    return options
 
 
 def default_objectives(backbone_class, is_causal, options):
@@ -189,11 +224,10 @@ def default_objectives(backbone_class, is_causal, options):
     by_class = {cls: name for name, (cls, _) in OBJECTIVES.items()}
     made = pretraining_objectives(backbone_class)
     names = [by_class[type(objective).__name__] for objective in made]
-    form = options.get("form")
     return tuple(
         name
         for name in names
-        if name not in FORMS or (_has_sentences(options) and form in (None, FORMS[name]))
+        if name not in FORMS or (options.has_sentences and options.form in (None, FORMS[name]))
     )
 
 
@@ -231,7 +265,8 @@ def make_objectives(names, options):
     made = []
     for name, (cls, arguments) in OBJECTIVES.items():
         if name in names:
-            given = {a: options[o] for a, o in arguments.items() if options[o] is not None}
+            given = {a: getattr(options, o) for a, o in arguments.items()}
+            given = {a: value for a, value in given.items() if value is not None}
             made.append(getattr(objectives, cls)(**given))
     return made
 
@@ -246,7 +281,7 @@ def with_generator(task, options):
             f"{type(backbone).__name__} has no generator: --objective replaced-tokens is for "
             "ELECTRA's discriminators."
         )
-    size = {} if options["generator_size"] is None else {"size": options["generator_size"]}
+    size = {} if options.generator_size is None else {"size": options.generator_size}
     generator = tasks.MaskedLM(
         backbone.make_generator(**size), tokenizer=task.tokenizer, **task.packing
     )
@@ -260,7 +295,7 @@ def replaced_by(generator, options):
     """Return the objective of the tokens that a generator replaces."""
     from keras_lm import objectives
 
-    rate = {} if options["mask_rate"] is None else {"rate": options["mask_rate"]}
+    rate = {} if options.mask_rate is None else {"rate": options.mask_rate}
     masking = objectives.MaskedLanguageModel(mask_share=0.85, random_share=0.0, **rate)
     return objectives.ReplacedByGenerator(generator, masking=masking)
 
@@ -271,7 +306,3 @@ def distilled_from(teacher, options):
 
     (masking,) = make_objectives(("masked-lm",), options)
     return objectives.MaskedLMDistillation(teacher, masking=masking)
-
-
-def _has_sentences(options):
-    return options["document"] != "line" or options["split_sentences"]

@@ -1,12 +1,14 @@
-"""Options that several commands share, and the types of their values.
+"""Options that several commands share, the types of their values, and dataclasses that hold them.
 
 Types refuse what can be refused before TensorFlow is imported, which takes seconds.
 """
 
 import ast
+import dataclasses
 import math
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
@@ -236,9 +238,11 @@ class InputFile(click.Path):
 
 
 INPUT_FILE = InputFile()
-
-
 POSITIVE = click.IntRange(1)
+# Peak rates of optimizers that do not depend on the model's width. Adafactor takes the lower of the
+# rate and 1 / √step, times the size of what it changes: with 0.01, the schedule of T5,
+# https://arxiv.org/abs/1910.10683, section 3.1.2.
+LEARNING_RATES = {"adafactor": 0.01}
 
 
 def option(*names, **settings):
@@ -258,6 +262,8 @@ def together(*decorators):
 
     return decorate
 
+
+# === Options ===
 
 # Read before paths are checked.
 overwrite = option("--overwrite", is_flag=True, is_eager=True, help="Replace what exists.")
@@ -301,6 +307,13 @@ choices = option(
     help="For multiple choice: column of the lists of choices, or what the names of numbered "
     "columns begin with.  [default: choices, choice or ending]",
 )
+skip_empty = option(
+    "--skip-empty",
+    is_flag=True,
+    help="Leave out rows whose text or label is empty, and say how many they are.",
+)
+# Of a file of texts with labels, as `RowOptions` has them.
+labelled_rows = together(format, text, labels, choices, skip_empty)
 targets = option(
     "--targets",
     type=INPUT_FILE,
@@ -313,11 +326,6 @@ input_file = option(
     type=INPUT_FILE,
     help="Read texts from a file: .txt one a line, .csv, .tsv or .jsonl by column; - for standard "
     "input, lines unless --format says otherwise.",
-)
-skip_empty = option(
-    "--skip-empty",
-    is_flag=True,
-    help="Leave out rows whose text or label is empty, and say how many they are.",
 )
 tensorboard = option(
     "--tensorboard",
@@ -361,3 +369,75 @@ def parse_class_names(ctx, param, value):
     if not all(names) or len(set(names)) < len(names):
         raise click.BadParameter(f"{value!r} has an empty name, or one that stands there twice.")
     return names
+
+
+# === What a command runs with ===
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How texts are read from a file."""
+
+    format: str | None
+    text: str | None
+    text_pair: str | None
+    skip_empty: bool = False
+
+    @property
+    def columns(self):
+        """The user's columns by their roles; None for the usual ones."""
+        return {"text": self.text, "text_pair": self.text_pair}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowOptions(TextOptions):
+    """How texts and their labels are read from a file."""
+
+    labels: str | None
+    label_separator: str
+    choices: str | None
+
+    @property
+    def columns(self):
+        """The user's columns by their roles; None for the usual ones."""
+        return super().columns | {"labels": self.labels, "choices": self.choices}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How a command trains, and the preset that it writes."""
+
+    optimizer: ClassVar[str] = "adamw"  # if the command has no option for it
+    output: Path
+    overwrite: bool
+    epochs: int | None
+    batch_size: int
+    learning_rate: float | None
+    sequence_length: int | None
+    seed: int
+    dtype: str | None
+    tensorboard: Path | None
+
+    def with_learning_rate(self, backbone):
+        """Return these options with the peak learning rate of a run.
+
+        It is the user's, or else the optimizer's own, or else what suits the width of the backbone.
+        """
+        rate = self.learning_rate or LEARNING_RATES.get(self.optimizer) or backbone.learning_rate
+        return dataclasses.replace(self, learning_rate=rate)
+
+
+def given(options, names):
+    """Return a dict of those of a command's options that are given, of some names."""
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, ())}
+
+
+def names_of(options):
+    """Return the names of the options in a dataclass."""
+    return tuple(field.name for field in dataclasses.fields(options))
+
+
+def flag_of(name):
+    """Return an option's name as it stands on the line: `text_pair` → `--text-pair`."""
+    return f"--{name.replace('_', '-')}"

@@ -1,14 +1,27 @@
 """`keras-lm predict`: texts → answers, vectors or texts, by a task, an export or a server."""
 
 import contextlib
+import dataclasses
+from pathlib import Path
 
 import click
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.command import Command, PerhapsBeamCommand, beam, beam_flags
-from keras_lm.cli.options import TASKS, Choice, FloatRange, OutputFile, Source, check_artefact
+from keras_lm.cli.command import Command, PerhapsBeamCommand, beam, beam_flags, takes
+from keras_lm.cli.options import (
+    TASKS,
+    Choice,
+    FloatRange,
+    OutputFile,
+    Source,
+    check_artefact,
+    flag_of,
+    names_of,
+)
 from keras_lm.cli.terminal import (
+    choose_task,
     json_lines,
+    load_task,
     notes,
     open_input,
     say_left_out,
@@ -28,15 +41,53 @@ from keras_lm.utils.json_values import plain
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 
-VECTORS = ("layers", "pooling", "normalize", "prompt")
-# As arguments of `generate`; the first line is of a Seq2SeqLM alone, the second of a CausalLM.
+# As arguments of `generate`: those of a Seq2SeqLM alone, and of a CausalLM.
 OF_TARGETS = ("coverage_penalty", "prefix", "forbidden")
 OF_PROMPTS = ("prompt_lookup",)
-WRITING = (
-    *("num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
-    *("repetition_penalty", "no_repeat_ngram_size", "stop", "num_return_sequences"),
-    *(*OF_TARGETS, *OF_PROMPTS),
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerOptions(opt.TextOptions):
+    """What texts a command answers, and where the answers go."""
+
+    input_file: str | None
+    output: Path | str | None
+    overwrite: bool
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorOptions:
+    """What vectors a command writes, in the words of a FeatureExtractor."""
+
+    layers: str | int | list[int] | None
+    pooling: str | None
+    normalize: bool | None
+    prompt: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WritingOptions:
+    """How a command writes texts, in the words of `generate`."""
+
+    num_beams: int | None
+    length_penalty: float | None
+    max_new_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+    stop: tuple[str, ...]
+    num_return_sequences: int | None
+    coverage_penalty: float | None
+    prefix: str | None
+    forbidden: tuple[str, ...]
+    prompt_lookup: int | None
+
+
+VECTORS, WRITING = names_of(VectorOptions), names_of(WritingOptions)
 
 
 class Layers(click.ParamType):
@@ -143,6 +194,21 @@ class FileOrFolder(OutputFile):
         return value if isinstance(runner, str) else super().convert(value, param, ctx)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions(AnswerOptions, VectorOptions, WritingOptions):
+    """What `keras-lm predict` runs with."""
+
+    model_and_texts: tuple[str, ...]
+    runner: str | None
+    processes: int
+    server: str | None
+    model: str | None
+    signature: str | None
+    version: int | None
+    task: str | None
+    lines: bool
+
+
 @click.command(
     "predict",
     cls=PerhapsBeamCommand,
@@ -183,9 +249,8 @@ class FileOrFolder(OutputFile):
 @vector_options
 @writing_options
 @opt.option("--lines", is_flag=True, help="Print the text of each answer alone, one a line.")
-def predict_command(
-    model_and_texts, input_file, format, output, batch_size, overwrite, runner, processes, **options
-):
+@takes(PredictOptions)
+def predict_command(options):
     """Answer for texts, one JSON object a line: what came in and the answer.
 
     \b
@@ -232,70 +297,67 @@ def predict_command(
     OUTPUT is then a folder of files in the order of the rows; rows that have no answer are in files
     failed-…, with the reason. Started again after an interruption, the command goes on.
     """
-    of_task = {name: options.pop(name) for name in ("task", *VECTORS, *WRITING)}
-    of_task = {name: value for name, value in of_task.items() if value not in (None, ())}
-    lines = options.pop("lines")
-    if of_task and (runner or options["server"]):
-        (flag, *_) = of_task
+    of_task = opt.given(options, ("task", *VECTORS, *WRITING))
+    if of_task and (options.runner or options.server):
+        (option, *_) = of_task
         raise click.UsageError(
-            f"--{flag.replace('_', '-')} is for a preset in this process: leave out "
-            f"{'--runner' if runner else '--server'}."
+            f"{flag_of(option)} is for a preset in this process: leave out "
+            f"{'--runner' if options.runner else '--server'}."
         )
-    if runner:
-        _answer_files(
-            model_and_texts,
-            input_file,
-            output,
-            runner,
-            beam_flags(runner, processes),
-            {"format": format, "batch_size": batch_size, "overwrite": overwrite, **options},
-        )
+    if options.runner:
+        _answer_files(options)
         return
-    if processes > 1:
+    if options.processes > 1:
         raise click.UsageError("--processes is for --runner DirectRunner.")
-    if options["server"] is None and options["model"]:
+    if options.server is None and options.model:
         raise click.UsageError("--model names a model of a server: --server URL is missing.")
-    if options["server"] is None and not model_and_texts:
+    if options.server is None and not options.model_and_texts:
         raise click.UsageError("MODEL is missing, or --server URL with --model NAME.")
-    if not options["server"]:
-        check_artefact(model_and_texts[0])
+    if not options.server:
+        check_artefact(options.model_and_texts[0])
 
     def load():
-        if options["server"]:
+        if options.server:
             return ask_server(options)
-        (model, *_), is_pair = model_and_texts, options["text_pair"] is not None
+        (model, *_), is_pair = options.model_and_texts, options.text_pair is not None
         if of_task:
-            return load_predictor(model, is_pair, **of_task)
+            return load_predictor(
+                model,
+                is_pair,
+                options.task,
+                vectors=opt.given(options, VECTORS),
+                writing=opt.given(options, WRITING),
+            )
         with notes():
-            return open_predictor(model, options["signature"], options["version"], is_pair)
+            return open_predictor(model, options.signature, options.version, is_pair)
 
-    texts = model_and_texts if options["server"] else model_and_texts[1:]
-    answer(load, texts, input_file, format, output, batch_size, options, lines)
+    texts = options.model_and_texts if options.server else options.model_and_texts[1:]
+    answer(load, texts, options, options.lines)
 
 
-def answer(load, texts, input_file, format, output, batch_size, columns, lines=False):
-    """Write the answers of the `Predictor` that `load` returns to texts or the rows of a file."""
-    with open_input(texts, input_file, format) as rows:
+def answer(load, texts, options, lines=False):
+    """Write the answers of the `Predictor` that `load` returns to texts or the rows of a file.
+
+    `options` are `AnswerOptions`; with `lines`, answers are written as texts, one a line.
+    """
+    with open_input(texts, options.input_file, options.format) as rows:
         model = load()
-        skip_empty = columns.get("skip_empty", False)
-        columns = choose_columns(rows, model.inputs, columns)
+        columns = choose_columns(rows, model.inputs, options.columns)
         # Of a file nobody waits for the first line, but vectors of many tokens are large.
-        waits = input_file in (None, "-") or isinstance(model, TokenVectors)
-        number = batch_size * (1 if waits else BATCHES_SORTED)
-        with _writer(output, lines, isinstance(model, TokenVectors)) as write:
-            found = batches(rows, columns, number, skip_empty)
-            for window, texts in with_progress(found, rows, "Answering"):
-                write(window, model.answers(texts, batch_size))
+        waits = options.input_file in (None, "-") or isinstance(model, TokenVectors)
+        number = options.batch_size * (1 if waits else BATCHES_SORTED)
+        with _writer(options.output, lines, isinstance(model, TokenVectors)) as write:
+            windows = batches(rows, columns, number, options.skip_empty)
+            for window, texts in with_progress(windows, rows, "Answering"):
+                write(window, model.answers(texts, options.batch_size))
         say_left_out(rows)
 
 
-def load_predictor(source, text_pair, task=None, **options):
+def load_predictor(source, text_pair, task=None, vectors=None, writing=None):
     """Return a `Predictor` of a source's task, with options of a FeatureExtractor or a writer."""
     from keras_lm import presets, tasks
-    from keras_lm.cli.terminal import choose_task, load_task
 
-    vectors = {name: value for name, value in options.items() if name in VECTORS}
-    writing = {name: value for name, value in options.items() if name in WRITING}
+    vectors, writing = vectors or {}, writing or {}
     if vectors and task is None:
         task = "feature-extractor"
     source = presets.Source.open(source)
@@ -325,7 +387,7 @@ def _check_writing(source, cls, options):
     for name in OF_TARGETS if is_causal else OF_PROMPTS:
         if name in options:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} is for a {'Seq2SeqLM' if is_causal else 'CausalLM'}, "
+                f"{flag_of(name)} is for a {'Seq2SeqLM' if is_causal else 'CausalLM'}, "
                 f"and {source} holds a {cls.__name__}: leave it out."
             )
 
@@ -334,35 +396,38 @@ def ask_server(options):
     """Return the `ServerPredictor` that the options name."""
     from keras_lm.serving.client import Client
 
-    if not options["model"]:
+    if not options.model:
         raise click.UsageError("--server needs --model NAME, what the server calls its model.")
-    client = Client(options["server"], model=options["model"], version=options["version"])
-    return ServerPredictor(client, options["signature"])
+    client = Client(options.server, model=options.model, version=options.version)
+    return ServerPredictor(client, options.signature)
 
 
-def _answer_files(model_and_files, input_file, output, runner, flags, options):
+def _answer_files(options):
     """Answer for files by Beam."""
-    for given, flag in ((input_file, "--input"), (options["server"], "--server")):
+    flags = beam_flags(options.runner, options.processes)
+    for given, flag in ((options.input_file, "--input"), (options.server, "--server")):
         if given:
             raise click.UsageError(f"{flag} is not for --runner: give MODEL and FILES.")
-    if len(model_and_files) < 2:
+    if len(options.model_and_texts) < 2:
         raise click.UsageError("--runner answers whole files: give MODEL and FILES.")
-    if output is None:
+    if options.output is None:
         raise click.UsageError("--runner writes a folder: name it by --output.")
-    if options.pop("model") or options.pop("server"):
+    if options.model:
         raise click.UsageError("--model names a model of a server.")
-    model, *files = model_and_files
+    model, *files = options.model_and_texts
     check_artefact(model)
-    with beam("keras-lm predict --runner", runner):
+    names = ("batch_size", "overwrite", "signature", "version", *names_of(opt.TextOptions))
+    with beam("keras-lm predict --runner", options.runner):
         from keras_lm.pipelines import answer_files
 
-        index = answer_files(model, files, output, flags=flags, **options)
+        how = {name: getattr(options, name) for name in names}
+        index = answer_files(model, files, options.output, flags=flags, **how)
     say_rows(
         [
             ("rows", f"{index['rows']:,}"),
             ("failed", f"{index['failed']:,}"),
             ("left out", f"{index['left_out']:,} empty rows" if index["left_out"] else None),
-            ("answers", f"{output} ({len(index['shards'])} files)"),
+            ("answers", f"{options.output} ({len(index['shards'])} files)"),
         ]
     )
 
@@ -432,6 +497,23 @@ def _note_removal(name, form):
     click.echo(f"Note: keras-lm {name} will be removed: use keras-lm predict {form}.", err=True)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeaturesOptions(AnswerOptions, VectorOptions):
+    """What `keras-lm features` runs with."""
+
+    source: str
+    texts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslateOptions(AnswerOptions, WritingOptions):
+    """What `keras-lm translate` runs with."""
+
+    preset: str
+    texts: tuple[str, ...]
+    as_json: bool
+
+
 @click.command("features", cls=Command, short_help="Now predict --task feature-extractor.")
 @click.argument("source", type=Source())
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -447,23 +529,24 @@ def _note_removal(name, form):
 @vector_options
 @opt.batch_size
 @opt.overwrite
-def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
+@takes(FeaturesOptions)
+def features_command(options):
     """Turn texts into vectors. It will be removed: keras-lm predict --task feature-extractor.
 
     \b
       keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
     """
     _note_removal("features", "--task feature-extractor")
+    output = options.output
     if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
         raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
-    given = {name: options[name] for name in VECTORS if options[name] is not None}
 
     def load():
-        is_pair = options["text_pair"] is not None
-        return load_predictor(source, is_pair, task="feature-extractor", **given)
+        vectors, is_pair = opt.given(options, VECTORS), options.text_pair is not None
+        return load_predictor(options.source, is_pair, "feature-extractor", vectors=vectors)
 
-    output = None if str(output) == "-" else output
-    answer(load, texts, input_file, format, output, batch_size, options)
+    to_standard_output = dataclasses.replace(options, output=None)
+    answer(load, options.texts, to_standard_output if str(output) == "-" else options)
 
 
 @click.command("translate", cls=Command, short_help="Now predict --lines.")
@@ -481,21 +564,20 @@ def features_command(source, texts, input_file, format, output, batch_size, over
 )
 @opt.overwrite
 @opt.option("--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict.")
-def translate_command(
-    preset, texts, input_file, format, output, batch_size, overwrite, as_json, **options
-):
+@takes(TranslateOptions)
+def translate_command(options):
     """Write a text for each text, one a line. It will be removed: keras-lm predict --lines.
 
     \b
       keras-lm translate opus-mt-en-de "The house is small." --num-beams 4
     """
     _note_removal("translate", "--lines")
-    given = {name: options[name] for name in WRITING if options[name] not in (None, ())}
-    if given.get("num_return_sequences", 1) > 1 and not as_json:
+    writing = opt.given(options, WRITING)
+    if writing.get("num_return_sequences", 1) > 1 and not options.as_json:
         raise click.UsageError("--num-return-sequences writes several texts for one: add --json.")
-    given.setdefault("num_return_sequences", 1)  # it writes in any case
+    writing.setdefault("num_return_sequences", 1)  # it writes in any case
 
     def load():
-        return load_predictor(preset, options["text_pair"] is not None, **given)
+        return load_predictor(options.preset, options.text_pair is not None, writing=writing)
 
-    answer(load, texts, input_file, format, output, batch_size, options, lines=not as_json)
+    answer(load, options.texts, options, lines=not options.as_json)

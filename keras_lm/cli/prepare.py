@@ -8,17 +8,35 @@ import click
 from click.core import ParameterSource
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.command import BeamCommand, beam, beam_flags
+from keras_lm.cli.command import BeamCommand, beam, beam_flags, takes
 from keras_lm.cli.objective_options import (
-    GENERATOR,
-    OBJECTIVES,
     PAIRS,
+    ObjectiveOptions,
+    RowFormOptions,
     choose_objectives,
     document_options,
     objective_option,
 )
-from keras_lm.cli.options import Choice, Source, check_size
+from keras_lm.cli.options import Choice, Source, check_size, flag_of, names_of
 from keras_lm.cli.terminal import say_rows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareOptions(ObjectiveOptions):
+    """What `keras-lm prepare` runs with."""
+
+    files: tuple[str, ...]
+    folder: str
+    source: str | None
+    vocabulary: str | None
+    size: str | None
+    sequence_length: int
+    duplicates: str
+    num_shards: int | None
+    seed: int
+    runner: str
+    processes: int
+    overwrite: bool
 
 
 @click.command("prepare", cls=BeamCommand, short_help="A corpus of any size → shards of tokens.")
@@ -61,7 +79,8 @@ from keras_lm.cli.terminal import say_rows
 )
 @opt.processes
 @opt.overwrite
-def prepare_command(files, folder, runner, processes, **options):
+@takes(PrepareOptions)
+def prepare_command(options):
     """Write a corpus as tokens, without duplicates and in random order, by Apache Beam.
 
     \b
@@ -79,57 +98,57 @@ def prepare_command(files, folder, runner, processes, **options):
     The run can be interrupted at any time: the same command goes on, and keeps the shards that are
     finished. The DirectRunner has all documents in memory; other runners work on their disks.
     """
-    flags = beam_flags(runner, processes)
+    flags = beam_flags(options.runner, options.processes)
     _check(options)
-    with beam("keras-lm prepare", runner):
+    # What a student learns from, its rows do not show.
+    if "distillation" in options.objectives:
+        options = dataclasses.replace(options, teacher="any")
+    with beam("keras-lm prepare", options.runner):
         from keras_lm.pipelines import prepare_shards
         from keras_lm.tokenizers import Tokenizer
 
         backbone_class, source = _backbone_class(options)
-        tokenizer = Tokenizer.from_preset(options["source"] or options["vocabulary"])
+        tokenizer = Tokenizer.from_preset(options.source or options.vocabulary)
         settings = {}
-        names = choose_objectives(backbone_class, options, source)
-        if "causal-lm" not in names:
-            settings = {name: options[name] for name in ("short_share", "single_share")}
-            settings["form"] = options["form"].replace("-", "_")
+        options = choose_objectives(backbone_class, options, source)
+        if "causal-lm" not in options.objectives:
+            settings = {"short_share": options.short_share, "single_share": options.single_share}
+            settings["form"] = options.form.replace("-", "_")
         index = prepare_shards(
-            files,
+            options.files,
             tokenizer,
-            options["sequence_length"],
-            folder,
+            options.sequence_length,
+            options.folder,
             template=backbone_class.TEMPLATE.for_tokenizer(tokenizer) if settings else None,
-            document=options["document"],
-            sentences="rule" if options["split_sentences"] else "lines",
+            document=options.document,
+            sentences="rule" if options.split_sentences else "lines",
             flags=flags,
-            **{n: options[n] for n in ("duplicates", "num_shards", "seed", "overwrite")},
+            duplicates=options.duplicates,
+            num_shards=options.num_shards,
+            seed=options.seed,
+            overwrite=options.overwrite,
             **settings,
         )
     number = sum(shard["windows"] for shard in index["shards"])
-    length = options["sequence_length"]
     documents = index["prepared"]["documents"]
     say_rows(
         [
             *((name, f"{count:,}") for name, count in documents.items()),
-            ("for", ", ".join(names)),
-            ("rows" if settings else "windows", f"{number:,} of {length} tokens"),
-            ("shards", f"{folder} ({len(index['shards'])} files)"),
+            ("for", ", ".join(options.objectives)),
+            ("rows" if settings else "windows", f"{number:,} of {options.sequence_length} tokens"),
+            ("shards", f"{options.folder} ({len(index['shards'])} files)"),
         ]
     )
 
 
 def _check(options):
-    if bool(options["source"]) == bool(options["vocabulary"] or options["size"]):
+    if bool(options.source) == bool(options.vocabulary or options.size):
         raise click.UsageError(
             "Say what to prepare for: --from SOURCE, or --vocabulary SOURCE and --size NAME."
         )
-    if not options["source"] and not (options["vocabulary"] and options["size"]):
+    if not options.source and not (options.vocabulary and options.size):
         raise click.UsageError("--vocabulary SOURCE and --size NAME go together.")
-    check_size(options["size"])
-    # Options of objectives that only matter in training.
-    arguments = (option for _, arguments in OBJECTIVES.values() for option in arguments.values())
-    options |= dict.fromkeys([*arguments, *GENERATOR])
-    # What a student learns from, it reads as any other.
-    options["teacher"] = "distillation" in options["objectives"] or None
+    check_size(options.size)
 
 
 def _backbone_class(options):
@@ -137,15 +156,15 @@ def _backbone_class(options):
     from keras_lm import presets
     from keras_lm.utils import registry
 
-    if options["size"]:
-        return registry.sizes()[options["size"]], None
-    source = presets.Source.open(options["source"])
+    if options.size:
+        return registry.sizes()[options.size], None
+    source = presets.Source.open(options.source)
     return source.recognise()[0], source
 
 
+# === A folder of shards in the place of text files ===
+
 INDEX = "tokens.json"  # as `keras_lm.data.shards` calls it, without its TensorFlow
-# Options that say how text files become rows.
-OF_TEXTS = ("document", "split_sentences", "form", "short_share", "single_share")
 
 
 def find_shards(paths):
@@ -172,29 +191,32 @@ def files_of(corpus):
 
 
 def take_over(folder, options):
-    """Set the options that say how rows are made to those with which a folder was."""
+    """Return the options with what says how rows are made as it was for a folder of shards."""
     index = read(folder)
     context = click.get_current_context()
-    for name in OF_TEXTS:
+    for name in names_of(RowFormOptions):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} is for text files, and {folder} holds tokens: leave "
-                "it out, or run keras-lm prepare again with it."
+                f"{flag_of(name)} is for text files, and {folder} holds tokens: leave it out, or "
+                "run keras-lm prepare again with it."
             )
-    if options["sequence_length"] not in (None, index["sequence_length"]):
+    if options.sequence_length not in (None, index["sequence_length"]):
         raise click.UsageError(
-            f"--sequence-length {options['sequence_length']} is another than that of {folder}, "
+            f"--sequence-length {options.sequence_length} is another than that of {folder}, "
             f"{index['sequence_length']}: leave it out, or run keras-lm prepare again with it."
         )
-    options["sequence_length"] = index["sequence_length"]
     settings = index.get("settings", {})
     form = settings.get("form", "").replace("_", "-") or None
     prepared = index.get("prepared", {"document": "block" if form in PAIRS else "line"})
-    options["form"] = form
-    options["document"] = prepared["document"]
-    options["split_sentences"] = prepared.get("sentences") == "rule"
-    for name in ("short_share", "single_share"):
-        options[name] = settings.get(name, 0.0)
+    return dataclasses.replace(
+        options,
+        sequence_length=index["sequence_length"],
+        form=form,
+        document=prepared["document"],
+        split_sentences=prepared.get("sentences") == "rule",
+        short_share=settings.get("short_share", 0.0),
+        single_share=settings.get("single_share", 0.0),
+    )
 
 
 def check_shards(folder, task):

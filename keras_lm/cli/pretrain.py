@@ -3,6 +3,7 @@
 Functions import TensorFlow where they need it: what can be refused without is refused at once.
 """
 
+import dataclasses
 import inspect
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from keras_lm.cli.command import (
     Files,
     config_option,
     recipes_option,
+    takes,
     write_config,
 )
-from keras_lm.cli.finetune import fit_options
+from keras_lm.cli.finetune import fit_arguments
 from keras_lm.cli.objective_options import (
+    ObjectiveOptions,
     check_objectives,
     choose_objectives,
     distilled_from,
@@ -30,7 +33,7 @@ from keras_lm.cli.objective_options import (
     vocabulary_for,
     with_generator,
 )
-from keras_lm.cli.options import INPUT_FILE, Choice, FloatRange, Source, check_size
+from keras_lm.cli.options import INPUT_FILE, Choice, FloatRange, Source, check_size, flag_of
 from keras_lm.cli.prepare import check_shards, files_of, find_shards, take_over
 from keras_lm.cli.terminal import load_task, megabytes, say_rows
 from keras_lm.datasets.text_lines import decoded
@@ -38,6 +41,14 @@ from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import check_installed
 
 DEFAULT_SIZE = "gpt2_base_en"
+# Options that do not change what a run ends in.
+NOT_DECISIVE = ("files", "output", "overwrite", "validation", "minutes", "tensorboard")
+# Options of a model with random weights only.
+ONLY_FROM_SCRATCH = ("vocabulary", "size", "num_layers", "hidden_dim", "num_heads")
+# What Adafactor has rules of its own for.
+NOT_FOR_ADAFACTOR = ("warmup", "weight_decay", "beta_2", "epsilon", "bias_correction")
+# What a student has from its teacher.
+NOT_FOR_STUDENTS = ("vocabulary", "num_heads", "add_words")
 
 model_options = opt.together(
     opt.option(
@@ -204,14 +215,30 @@ training_options = opt.together(
 )
 
 
-# Options that do not change what a run ends in.
-NOT_DECISIVE = ("validation", "minutes", "tensorboard")
-# Options of a model with random weights only.
-ONLY_FROM_SCRATCH = ("vocabulary", "size", "num_layers", "hidden_dim", "num_heads")
-# What Adafactor has rules of its own for.
-NOT_FOR_ADAFACTOR = ("warmup", "weight_decay", "beta_2", "epsilon", "bias_correction")
-# What a student has from its teacher.
-NOT_FOR_STUDENTS = ("vocabulary", "num_heads", "add_words")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainOptions(ObjectiveOptions, opt.TrainingOptions):
+    """What `keras-lm pretrain` runs with; None for what follows from the model."""
+
+    files: tuple[str, ...]
+    source: str | None
+    add_words: str | None
+    vocabulary: str | None
+    size: str | None
+    num_layers: int | None
+    hidden_dim: int | None
+    num_heads: int | None
+    dropout: float | None
+    own_shards: bool
+    validation: tuple[str, ...]
+    steps: int | None
+    micro_batch_size: int | None
+    optimizer: str
+    warmup: float | None
+    weight_decay: float | None
+    beta_2: float | None
+    epsilon: float | None
+    bias_correction: bool | None
+    minutes: float
 
 
 @click.command(
@@ -227,7 +254,8 @@ NOT_FOR_STUDENTS = ("vocabulary", "num_heads", "add_words")
 @config_option
 @recipes_option
 @opt.overwrite
-def pretrain_command(files, output, overwrite, **options):
+@takes(PretrainOptions)
+def pretrain_command(options):
     """Train a language model on plain text: go on from published weights, or begin anew.
 
     \b
@@ -272,156 +300,188 @@ def pretrain_command(files, output, overwrite, **options):
     writes the generator, a preset in the folder generator of the preset. Several processes train
     together by keras-lm launch, or where TF_CONFIG is set.
     """
-    corpus = {
-        name: find_shards(paths) or find_files(paths)
-        for name, paths in (("text", files), ("validation", options["validation"]))
-        if paths
-    }
-    if options["streams"]:
-        _check_streams(corpus, options)
+    corpus = _find_corpus(options)
+    options = _choose_length(options)
+    if options.streams:
+        _check_streams(options, corpus)
     if not isinstance(corpus["text"], list):
-        take_over(corpus["text"], options)
-    elif options["own_shards"]:
+        options = take_over(corpus["text"], options)
+    elif options.own_shards:
         raise click.UsageError(
             "--own-shards is for a folder of shards, and FILES are texts: write one with keras-lm "
             "prepare, and give its name."
         )
-    words = _check(options)
+    options = _check(options)
+    words = _read_words(options)
     import keras
 
-    from keras_lm import training
     from keras_lm.training.distribution import strategy_of_workers, workers_of
-    from keras_lm.training.runs import Run, fingerprint
 
     strategy = strategy_of_workers()
-    is_chief = workers_of(strategy).is_chief
-    keras.utils.set_random_seed(options["seed"])
+    keras.utils.set_random_seed(options.seed)
     with strategy.scope():
-        task = make_task(options, words)
+        task, options = make_task(options, words)
     for paths in corpus.values():
         if not isinstance(paths, list):
             check_shards(paths, task)
-    backbone = task.backbone
     say_rows(
         [
-            ("model", f"{type(backbone).__name__}, {backbone.count_params():,} parameters"),
-            ("objective", ", ".join(options["objectives"])),
+            (
+                "model",
+                f"{type(task.backbone).__name__}, {task.backbone.count_params():,} parameters",
+            ),
+            ("objective", ", ".join(options.objectives)),
             ("window", f"{task.packing['sequence_length']:,} tokens"),
-            ("rate", f"{options['learning_rate']:.3g} at its peak"),
+            ("rate", f"{options.learning_rate:.3g} at its peak"),
         ]
     )
-    contents = {name: fingerprint(_contents(files_of(at))) for name, at in corpus.items()}
-    decisive = {key: value for key, value in options.items() if key not in NOT_DECISIVE}
-    run = Run(output, decisive | contents | {"add_words": words}, strategy, say=click.echo)
-    documents = {name: _documents(paths, options) for name, paths in corpus.items()}
-    order = {"streams": True} if options["streams"] else {"seed": options["seed"]}
-    how = options | {"epochs": options["epochs"] or 1}
-    how |= {} if is_chief else {"tensorboard": None}
-    speed = training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"])
-    history = run.fit(
-        task,
-        documents["text"],
-        documents.get("validation"),
-        rows=_rows(options, backbone),
-        minutes=options["minutes"],
-        own_shards=options["own_shards"],
-        steps=options["steps"],
-        **order,
-        **fit_options(how, speed),
-    )
-    if not is_chief:
+    run, history = _train(task, corpus, words, options, strategy)
+    if not workers_of(strategy).is_chief:
         return
-    task.save_to_preset(output, overwrite=True)
+    task.save_to_preset(options.output, overwrite=True)
     for objective in task.objectives:
         for generator in objective.companions:
-            generator.save_to_preset(output / "generator")
-    write_config(output, **options)
+            generator.save_to_preset(options.output / "generator")
+    write_config(options)
     run.remove()
     say_rows(
         [
             *((metric.replace("val_", "validation "), f"{values[-1]:.4f}")
               for metric, values in history.items()),
-            ("preset", f"{output} ({megabytes(output)})"),
+            ("preset", f"{options.output} ({megabytes(options.output)})"),
         ]
     )  # fmt: skip
 
 
+def _train(task, corpus, words, options, strategy):
+    """Train a task on a corpus; return the `Run`, which can be interrupted, and the history."""
+    from keras_lm import training
+    from keras_lm.training.distribution import workers_of
+    from keras_lm.training.runs import Run, fingerprint
+
+    decisive = {name: value for name, value in vars(options).items() if name not in NOT_DECISIVE}
+    contents = {name: fingerprint(_contents(files_of(at))) for name, at in corpus.items()}
+    run = Run(options.output, decisive | contents | {"add_words": words}, strategy, say=click.echo)
+    documents = {name: _documents(paths, options) for name, paths in corpus.items()}
+    order = {"streams": True} if options.streams else {"seed": options.seed}
+    options = dataclasses.replace(options, epochs=options.epochs or 1)
+    if not workers_of(strategy).is_chief:
+        options = dataclasses.replace(options, tensorboard=None)
+    speed = training.TokensPerSecond(options.batch_size * task.packing["sequence_length"])
+    history = run.fit(
+        task,
+        documents["text"],
+        documents.get("validation"),
+        rows=_rows(options, task.backbone),
+        minutes=options.minutes,
+        own_shards=options.own_shards,
+        steps=options.steps,
+        **order,
+        **fit_arguments(options, speed),
+    )
+    return run, history
+
+
+# === What the line says ===
+
+
+def _find_corpus(options):
+    """Return the files of texts, or the folder of shards, to train on and to validate on."""
+    return {
+        name: find_shards(paths) or find_files(paths)
+        for name, paths in (("text", options.files), ("validation", options.validation))
+        if paths
+    }
+
+
 def _check(options):
-    """Refuse what can be refused before TensorFlow is imported; return the words to add."""
-    if options["tensorboard"]:
+    """Refuse what can be refused before TensorFlow is imported; return the options."""
+    if options.tensorboard:
         check_installed("tensorboard", "--tensorboard")
-    _choose_length(options)
-    if options["optimizer"] == "adafactor":
+    if options.optimizer == "adafactor":
         for name in NOT_FOR_ADAFACTOR:
             if _is_given(name):
                 raise click.UsageError(
-                    f"--{name.replace('_', '-')} is not for --optimizer adafactor, which has a "
-                    "rule of its own for it."
+                    f"{flag_of(name)} is not for --optimizer adafactor, which has a rule of its "
+                    "own for it."
                 )
-            options[name] = None
-    if options["teacher"]:
-        options["objectives"] = options["objectives"] or ("distillation",)
+        options = dataclasses.replace(options, **dict.fromkeys(NOT_FOR_ADAFACTOR))
+    if options.teacher:
+        options = dataclasses.replace(options, objectives=options.objectives or ("distillation",))
         for name in NOT_FOR_STUDENTS:
-            if options[name]:
+            if getattr(options, name):
                 raise click.UsageError(
-                    f"--{name.replace('_', '-')} is not for --teacher, whose vocabulary and heads "
-                    "the student has."
+                    f"{flag_of(name)} is not for --teacher, whose vocabulary and heads the student "
+                    "has."
                 )
-    if options["source"]:
+    if options.source:
         for name in ONLY_FROM_SCRATCH:
-            if options[name]:
+            if getattr(options, name):
                 raise click.UsageError(
-                    f"--{name.replace('_', '-')} is not for --from, whose network and tokenizer "
-                    "are taken as they are."
+                    f"{flag_of(name)} is not for --from, whose network and tokenizer are taken as "
+                    "they are."
                 )
-    elif options["generator"]:
+    else:
+        options = _check_new_model(options)
+    check_objectives(options)
+    return options
+
+
+def _check_new_model(options):
+    """Refuse what does not go with random weights; return the options with the size."""
+    if options.generator:
         raise click.UsageError("--generator is for --from: a new model has a new one.")
-    elif options["add_words"]:
+    if options.add_words:
         raise click.UsageError("--add-words is for --from: train a vocabulary with keras-lm vocab.")
-    elif not (options["vocabulary"] or options["teacher"]):
+    if not (options.vocabulary or options.teacher):
         raise click.UsageError(
             "Say what to train: --from SOURCE goes on with published weights; --vocabulary SOURCE, "
             "with --size NAME, begins with random ones."
         )
-    else:
-        if not options["teacher"]:
-            options["size"] = options["size"] or DEFAULT_SIZE
-        check_size(options["size"])
-    check_objectives(options["objectives"], options)
-    if not options["add_words"]:
+    check_size(options.size)
+    if options.teacher:
+        return options
+    return dataclasses.replace(options, size=options.size or DEFAULT_SIZE)
+
+
+def _read_words(options):
+    """Return the words that join the vocabulary, each once."""
+    if not options.add_words:
         return []
-    with click.open_file(options["add_words"], "rb") as file:
-        words = [line.strip() for _, line in decoded(options["add_words"], file)]
+    with click.open_file(options.add_words, "rb") as file:
+        words = [line.strip() for _, line in decoded(options.add_words, file)]
     return [*dict.fromkeys(filter(None, words))]
 
 
-def _check_streams(corpus, options):
+def _check_streams(options, corpus):
     if not all(isinstance(paths, list) for paths in corpus.values()):
         raise click.UsageError(
             "--streams reads text files in their order, and shards have another: name the files."
         )
     for name in ("form", "short_share", "single_share"):
-        if options[name]:
+        if getattr(options, name):
             raise click.UsageError(
-                f"--{name.replace('_', '-')} is not for --streams, whose rows have a form of their "
-                "own."
+                f"{flag_of(name)} is not for --streams, whose rows have a form of their own."
             )
 
 
 def _choose_length(options):
-    """Keep either --steps or --epochs: what the line says, otherwise the file of --config."""
+    """Return the options with either steps or epochs: what the line says, else the file."""
     ctx = click.get_current_context()
     given = [name for name in ("steps", "epochs") if _is_given(name)]
     on_line = [n for n in given if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE]
     if len(on_line or given) > 1:
         raise click.UsageError("--steps and --epochs both say how long the run is: choose one.")
     (chosen,) = on_line or given or ["epochs"]
-    options["epochs" if chosen == "steps" else "steps"] = None
+    return dataclasses.replace(options, **{"epochs" if chosen == "steps" else "steps": None})
 
 
 def _is_given(name):
     source = click.get_current_context().get_parameter_source(name)
     return source is not ParameterSource.DEFAULT
+
+
+# === The corpus ===
 
 
 def _documents(paths, options):
@@ -430,18 +490,18 @@ def _documents(paths, options):
 
     if not isinstance(paths, list):
         return paths
-    documents = data.read_documents(paths, options["document"])
-    return data.split_sentences(documents) if options["split_sentences"] else documents
+    documents = data.read_documents(paths, options.document)
+    return data.split_sentences(documents) if options.split_sentences else documents
 
 
 def _rows(options, backbone):
     """Return the settings of the rows that the objectives read; None for windows."""
-    if not options["form"]:
+    if not options.form:
         return None
-    if options["streams"]:
-        return {"reuse_length": backbone.config.get("reuse_length"), "seed": options["seed"]}
-    shares = {name: options[name] for name in ("short_share", "single_share")}
-    return shares | {"form": options["form"].replace("-", "_"), "seed": options["seed"]}
+    if options.streams:
+        return {"reuse_length": backbone.config.get("reuse_length"), "seed": options.seed}
+    shares = {"short_share": options.short_share, "single_share": options.single_share}
+    return shares | {"form": options.form.replace("-", "_"), "seed": options.seed}
 
 
 def _contents(paths):
@@ -454,69 +514,77 @@ def _contents(paths):
         yield b""
 
 
+# === The task ===
+
+
 def make_task(options, words):
-    """Return the compiled task; sets in `options` what follows from the model.
+    """Return the compiled task, and the options with what follows from the model.
 
     `words` join the vocabulary of a published model.
     """
-    if options["teacher"]:
-        task = _student(options)
+    if options.teacher:
+        task, options = _student(options)
+    elif options.source:
+        task, options = _going_on(options, words)
     else:
-        task = _going_on(options, words) if options["source"] else _from_scratch(options)
-    if "replaced-tokens" in options["objectives"] and not options["generator"]:
+        task, options = _from_scratch(options)
+    if "replaced-tokens" in options.objectives and not options.generator:
         task = with_generator(task, options)
-    if options["streams"] and not task.backbone.carries_state:
+    if options.streams and not task.backbone.carries_state:
         raise click.UsageError(
             f"--streams carries a state along, and {type(task.backbone).__name__} has none: leave "
             "it out."
         )
-    task.compile(
-        optimizer=_optimizer(task.backbone, options), micro_batch_size=options["micro_batch_size"]
-    )
-    return task
+    options = _choose_numbers(options, task.backbone)
+    task.compile(optimizer=_optimizer(options), micro_batch_size=options.micro_batch_size)
+    return task, options
 
 
 def _going_on(options, words):
+    """Return the task of --from, and the options with what follows from it."""
     from keras_lm import presets, tasks
 
-    source = presets.Source.open(options["source"])
+    source = presets.Source.open(options.source)
     backbone_class, _ = source.recognise()
-    cls, arguments = _task_class(backbone_class, options, source)
-    given = _given(options)
-    if generator := _published_generator(options, words):
-        generator = load_task(generator, tasks.MaskedLM, **given)
+    options = choose_objectives(backbone_class, options, source)
+    cls, arguments = _task_class(options)
+    options = _choose_generator(options, words)
+    if options.generator:
+        generator = load_task(options.generator, tasks.MaskedLM, **_given(options))
         arguments["objectives"] = [replaced_by(generator, options)]
         arguments["embeddings_of"] = generator.backbone
-    if options["streams"] and backbone_class.STREAM_LENGTHS:
-        options["sequence_length"] = options["sequence_length"] or 512
-        given["sequence_length"] = options["sequence_length"]
-        given |= _stream_lengths(backbone_class, given["sequence_length"])
-    arguments |= given
-    task = load_task(source, cls, **arguments)
+    if options.streams and backbone_class.STREAM_LENGTHS:
+        options = dataclasses.replace(options, sequence_length=options.sequence_length or 512)
+        arguments |= _stream_lengths(backbone_class, options.sequence_length)
+    task = load_task(source, cls, **arguments | _given(options))
     if words:
         before = task.tokenizer.vocabulary_size
         task = task.with_words(words)
         more = task.tokenizer.vocabulary_size - before
         click.echo(f"vocabulary: {more:,} entries more, for {len(words):,} words")
-    return task
+    return task, options
 
 
 def _given(options):
     """Return the options of a model that is loaded, if they are given."""
-    given = {name: options[name] for name in ("dropout", "sequence_length", "dtype")}
-    return {name: value for name, value in given.items() if value is not None}
+    return opt.given(options, ("dropout", "sequence_length", "dtype"))
 
 
 def _student(options):
-    """Return the task of a student: --from, or one that begins with layers of the teacher."""
+    """Return the task of a student: --from, or one that begins with layers of the teacher.
+
+    And the options with the form of the teacher's rows.
+    """
     from keras_lm import tasks
 
-    given = _given(options)
-    teacher = _teacher(options["teacher"], given)
+    teacher = _teacher(options)
     objectives = [distilled_from(teacher, options)]
-    options["form"] = form_of(options["objectives"], options["form"], teacher.backbone.TEMPLATE)
-    if options["source"]:
-        return load_task(options["source"], tasks.Pretrainer, objectives=objectives, **given)
+    form = form_of(options.objectives, options.form, teacher.backbone.TEMPLATE)
+    options = dataclasses.replace(options, form=form)
+    if options.source:
+        given = _given(options)
+        task = load_task(options.source, tasks.Pretrainer, objectives=objectives, **given)
+        return task, options
     task = tasks.Pretrainer(
         _layers_of(teacher.backbone, options),
         objectives,
@@ -524,20 +592,20 @@ def _student(options):
         **teacher.packing,
     )
     task.heads["token"].set_weights(teacher.head.get_weights())
-    return task
+    return task, options
 
 
-def _teacher(source, given):
+def _teacher(options):
     from keras_lm import tasks
     from keras_lm.inspection import inspect_checkpoint
 
-    found = inspect_checkpoint(source)
-    if found["model"] and "masked language model" not in found["heads"]:
+    stated = inspect_checkpoint(options.teacher)
+    if stated["model"] and "masked language model" not in stated["heads"]:
         raise click.UsageError(
-            f"--teacher {source} has no head that predicts masked tokens: give a checkpoint with "
-            "one, such as keras-lm pretrain writes."
+            f"--teacher {options.teacher} has no head that predicts masked tokens: give a "
+            "checkpoint with one, such as keras-lm pretrain writes."
         )
-    return load_task(source, tasks.MaskedLM, **given)
+    return load_task(options.teacher, tasks.MaskedLM, **_given(options))
 
 
 def _layers_of(teacher, options):
@@ -545,12 +613,12 @@ def _layers_of(teacher, options):
     from keras_lm.utils import registry
 
     kind, size = type(teacher), {"num_layers": max(teacher.config["num_layers"] // 2, 1)}
-    if options["size"]:
-        kind = registry.sizes()[options["size"]]
-        size = kind.SIZES[options["size"]]
-    layers = options["num_layers"] or size["num_layers"]
+    if options.size:
+        kind = registry.sizes()[options.size]
+        size = kind.SIZES[options.size]
+    layers = options.num_layers or size["num_layers"]
     theirs = teacher.config["hidden_dim"]
-    ours = options["hidden_dim"] or size.get("hidden_dim", theirs)
+    ours = options.hidden_dim or size.get("hidden_dim", theirs)
     if ours != theirs:
         raise click.UsageError(
             f"The student is {ours} wide, and --teacher {theirs}, whose layers it begins with: "
@@ -560,101 +628,115 @@ def _layers_of(teacher, options):
         return teacher.with_layers(layers)
     if kind.from_teacher is None:
         raise click.UsageError(
-            f"--size {options['size']} is a {kind.__name__}, and --teacher a "
+            f"--size {options.size} is a {kind.__name__}, and --teacher a "
             f"{type(teacher).__name__}: leave out --size, for a student of the teacher's kind."
         )
     return kind.from_teacher(teacher, layers)
 
 
-def _published_generator(options, words):
-    """Return the source of the generator to go on with, or None for a new one; sets the option."""
-    inside = Path(options["source"]).expanduser() / "generator"
-    if options["objectives"] != ("replaced-tokens",) or options["generator_size"]:
-        return None
-    if not options["generator"] and inside.is_dir() and not words:
-        options["generator"] = str(inside)
-    if options["generator"] and words:
+def _choose_generator(options, words):
+    """Return the options with the source of the generator to go on with, None for a new one."""
+    if options.objectives != ("replaced-tokens",) or options.generator_size:
+        return dataclasses.replace(options, generator=None)
+    inside = Path(options.source).expanduser() / "generator"
+    if not options.generator and inside.is_dir() and not words:
+        options = dataclasses.replace(options, generator=str(inside))
+    if options.generator and words:
         raise click.UsageError("--generator does not go with --add-words, which need a new one.")
-    return options["generator"]
+    return options
 
 
 def _from_scratch(options):
+    """Return the task of a new model, and the options with its objectives."""
     from keras_lm.tokenizers import Tokenizer
     from keras_lm.utils import registry
 
-    backbone_class = registry.sizes()[options["size"]]
-    size = backbone_class.SIZES[options["size"]]
-    cls, arguments = _task_class(backbone_class, options)
-    needed, kind = vocabulary_for(backbone_class, options["objectives"])
-    tokenizer = Tokenizer.from_preset(options["vocabulary"])
+    backbone_class = registry.sizes()[options.size]
+    options = choose_objectives(backbone_class, options)
+    cls, arguments = _task_class(options)
+    tokenizer = Tokenizer.from_preset(options.vocabulary)
+    _check_vocabulary(options, backbone_class, tokenizer)
+    size, given, more = _configuration(options, backbone_class)
+    given |= {"vocabulary_size": tokenizer.vocabulary_size, "dtype": options.dtype}
+    backbone = backbone_class(**(size | given))
+    return cls(backbone, tokenizer=tokenizer, **arguments, **more), options
+
+
+def _check_vocabulary(options, backbone_class, tokenizer):
+    """Raise an error if a vocabulary lacks a special token that the objectives need."""
+    needed, kind = vocabulary_for(backbone_class, options.objectives)
     roles = [f"in the role of {role}" for role in tokenizer.special_tokens]
     if needed not in {*roles, *tokenizer.vocabulary}:
         raise click.UsageError(
-            f"--vocabulary {options['vocabulary']} has no special token {needed}, which --size "
-            f"{options['size']} needs: make one with keras-lm vocab --kind {kind}."
+            f"--vocabulary {options.vocabulary} has no special token {needed}, which --size "
+            f"{options.size} needs: make one with keras-lm vocab --kind {kind}."
         )
-    is_causal = "causal-lm" in options["objectives"]
+
+
+def _configuration(options, backbone_class):
+    """Return the arguments of a new backbone: its size's, those given; and those of its task."""
+    size = backbone_class.SIZES[options.size]
+    is_causal = "causal-lm" in options.objectives
     if not is_causal and backbone_class.in_both_directions:
         size = size | backbone_class.in_both_directions(size)
-    given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
+    names = ("num_layers", "hidden_dim", "num_heads", "dropout")
+    given, of_task = {name: getattr(options, name) for name in names}, {}
     if "max_sequence_length" in inspect.signature(backbone_class).parameters:
-        given["max_sequence_length"] = options["sequence_length"]
+        given["max_sequence_length"] = options.sequence_length
     else:  # its texts may have any length
-        arguments["sequence_length"] = options["sequence_length"]
-    if options["streams"]:
-        arguments["sequence_length"] = (
-            options["sequence_length"] or size.get("memory_length") or 512
-        )
-        given |= _stream_lengths(backbone_class, arguments["sequence_length"])
-    if options["hidden_dim"]:
-        given |= backbone_class.of_width(size, options["hidden_dim"])
-    if is_causal and options["dropout"] is None:
+        of_task["sequence_length"] = options.sequence_length
+    if options.streams:
+        of_task["sequence_length"] = options.sequence_length or size.get("memory_length") or 512
+        given |= _stream_lengths(backbone_class, of_task["sequence_length"])
+    if options.hidden_dim:
+        given |= backbone_class.of_width(size, options.hidden_dim)
+    if is_causal and options.dropout is None:
         given["dropout"] = 0.0
     given = {name: value for name, value in given.items() if value is not None}
     for name in given.keys() - inspect.signature(backbone_class).parameters:
         raise click.UsageError(
-            f"--{name.replace('_', '-')} is not for --size {options['size']}: its model has none."
+            f"{flag_of(name)} is not for --size {options.size}: its model has none."
         )
-    given |= {"vocabulary_size": tokenizer.vocabulary_size, "dtype": options["dtype"]}
-    return cls(backbone_class(**(size | given)), tokenizer=tokenizer, **arguments)
+    return size, given, of_task
 
 
 def _stream_lengths(backbone_class, sequence_length):
     return {n: int(share * sequence_length) for n, share in backbone_class.STREAM_LENGTHS.items()}
 
 
-def _task_class(backbone_class, options, source=None):
-    """Return the class of the task and its arguments; sets the objectives and the form of rows."""
+def _task_class(options):
+    """Return the class of the task for the objectives, and its arguments."""
     from keras_lm import objectives, tasks
 
-    names = choose_objectives(backbone_class, options, source)
-    if "causal-lm" in names:
+    if "causal-lm" in options.objectives:
         return tasks.CausalLM, {}
-    made = make_objectives(names, options)
+    made = make_objectives(options.objectives, options)
     if len(made) == 1 and isinstance(made[0], objectives.MaskedLanguageModel):
         return tasks.MaskedLM, {"objective": made[0]}
     return tasks.Pretrainer, {"objectives": made}
 
 
-def _optimizer(backbone, options):
-    """Return the optimizer, with the user's numbers or those that suit the model."""
+def _choose_numbers(options, backbone):
+    """Return the options with the optimizer's numbers: the user's, or those that suit the model."""
+    options = options.with_learning_rate(backbone)
+    if options.optimizer == "adafactor":
+        return options
+    numbers = {"weight_decay": 0.01, "beta_2": 0.999, "epsilon": 1e-6}  # BERT's
+    if not options.source and backbone.is_causal:
+        # As GPT-3 was trained (https://arxiv.org/abs/2005.14165, appendix B), but for beta_2, which
+        # is 0.95 for its batches of half a million tokens and more: small ones are noisier.
+        numbers = {"weight_decay": 0.1, "beta_2": 0.99, "epsilon": 1e-8}
+    return dataclasses.replace(options, **numbers | opt.given(options, numbers))
+
+
+def _optimizer(options):
     import keras
 
     from keras_lm import training
 
-    if options["optimizer"] == "adafactor":
-        # The lower of the rate and 1 / √step, times the size of what it changes: with 0.01, the
-        # schedule of T5, https://arxiv.org/abs/1910.10683, section 3.1.2.
-        options["learning_rate"] = options["learning_rate"] or 0.01
-        return keras.optimizers.Adafactor(options["learning_rate"], name="adafactor")
-    numbers = {"weight_decay": 0.01, "beta_2": 0.999, "epsilon": 1e-6}  # BERT's
-    if not options["source"] and backbone.is_causal:
-        # As GPT-3 was trained (https://arxiv.org/abs/2005.14165, appendix B), but for beta_2, which
-        # is 0.95 for its batches of half a million tokens and more: small ones are noisier.
-        numbers = {"weight_decay": 0.1, "beta_2": 0.99, "epsilon": 1e-8}
-    options["learning_rate"] = options["learning_rate"] or backbone.learning_rate
-    for name, number in numbers.items():
-        options[name] = number if options[name] is None else options[name]
-    schedule = training.WarmupLinearDecay(options["learning_rate"], warmup=options["warmup"])
-    cls = training.Lamb if options["optimizer"] == "lamb" else training.AdamW
-    return cls(schedule, **{name: options[name] for name in (*numbers, "bias_correction")})
+    if options.optimizer == "adafactor":
+        return keras.optimizers.Adafactor(options.learning_rate, name="adafactor")
+    schedule = training.WarmupLinearDecay(options.learning_rate, warmup=options.warmup)
+    cls = training.Lamb if options.optimizer == "lamb" else training.AdamW
+    names = ("weight_decay", "beta_2", "epsilon", "bias_correction")
+    return cls(schedule, **{name: getattr(options, name) for name in names})

@@ -1,5 +1,6 @@
 """`keras-lm serve`: exported models over REST and gRPC, until Ctrl-C."""
 
+import dataclasses
 import json
 import shlex
 import signal
@@ -7,10 +8,38 @@ import signal
 import click
 
 from keras_lm.cli import options as opt
-from keras_lm.cli.command import Command
-from keras_lm.cli.options import Choice, FloatRange
+from keras_lm.cli.command import Command, takes
+from keras_lm.cli.options import Choice, FloatRange, names_of
 
 PORT = click.IntRange(0, 65535)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the embedded server takes, and from whom; as options of `Plan`."""
+
+    allowed_hosts: tuple[str, ...]
+    max_request_bytes: int | None
+    max_connections: int | None
+    request_timeout: float | None
+    max_total_bytes: int | None
+    max_rows: int | None
+    num_interpreters: int | None
+    num_threads: int | None
+    cors: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeOptions(Limits):
+    """What `keras-lm serve` runs with."""
+
+    folders: tuple[str, ...]
+    names: tuple[str, ...]
+    host: str
+    rest_port: int
+    grpc_port: int
+    engine: str
+    examples: tuple[str, ...]
 
 
 @click.command("serve", cls=Command)
@@ -73,7 +102,8 @@ PORT = click.IntRange(0, 65535)
     'JSON object such as \'{"text": "…", "text_pair": "…"}\'.  [default: one of the task]',
 )
 @opt.option("--cors", is_flag=True, help="Let web pages of other origins ask over REST.")
-def serve_command(folders, names, host, rest_port, grpc_port, engine, examples, **limits):
+@takes(ServeOptions)
+def serve_command(options):
     """Serve exported models over REST and gRPC.
 
     A PATH is what `task.export` and `keras-lm export` write: a folder of numbered versions, of
@@ -95,12 +125,13 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, examples, 
     signal.signal(signal.SIGTERM, _interrupt)  # to end as Ctrl-C ends it
     server = None
     try:
+        limits = {name: getattr(options, name) for name in names_of(Limits)}
         limits = {name: value for name, value in limits.items() if value}
-        models = find_models(folders, names)
-        if examples:
-            limits["examples"] = read_examples(examples, models)
-        plan = Plan(models, host, rest_port, grpc_port, limits)
-        server = launch(plan, engine, click.echo)
+        models = find_models(options.folders, options.names)
+        if options.examples:
+            limits["examples"] = read_examples(options.examples, models)
+        plan = Plan(models, options.host, options.rest_port, options.grpc_port, limits)
+        server = launch(plan, options.engine, click.echo)
         announce(server, plan.models, limits.get("examples", {}))
         server.wait()
     except KeyboardInterrupt:

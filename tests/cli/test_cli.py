@@ -1,16 +1,20 @@
 """The command line, through its real entry point."""
 
+import dataclasses
+import importlib
 import json
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from keras_lm.cli import inspect as inspect_module
 from keras_lm.cli import main
-from keras_lm.cli.options import size_names
+from keras_lm.cli.options import TrainingOptions, size_names
+from keras_lm.cli.pretrain import PretrainOptions
 from keras_lm.converters import open_checkpoint
 from keras_lm.utils import registry
 
@@ -208,3 +212,30 @@ def test_commands_that_became_examples_still_run(monkeypatch, tmp_path):
     monkeypatch.setattr("keras_lm.cli.__file__", str(tmp_path / "a" / "b" / "c"))
     result = CliRunner().invoke(main, ["glue", "bert-base"])
     assert result.exit_code == 2 and "python examples/glue, in a clone" in result.output
+
+
+def test_options_of_commands_are_typed():
+    """What a line may say is a field of the command's dataclass, or an argument by its name."""
+    typed = ["finetune", "pretrain", "distill", "evaluate", "predict", "export", "serve"]
+    for name in typed:
+        options = getattr(importlib.import_module(f"keras_lm.cli.{name}"), f"{name.title()}Options")
+        params = main.get_command(None, name).params
+        fields = {field.name for field in dataclasses.fields(options)}
+        assert fields == {param.name for param in params if param.expose_value}
+
+
+def test_one_rule_gives_the_learning_rate():
+    backbone = types.SimpleNamespace(learning_rate=3e-4)
+    rest = dict.fromkeys(["output", "overwrite", "epochs", "batch_size", "sequence_length"])
+    rest |= dict.fromkeys(["seed", "dtype", "tensorboard"])
+
+    def rate(given, **more):
+        return made(learning_rate=given, **rest, **more).with_learning_rate(backbone).learning_rate
+
+    made = TrainingOptions
+    assert rate(None) == 3e-4 and rate(0.1) == 0.1
+    names = {field.name for field in dataclasses.fields(PretrainOptions)}
+    rest |= dict.fromkeys(names - {"learning_rate", "optimizer"})
+    made = PretrainOptions
+    assert rate(None, optimizer="lamb") == 3e-4
+    assert rate(None, optimizer="adafactor") == 0.01 and rate(0.1, optimizer="adafactor") == 0.1

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from keras_lm import data, models, presets, tasks, training
 from keras_lm.cli.command import RECIPES, tomllib
-from keras_lm.cli.objective_options import default_objectives
+from keras_lm.cli.objective_options import ObjectiveOptions, default_objectives
 from keras_lm.tokenizers import BytePairTokenizer, ByteTokenizer, EntityTokenizer, Tokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
 
@@ -226,7 +226,7 @@ def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
 )
 def test_default_objectives(cls, of_lines, of_blocks):
     for document, names in (("line", of_lines), ("block", of_blocks)):
-        options = {"document": document, "split_sentences": False}
+        options = ObjectiveOptions(document=document)
         assert list(default_objectives(cls, cls.is_causal is True, options)) == names
 
 
