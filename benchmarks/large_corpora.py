@@ -68,8 +68,7 @@ def prepare(name, folder):
 def answer(name, folder):
     """Answer for the rows of two files in a folder."""
     from keras_lm import pipelines
-    from keras_lm.datasets.columns import batches
-    from keras_lm.datasets.row_files import open_rows
+    from keras_lm.datasets.row_files import batches, open_rows
     from keras_lm.serving import open_predictor
     from keras_lm.utils.json_values import json_line, plain
 

@@ -10,8 +10,7 @@ from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import TASKS, Choice, ExportPath, FloatRange, Source, flag_of, names_of
 from keras_lm.cli.terminal import choose_task, load_task, megabytes, notes, say_left_out, say_rows
 from keras_lm.datasets import PUBLISHED
-from keras_lm.datasets.columns import batches, choose_columns
-from keras_lm.datasets.row_files import PLAIN, find_format, open_rows
+from keras_lm.datasets.row_files import PLAIN, batches, choose_columns, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
 from keras_lm.utils.files import export_format
 from keras_lm.utils.optional_dependencies import check_installed

@@ -28,7 +28,7 @@ from keras_lm.cli.terminal import (
     say_rows,
     with_progress,
 )
-from keras_lm.datasets.columns import batches, choose_columns
+from keras_lm.datasets.row_files import batches, choose_columns
 from keras_lm.serving.predictors import (
     ServerPredictor,
     TaskPredictor,

@@ -17,7 +17,7 @@ from keras_lm.data.shards import (
 from keras_lm.datasets import PublishedRows, read_published
 from keras_lm.datasets.examples import Examples, read_examples
 from keras_lm.datasets.marked_entities import mark_entity, mark_relation, read_mentions
-from keras_lm.datasets.squad_files import read_squad
+from keras_lm.datasets.passages import read_squad
 from keras_lm.datasets.tag_schemes import convert_tags
 from keras_lm.datasets.trees import Tree, labels_of_trees, read_tree
 from keras_lm.utils.input_files import find_files

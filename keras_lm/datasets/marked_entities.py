@@ -8,7 +8,7 @@ import collections
 import itertools
 import json
 
-from keras_lm.datasets.mentions import check_place
+from keras_lm.datasets.coreference import check_place
 from keras_lm.datasets.text_lines import json_rows, json_value, undecoded
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import as_path

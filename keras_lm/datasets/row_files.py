@@ -2,6 +2,9 @@
 
 Text is UTF-8, with or without a byte order mark, in any locale; `.gz` is unpacked. An error names
 the file and the line.
+
+Here, too: which columns hold what, what counts as empty, and the names of classes that a data set
+of Hugging Face states beside its files.
 """
 
 import contextlib
@@ -10,23 +13,23 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 
 from keras_lm.datasets import PUBLISHED, files_of
 from keras_lm.datasets.aligned_texts import aligned
-from keras_lm.datasets.columns import DELIMITERS, GUESSES, no_column
-from keras_lm.datasets.empty_rows import MISSING, EmptyRow, is_empty, lacks_text
-from keras_lm.datasets.feature_names import class_names_beside, named
 from keras_lm.datasets.text_lines import (
     chomp,
     decoded,
     delimited_rows,
     json_rows,
+    json_value,
     table_rows,
     undecoded,
 )
 from keras_lm.utils import input_files
+from keras_lm.utils.registry import advice
 
 PLAIN = ("csv", "tsv", "jsonl", "lines")
 FORMATS = {
@@ -38,6 +41,51 @@ FORMATS = {
     ".conllu": "conll",
     ".json": "squad",
 }  # by suffix
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+# The usual names of columns, which are looked for if the user names none.
+GUESSES = {
+    "text": ("text", "sentence", "sentence1", "prompt"),
+    "text_pair": ("text_pair", "sentence2"),
+    "labels": ("labels", "label"),
+    # Text to text.
+    "source": ("text", "source", "sentence", "article", "document", "prompt"),
+    "target": ("labels", "label", "target", "translation", "summary"),
+    # Words with labels, and multiple choice.
+    "words": ("words", "tokens", "text"),
+    "tags": ("labels", "tags", "ner_tags", "label"),
+    "situation": ("text", "sentence", "sent1", "question", "context", "prompt"),
+    "choices": ("choices", "choice", "ending"),
+    "question": ("question",),
+    "context": ("context",),
+    "answers": ("answers", "labels", "label"),
+}
+# The arguments that name such columns, if their names differ from the role.
+ARGUMENTS = {
+    **{"words": "text", "tags": "labels", "situation": "text"},
+    **{"source": "text", "target": "labels"},
+    **{"question": "text", "context": "text_pair", "answers": "labels"},
+}
+MISSING = ("nan", "NaN", "<NA>")  # how a missing label is written as a string
+# Where `datasets`, which stores labels as numbers, states what they mean; the last is older.
+FEATURE_FILES = ("dataset_info.json", "features.json", "dataset_infos.json")
+
+
+class EmptyRow(ValueError):
+    """A row lacks a text or a label."""
+
+
+def lacks_text(row, columns):
+    """Return whether a row, a dict or an error, has nothing in one of the columns."""
+    return isinstance(row, dict) and any(is_empty(row.get(name)) for name in columns)
+
+
+def is_empty(value):
+    """Return whether a value of a row is missing: null, NaN, a blank text, or a list of these."""
+    if isinstance(value, list):
+        return all(map(is_empty, value))
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 class Rows:
@@ -329,3 +377,163 @@ def check_targets(path, targets, format=None):
                 raise rows.empty()
     elif path == targets:
         raise ValueError("targets='-': only one file can be standard input, so pass a file.")
+
+
+# === Columns ===
+
+
+def no_column(rows, role, candidates):
+    """Return the `ValueError` for `Rows` that have none of the columns for a role."""
+    remedy = f" Name the column: {ARGUMENTS.get(role, role)}=NAME." if role in GUESSES else ""
+    if role == "words":
+        remedy += " If there is a word and its label on each line, pass format=conll."
+    remedy = _other_delimiter(rows.columns) or _word_lines(rows.columns) or remedy
+    wanted = " or ".join(repr(name) for name in candidates)
+    near = advice(candidates[0], rows.columns) if len(candidates) == 1 else ""
+    return ValueError(
+        f"{rows.name} has no column {wanted}, only {', '.join(rows.columns)}.{near}{remedy}"
+    )
+
+
+def _other_delimiter(columns):
+    """Return a remedy if a header of one column contains another separator."""
+    found = [each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]]
+    if not found:
+        return None
+    formats = {delimiter: name for name, delimiter in DELIMITERS.items()}
+    if found[0] in formats:
+        remedy = f"pass format={formats[found[0]]}"
+    else:
+        remedy = "save it with commas, or with tabs and format=tsv"
+    return f" Its columns seem to be separated by {found[0]!r}: {remedy}."
+
+
+def _word_lines(columns):
+    """Return a remedy if a header seems to belong to a file with a word and its label on a line."""
+    is_tag = columns and re.fullmatch("O|[BIESLU]-.+", columns[-1])
+    if not is_tag and not {"word", "token"} & {name.lower() for name in columns}:
+        return None
+    remedy = "pass format=conll" if is_tag else "remove the header and pass format=conll"
+    return (
+        f" There seems to be a word and its label on each line: {remedy}, with a tab or a space "
+        "between them and an empty line after each sentence."
+    )
+
+
+def choose_columns(rows, inputs, given):
+    """Return a dict of the model's inputs → columns.
+
+    Args:
+        rows: `Rows`.
+        inputs: list of str, the model's inputs.
+        given: dict of `"text"` and `"text_pair"` → the user's column, or None.
+
+    Raises:
+        ValueError: if there is no column for an input.
+    """
+    is_words = rows.published and "words" in rows.columns and not given["text"]
+    roles = {"text": "words"} if is_words else {}
+    if len(inputs) == 1:  # whatever it is called
+        return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
+    if rows.columns == ["text"]:
+        raise ValueError(
+            f"the model takes {' and '.join(inputs)}: pass a CSV, TSV or JSONL file with these "
+            "columns."
+        )
+    found = {name: roles.get(name, name) for name in inputs}
+    return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in found.items()}
+
+
+def batches(rows, columns, batch_size, skip_empty=False):
+    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
+
+    For words and choices, the lists contain lists. With `skip_empty`, rows that lack a text are
+    left out.
+    """
+    if skip_empty:
+        rows.leave_out_empty(columns.values())
+    while batch := list(itertools.islice(rows, batch_size)):
+        try:
+            texts = {
+                name: [rows.text_or_list(line, row, column) for line, row in batch]
+                for name, column in columns.items()
+            }
+        except EmptyRow as error:
+            raise EmptyRow(f"{error} skip_empty=True leaves such rows out.") from error
+        yield [row for _, row in batch], texts
+
+
+# === Names of classes, stated beside a file ===
+
+
+def class_names_beside(path):
+    """Return a dict of column → names of its classes; empty if no file beside `path` states any.
+
+    Raises:
+        ValueError: if such a file cannot be read.
+    """
+    for file in (Path(path).with_name(name) for name in FEATURE_FILES):
+        if not file.is_file():
+            continue
+        try:
+            with file.open("rb") as stream:
+                stated = json_value(input_files.whole(stream, str(file)).decode("utf-8-sig"))
+        except ValueError as error:
+            raise ValueError(
+                f"{file}: {error}. It should name the classes of {path}: write it "
+                "again, or move it to another folder."
+            ) from error
+        return _names_of_columns(stated)
+    return {}
+
+
+def _names_of_columns(stated):
+    if isinstance(stated, dict) and "features" not in stated and len(stated) == 1:
+        (stated,) = stated.values()  # dataset_infos.json: one for each subset
+    features = stated.get("features", stated) if isinstance(stated, dict) else stated
+    if isinstance(features, list):  # as the Hub's viewer has them
+        features = {each.get("name"): each.get("type") for each in features}
+    if not isinstance(features, dict):
+        return {}
+    names = {column: names_of_feature(feature) for column, feature in features.items()}
+    return {column: found for column, found in names.items() if found}
+
+
+def names_of_feature(feature):
+    """Return the names of the classes of a feature, or of what its sequences hold, or None."""
+    while True:
+        if isinstance(feature, list) and feature:
+            (feature, *_) = feature
+        elif isinstance(feature, dict) and "names" not in feature and "feature" in feature:
+            feature = feature["feature"]
+        else:
+            break
+    names = feature.get("names") if isinstance(feature, dict) else None
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if is_list else None
+
+
+def named(rows, names):
+    """Yield rows, (line, dict), in which numbers of classes are replaced by their names.
+
+    Args:
+        rows: iterator of (line, dict), or of (line, error).
+        names: dict of column → list of names. -1 stands for a missing label.
+    """
+    for line, row in rows:
+        if isinstance(row, dict):
+            row = {key: _named(value, names.get(key)) for key, value in row.items()}
+        yield line, row
+
+
+def _named(value, names):
+    if names is None or isinstance(value, bool):
+        return value
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    if isinstance(value, str) and value not in names:  # of CSV
+        value = int(value) if value.isdecimal() or value == "-1" else value
+    if value == -1:
+        return None
+    is_number = isinstance(value, int) and 0 <= value < len(names)
+    return names[value] if is_number else value

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
-from keras_lm.datasets.columns import choose_columns
-from keras_lm.datasets.empty_rows import lacks_text
-from keras_lm.datasets.row_files import find_format, parse_rows
+from keras_lm.datasets.row_files import choose_columns, find_format, lacks_text, parse_rows
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run

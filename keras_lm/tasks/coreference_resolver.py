@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.datasets.mentions import check_place, mentions_of
+from keras_lm.datasets.coreference import check_place, mentions_of
 from keras_lm.generation.work import few_pairs, longest
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import in_steps, take_rows

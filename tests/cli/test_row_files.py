@@ -11,8 +11,7 @@ import time
 import pytest
 
 from keras_lm.data import read_examples
-from keras_lm.datasets.columns import batches, choose_columns
-from keras_lm.datasets.row_files import open_rows, parse_rows
+from keras_lm.datasets.row_files import batches, choose_columns, open_rows, parse_rows
 
 
 def read(path, format=None):
