@@ -7,8 +7,8 @@ import subprocess
 import pytest
 import yaml
 
-from keras_lm.serving.engines import IMAGE
-from keras_lm.serving.probes import PROBES
+from keras_lm.serving.launch import IMAGE
+from keras_lm.serving.rest import PROBES
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,7 @@ from demo.learning_curve import StepHistory, draw_learning_curve
 from demo.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
 from keras_lm import tasks, training
 from keras_lm.serving.client import Client, ServerError
-from keras_lm.serving.engines import LaunchError
-from keras_lm.serving.launch import Plan, find_models, launch
+from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
 from keras_lm.utils import files
 
 PROMISED_ACCURACY = 0.80  # on all sentences; what less training gives is up to the caller

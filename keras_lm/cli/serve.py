@@ -119,8 +119,7 @@ def serve_command(options):
     has a page to play with; TF Serving is what production wants. Of the last ten options, all but
     --cors are for the embedded server alone.
     """
-    from keras_lm.serving.engines import LaunchError
-    from keras_lm.serving.launch import Plan, find_models, launch
+    from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
 
     signal.signal(signal.SIGTERM, _interrupt)  # to end as Ctrl-C ends it
     server = None

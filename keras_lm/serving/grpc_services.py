@@ -17,8 +17,8 @@ from tensorflow_serving.apis import (
 from keras_lm.serving import messages
 from keras_lm.serving.callers import Caller
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.model_names import check_name
 from keras_lm.serving.models import ModelConfig
+from keras_lm.utils.model_versions import check_name
 
 logger = logging.getLogger("keras_lm.serving")
 

@@ -4,13 +4,312 @@
 this order, and keeps the first that starts.
 """
 
+import gc
+import os
+import shutil
 import socket
-from dataclasses import dataclass, field
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
-from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
-from keras_lm.serving.model_names import check_name, default_name
-from keras_lm.utils.model_versions import find_versions
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
+from keras_lm.serving.client import Client, ServerError
+from keras_lm.utils import optional_dependencies
+from keras_lm.utils.model_versions import check_name, default_name, find_versions
+
+BINARY = "tensorflow_model_server"
+IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
+PATIENCE = 10  # seconds that a server has to end after SIGTERM
+
+
+class LaunchError(Exception):
+    """A server that cannot be started, or that failed.
+
+    Attributes:
+        exit_code: int. The exit code for the command: the server's own, if it had one.
+    """
+
+    def __init__(self, message, exit_code=1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class CannotStart(LaunchError):
+    """An engine that is installed but does not work here; `launch` tries the next one."""
+
+
+def family_of(host):
+    """Return the family of an address, IPv4 or IPv6; IPv4 for names."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def open_socket(host):
+    """Return a new socket of the family of an address."""
+    return socket.socket(family_of(host))
+
+
+def address_of(host):
+    """Return the address of a host name in the form that a port can follow: IPv6 in brackets."""
+    address = socket.getaddrinfo(host, None, family_of(host))[0][4][0]
+    return f"[{address}]" if ":" in address else address
+
+
+def reachable(host):
+    """Return the host by which this machine reaches a server that listens on `host`."""
+    every = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    host = every.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+def free_ports(host):
+    """Return two ports that are free now."""
+    with open_socket(host) as one, open_socket(host) as two:
+        one.bind((host, 0))
+        two.bind((host, 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def model_config(models):
+    """Return TF Serving's `ModelServerConfig` for a dict of name → path, in text form."""
+
+    config = model_server_config_pb2.ModelServerConfig()
+    for name, path in models.items():
+        config.model_config_list.config.add(
+            name=name, base_path=str(path), model_platform="tensorflow"
+        )
+    return text_format.MessageToString(config, as_utf8=False)
+
+
+class ChildServer:
+    """TF Serving as a child process, which ends with this process."""
+
+    has_page = False
+
+    def __init__(self, plan):
+        rest_port, grpc_port = free_ports(plan.host)
+        self.plan = replace(
+            plan, rest_port=plan.rest_port or rest_port, grpc_port=plan.grpc_port or grpc_port
+        )
+        self.rest_url = f"http://{reachable(plan.host)}:{self.plan.rest_port}"
+        self.grpc_address = f"{reachable(plan.host)}:{self.plan.grpc_port}"
+        self.last_lines = deque(maxlen=5)
+
+    @classmethod
+    def problem(cls, plan):
+        """Return why this engine cannot serve a plan, or None."""
+        files = [path.name for path in plan.models.values() if path.is_file()]
+        if files:
+            return f"TensorFlow Serving does not have the operations of {files[0]}"
+        return cls.missing()
+
+    def start(self):
+        """Start the process; return once it answers for every model."""
+        self.folder = tempfile.TemporaryDirectory(prefix="keras-lm-serve-")
+        os.chmod(self.folder.name, 0o755)  # a container may run as another user
+        self.process = None
+        try:
+            self.process = subprocess.Popen(
+                self.command(Path(self.folder.name)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},  # warnings and errors
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends the child
+            )
+            self.reader = threading.Thread(target=self._pass_on, daemon=True)
+            self.reader.start()
+            while not self._is_ready():
+                self._check()
+                time.sleep(0.2)
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait(self):
+        """Block until the server ends by itself, then raise a `LaunchError` that says why."""
+        self.process.wait()
+        self._check()
+
+    def stop(self):
+        """End the server; kill it if it does not end in time."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                self.kill()
+        self.folder.cleanup()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def failure(self, exit_code, last_words):
+        """Return the exception for a server that ended with a nonzero exit code."""
+        return LaunchError(f"{BINARY} ended with exit code {exit_code}.{last_words}", exit_code)
+
+    def _pass_on(self):
+        for line in self.process.stdout:
+            text = line.decode("utf-8", "replace")
+            self.last_lines.append(text.rstrip())
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        self.process.stdout.close()
+
+    def _is_ready(self):
+        try:
+            for name in self.plan.models:
+                with Client(self.rest_url, name, timeout=2) as client:
+                    if not any(version["state"] == "AVAILABLE" for version in client.status()):
+                        return False
+        except ServerError:
+            return False
+        return True
+
+    def _check(self):
+        code = self.process.poll()
+        if code is None:
+            return
+        self.reader.join(2)
+        if code != 0:
+            code = 128 - code if code < 0 else code  # a signal, numbered as shells do
+            lines = "".join(f"\n  {line}" for line in self.last_lines)
+            raise self.failure(code, " Its last lines:" + lines if lines else "")
+        raise LaunchError(f"{BINARY} ended by itself.")
+
+    def _flags(self, config, rest_port, grpc_port):
+        # Each model's batching_params.pbtxt sets its batching; without one it is not batched.
+        return [
+            f"--port={grpc_port}",
+            f"--rest_api_port={rest_port}",
+            f"--model_config_file={config}",
+            "--enable_batching=true",
+            "--enable_per_model_batching_parameters=true",
+            *(["--rest_api_enable_cors_support=true"] if self.plan.limits.get("cors") else []),
+        ]
+
+
+class BinaryServer(ChildServer):
+    """The `tensorflow_model_server` on PATH."""
+
+    description = f"{BINARY}, which listens on all addresses of this machine"
+
+    @staticmethod
+    def missing():
+        """Return what this engine lacks on this machine, or None."""
+        return None if shutil.which(BINARY) else f"{BINARY} is not on PATH"
+
+    def command(self, folder):
+        """Write the configuration into a folder, and return the command line."""
+        config = folder / "models.config"
+        config.write_text(model_config(self.plan.models), encoding="ascii")
+        return [BINARY, *self._flags(config, self.plan.rest_port, self.plan.grpc_port)]
+
+
+class DockerServer(ChildServer):
+    """TF Serving's container."""
+
+    description = f"{IMAGE} in docker"
+
+    @staticmethod
+    def missing():
+        if not shutil.which("docker"):
+            return "docker is not on PATH"
+        try:
+            # The docker client may be installed without an engine that runs containers.
+            done = subprocess.run(
+                ["docker", "version", "--format", "{{.Server.Version}}"],
+                capture_output=True,
+                timeout=PATIENCE,
+            )
+        except subprocess.TimeoutExpired:
+            return f"docker's engine did not answer within {PATIENCE} seconds"
+        return "docker's engine does not answer" if done.returncode else None
+
+    def command(self, folder):
+        inside = {name: Path("/models") / name for name in self.plan.models}
+        (folder / "models.config").write_text(model_config(inside), encoding="ascii")
+        mounts = [(folder, "/config")]
+        mounts += [(path, inside[name]) for name, path in self.plan.models.items()]
+        address = address_of(self.plan.host)
+        self.container = f"keras-lm-serve-{os.getpid()}-{self.plan.rest_port}"
+        command = ["docker", "run", "--rm", f"--name={self.container}"]
+        command += ["--init"]  # a server that is process 1 would ignore SIGTERM
+        command += [f"--publish={address}:{self.plan.rest_port}:8501"]
+        command += [f"--publish={address}:{self.plan.grpc_port}:8500"]
+        for source, target in mounts:
+            fields = [f"source={source}", f"target={target}"]
+            quoted = ['"' + field.replace('"', '""') + '"' for field in fields]  # a line of CSV
+            command += ["--mount", ",".join(["type=bind", *quoted, "readonly"])]
+        command += ["--env=TF_CPP_MIN_LOG_LEVEL=1", "--env=TF_ENABLE_ONEDNN_OPTS"]  # as it is here
+        command += [f"--entrypoint={BINARY}", IMAGE]
+        return command + self._flags("/config/models.config", 8501, 8500)
+
+    def failure(self, exit_code, last_words):
+        if exit_code in (125, 126, 127):  # docker's own: no image, no network, no program
+            reason = next((line for line in self.last_lines if "rror" in line), "no reason given")
+            return CannotStart(f"docker cannot start {IMAGE} ({reason})", exit_code)
+        return super().failure(exit_code, last_words)
+
+    def kill(self):
+        subprocess.run(["docker", "kill", self.container], capture_output=True)
+        super().kill()
+
+
+class EmbeddedServer:
+    """The server in this library, run in this process."""
+
+    description = "the embedded server of keras_lm"
+    has_page = True
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    @staticmethod
+    def problem(plan):
+        missing = [
+            name for name in optional_dependencies.packages("serving") if find_spec(name) is None
+        ]
+        return optional_dependencies.hint(missing, "the embedded server") if missing else None
+
+    def start(self):
+        from keras_lm.serving.server import Server  # imports TensorFlow
+
+        # What is there already stays: to look through it for garbage takes a second, in which no
+        # thread of Python runs, and would be done while models are loaded.
+        gc.freeze()
+        plan = self.plan
+        try:
+            self.server = Server(
+                plan.models, plan.host, plan.rest_port, plan.grpc_port, **plan.limits
+            )
+            self.server.start()
+        except (OSError, RuntimeError, ValueError) as error:  # a wrong model or port
+            raise LaunchError(str(error)) from error
+        self.rest_url = f"http://{reachable(plan.host)}:{self.server.rest_url.rpartition(':')[2]}"
+        self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
+        self.wait = self.server.wait
+
+    def stop(self):
+        """End the server, and the whole process if a request does not end."""
+        if not self.server.stop():
+            # TensorFlow still computes in a thread, and a normal exit would wait for it.
+            sys.stdout.flush()
+            os._exit(0)
+
+
+ENGINES = {"binary": BinaryServer, "docker": DockerServer, "embedded": EmbeddedServer}
+
+
+# === Which one ===
 
 
 @dataclass(frozen=True)

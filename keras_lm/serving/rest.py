@@ -17,24 +17,31 @@ told about models have threads of their own, so that a server that lives can alw
 
 import asyncio
 import collections
+import contextlib
+import dataclasses
 import functools
 import json
 import logging
 import re
 import time
 import urllib.parse
+import zlib
+from collections.abc import Callable
+from concurrent.futures import Executor
 
 from google.protobuf import json_format
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from keras_lm.serving import event_streams, json_answers, json_requests, messages, openai_api, verbs
-from keras_lm.serving.bodies import read_body, read_to_the_end
-from keras_lm.serving.callers import Caller, unless_gone, watched
+from keras_lm.serving import messages, monitoring, openai_api, openapi, rest_json
+from keras_lm.serving.callers import Caller, Callers, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.probes import PROBES, live
+from keras_lm.serving.http_server import Hosts
+from keras_lm.serving.models import Models
+from keras_lm.serving.monitoring import Monitor
+from keras_lm.serving.work_limits import BodyMemory
 from keras_lm.utils.files import LARGEST_VERSION
 
 logger = logging.getLogger("keras_lm.serving")
@@ -67,23 +74,11 @@ HTTP_STATUS = {
 }  # every other code is 500
 
 
-def make_application(
-    models,
-    workers,
-    share,
-    writers,
-    tellers,
-    callers,
-    render_page,
-    hosts,
-    max_request_bytes,
-    body_memory,
-    monitor,
-    cors=False,
-):
-    """Return the ASGI application.
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Application:
+    """The ASGI application.
 
-    Args:
+    Attributes:
         models: `Models`.
         workers: executor whose threads run the models.
         share: int. The most threads that one model may use, so that slow requests to it, such as
@@ -99,25 +94,65 @@ def make_application(
         cors: bool. Whether pages of other origins may ask.
     """
 
-    shares = collections.defaultdict(lambda: asyncio.Semaphore(share))
+    models: Models
+    workers: Executor
+    share: int
+    writers: Executor
+    tellers: Executor
+    callers: Callers
+    render_page: Callable[[list[str]], str]
+    hosts: Hosts
+    max_request_bytes: int
+    body_memory: BodyMemory
+    monitor: Monitor
+    cors: bool = False
 
-    async def answer(request):
+    def __post_init__(self):
+        self._shares = collections.defaultdict(lambda: asyncio.Semaphore(self.share))
+
+    async def __call__(self, scope, receive, send):
+        """Answer a request, and count it."""
+        request, begin = Request(scope, receive), time.perf_counter()
+        request.state.asked = {"method": "other", "model": ""}
+        try:
+            with self.monitor.running.track_inprogress():
+                response = await self._answer(request)
+            if response.status_code >= 400 and "expect" not in request.headers:
+                await read_to_the_end(request)
+            if await _has_left(request, response):
+                raise ClientDisconnect
+        except ClientDisconnect:  # there is nobody to answer
+            self.monitor.gone(**request.state.asked)
+            return
+        except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
+            response = _error(scope["path"], "The server is shutting down.", 503)
+        logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
+        asked, seconds = request.state.asked, time.perf_counter() - begin
+        self.monitor.answered(
+            "rest", asked["method"], asked["model"], response.status_code, seconds
+        )
+        response.headers.update(CORS if self.cors else {})
+        await response(scope, receive, send)
+
+    async def _answer(self, request):
+        """Return the response to a request."""
         path = request.scope["raw_path"].decode("latin-1")
-        if (refused := _refused(request, path, hosts)) is not None:
+        if (refused := _refused(request, path, self.hosts)) is not None:
             return refused
-        if cors and request.method == "OPTIONS":
+        if self.cors and request.method == "OPTIONS":
             return Response()
         if request.method in ("GET", "HEAD"):
             if path == "/healthz":
                 return live()
             if path == "/":
-                return HTMLResponse(await _in_a_thread(tellers, render_page, models.names))
+                page = await _in_a_thread(self.tellers, self.render_page, self.models.names)
+                return HTMLResponse(page)
             if path in PROBES:
-                return await _in_a_thread(tellers, PROBES[path], models, monitor)
+                return await _in_a_thread(self.tellers, PROBES[path], self.models, self.monitor)
         if not path.lower().startswith("/v1/"):
             return _error(path, f"Not found: {path}", 404)
         try:
-            answered = await answer_api(request, path)
+            answered = await self._answer_api(request, path)
             return answered if isinstance(answered, Response) else _json_response(answered)
         except HTTPException as error:
             message, status = error.detail, error.status_code
@@ -125,80 +160,64 @@ def make_application(
             message, status = error.message, HTTP_STATUS.get(error.code, 500)
         return _error(path, message, status)
 
-    async def answer_api(request, path):
+    async def _answer_api(self, request, path):
+        """Return the response, or its JSON, to a request below `/v1/`."""
         if request.method == "GET":
-            about = await _in_a_thread(tellers, _about_models, models, path)
+            about = await _in_a_thread(self.tellers, _about_models, self.models, path)
             if about is not None:
                 return about
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
             spec, verb = _read_spec(match), match["verb"]
-            if spec["name"] and verb in (*verbs.VERBS, "stream"):
-                request.state.asked |= {"method": verb, "model": spec["name"]}
-                with body_memory.share() as take:
-                    body = await read_body(request, workers, max_request_bytes, take)
-                    parse = functools.partial(json_requests.parse, body)
-                    if verb == "stream":
-                        return await stream(request, spec, parse, event_streams.write_event)
-                    return await run_model(request, verbs.VERBS[verb], spec, parse)
+            if spec["name"] and verb in (*rest_json.VERBS, "stream"):
+                return await self._answer_verb(request, spec, verb)
         if request.method == "POST" and path in openai_api.ANSWERS:
-            with body_memory.share() as take:
-                body = await read_body(request, workers, max_request_bytes, take)
-                document = await _in_a_thread(workers, json_requests.parse, body)
-                spec = {"name": openai_api.model_name(document, models.names)}
-                request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
-                if document.get("stream"):
-                    asked = openai_api.stream_request(document)
-                    events = openai_api.event_writer(document)
-                    return await stream(request, spec, lambda: asked, events)
-                return await run_model(request, openai_api.ANSWERS[path], spec, lambda: document)
+            return await self._answer_openai(request, path)
         raise invalid(f"Malformed request: {request.method} {path}")
 
-    async def stream(request, spec, parse, write_event):
-        gone = functools.partial(monitor.gone, **request.state.asked)
-        caller = callers.add(Caller())
-        return await event_streams.stream(
-            request, writers, models, spec, parse, write_event, gone, caller
-        )
+    async def _answer_verb(self, request, spec, verb):
+        """Return the answer of a model to TF Serving's `:predict` and the like."""
+        request.state.asked |= {"method": verb, "model": spec["name"]}
+        with self.body_memory.share() as take:
+            body = await read_body(request, self.workers, self.max_request_bytes, take)
+            parse = functools.partial(rest_json.parse, body)
+            if verb == "stream":
+                return await self._stream(request, spec, parse, write_event)
+            return await self._run(request, rest_json.VERBS[verb], spec, parse)
 
-    async def run_model(request, run, spec, parse):
+    async def _answer_openai(self, request, path):
+        """Return the answer of a model in the form of OpenAI's API."""
+        with self.body_memory.share() as take:
+            body = await read_body(request, self.workers, self.max_request_bytes, take)
+            document = await _in_a_thread(self.workers, rest_json.parse, body)
+            spec = {"name": openai_api.model_name(document, self.models.names)}
+            request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
+            if document.get("stream"):
+                asked = openai_api.stream_request(document)
+                events = openai_api.event_writer(document)
+                return await self._stream(request, spec, lambda: asked, events)
+            return await self._run(request, openai_api.ANSWERS[path], spec, lambda: document)
+
+    async def _run(self, request, run, spec, parse):
+        """Return the answer of a model, once it has a thread of the model's share."""
         # Nothing is kept for other names, since clients can invent any number of them.
-        share = shares[spec["name"]] if spec["name"] in models.names else asyncio.Semaphore()
-        async with watched(request, callers.add(Caller())) as (caller, gone):
+        is_known = spec["name"] in self.models.names
+        share = self._shares[spec["name"]] if is_known else asyncio.Semaphore()
+        async with watched(request, self.callers.add(Caller())) as (caller, gone):
             await unless_gone(share.acquire(), gone)
             try:
-                return await _in_a_thread(workers, verbs.answer, run, models, spec, parse, caller)
+                return await _in_a_thread(
+                    self.workers, rest_json.answer, run, self.models, spec, parse, caller
+                )
             finally:
                 share.release()
                 caller.leave()  # it has its answer
 
-    return _served(answer, monitor, cors)
-
-
-def _served(answer, monitor, cors):
-    """Return the ASGI application that sends what `answer` returns for a request, and counts it."""
-
-    async def application(scope, receive, send):
-        request, begin = Request(scope, receive), time.perf_counter()
-        request.state.asked = {"method": "other", "model": ""}
-        try:
-            with monitor.running.track_inprogress():
-                response = await answer(request)
-            if response.status_code >= 400 and "expect" not in request.headers:
-                await read_to_the_end(request)
-            if await _has_left(request, response):
-                raise ClientDisconnect
-        except ClientDisconnect:  # there is nobody to answer
-            monitor.gone(**request.state.asked)
-            return
-        except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
-            response = _error(scope["path"], "The server is shutting down.", 503)
-        logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
-        asked, seconds = request.state.asked, time.perf_counter() - begin
-        monitor.answered("rest", asked["method"], asked["model"], response.status_code, seconds)
-        response.headers.update(CORS if cors else {})
-        await response(scope, receive, send)
-
-    return application
+    async def _stream(self, request, spec, parse, write_event):
+        gone = functools.partial(self.monitor.gone, **request.state.asked)
+        caller = self.callers.add(Caller())
+        return await stream(
+            request, self.writers, self.models, spec, parse, write_event, gone, caller
+        )
 
 
 async def _has_left(request, response):
@@ -225,7 +244,7 @@ def _error(path, message, status, headers=None):
     """Return the response of an error, in OpenAI's form for OpenAI's paths."""
     if path in openai_api.ANSWERS:
         return _json_response(openai_api.write_error(message, status), status, headers)
-    return _json_response(json_answers.write_error(message), status, headers)
+    return _json_response(rest_json.write_error(message), status, headers)
 
 
 def _refused(request, path, hosts):
@@ -286,3 +305,158 @@ def _message_to_dict(message):
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+
+
+# === Bodies of requests ===
+
+PART = 2**16  # bytes to unzip at once
+
+
+async def read_body(request, workers, most, take):
+    """Return the body of a request, unzipped.
+
+    Args:
+        request: Starlette's `Request`.
+        workers: executor whose threads unzip.
+        most: int. The most bytes, both as sent and unzipped; of more, the answer is 413.
+        take: function that reserves a number of bytes, see `BodyMemory.share`.
+    """
+    if int(request.headers.get("content-length", 0)) > most:
+        raise _too_large(most)
+    body = bytearray()
+    async for chunk in request.stream():
+        take(len(chunk))
+        body += chunk
+        if len(body) > most:
+            raise _too_large(most)
+    if request.headers.get("content-encoding", "").lower() == "gzip":
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(workers, _unzip, bytes(body), most, take)
+    return bytes(body)
+
+
+def _too_large(most):
+    return HTTPException(413, f"The body has more than {most} bytes, the most that is read.")
+
+
+async def read_to_the_end(request):
+    """Read the rest of a body: if the connection closed now, the client would see no answer."""
+    with contextlib.suppress(RuntimeError):  # the whole body has been read
+        async for _ in request.stream():
+            pass
+
+
+def _unzip(body, most, take):
+    # In parts, since a few kilobytes of gzip can unzip to more than fits into memory.
+    unzip, unzipped = zlib.decompressobj(wbits=31), bytearray()
+    try:
+        for start in range(0, len(body), PART):
+            rest = body[start : start + PART]
+            while rest and not unzip.eof and len(unzipped) <= most:
+                part = unzip.decompress(rest, PART)
+                take(len(part))
+                unzipped += part
+                rest = unzip.unconsumed_tail
+    except zlib.error as error:
+        raise invalid("Failed to uncompress the gzipped body.") from error
+    if len(unzipped) > most:
+        raise _too_large(most)
+    if not unzip.eof:
+        raise invalid("The gzipped body is incomplete.")
+    return bytes(unzipped)
+
+
+# === Texts as they are written: server-sent events ===
+
+
+def write_event(event):
+    """Return an event of `:stream`, or an error, as what is sent: JSON objects."""
+    if isinstance(event, ServingError):
+        return f"data: {rest_json.write_error(event.message).decode()}\n\n"
+    return f"data: {json.dumps(event)}\n\n"
+
+
+async def stream(request, writers, models, spec, parse, write_event, gone, caller):
+    """Return a response with the pieces of a text as server-sent events, once the first exists.
+
+    The events are `{"text": piece}`, at the end `{"done": True, …}` with the numbers of tokens, or
+    a `ServingError`; `write_event` returns what is sent for one. `gone` is called if the client
+    does not wait for the end. Once the `caller` has left, as all do at the server's end, the last
+    event says why.
+    """
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue()
+
+    def put(event):
+        with contextlib.suppress(RuntimeError):  # the server and its event loop have ended
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    def write(served, document):
+        for event in served.stream(document):
+            caller.check()
+            put(event)
+
+    def work():
+        try:
+            rest_json.answer(write, models, spec, parse, caller)
+        except ServingError as error:
+            put(error)
+
+    async def events(event):
+        is_whole = False
+        try:
+            while isinstance(event, dict) and "done" not in event:
+                yield write_event(event)
+                event = await queue.get()
+            yield write_event(event)
+            is_whole = True
+        finally:  # also if the client has gone
+            caller.leave()
+            if not is_whole:
+                gone()
+
+    caller.when_left(lambda: put(caller.why))
+    loop.run_in_executor(writers, work)
+    try:
+        async with watched(request, caller) as (_, gone_now):
+            first = await unless_gone(queue.get(), gone_now)
+    except (asyncio.CancelledError, ClientDisconnect):
+        caller.leave()
+        raise
+    if isinstance(first, ServingError):
+        raise first
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not buffer
+    return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
+
+
+# === What is told about the server ===
+
+
+def live():
+    """Return the answer of a server that lives."""
+    return Response("The server answers.\n", media_type="text/plain")
+
+
+def _ready(models, monitor):
+    missing = monitoring.not_ready(models)
+    if missing:
+        return Response(f"No version answers of {missing}.\n", 503, media_type="text/plain")
+    return Response("All models answer.\n", media_type="text/plain")
+
+
+def _metrics(models, monitor):
+    body, content_type = monitor.write()
+    return Response(body, headers={"Content-Type": content_type})
+
+
+def _openapi(models, monitor):
+    text = json.dumps(openapi.document(models), indent=1)
+    return Response(text, media_type="application/json")
+
+
+def _page(models, monitor):
+    return HTMLResponse(openapi.page(openapi.document(models)))
+
+
+# Each takes `Models` and the `Monitor`, and may wait for them.
+PROBES = {"/readyz": _ready, "/metrics": _metrics}
+PROBES |= {"/openapi.json": _openapi, "/docs": _page}

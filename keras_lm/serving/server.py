@@ -15,17 +15,16 @@ import grpc
 
 from keras_lm.generation.work import MOST_TOKENS
 from keras_lm.serving import page
-from keras_lm.serving.budgets import BodyMemory, Work
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
-from keras_lm.serving.hosts import Hosts
-from keras_lm.serving.http_server import HttpServer
-from keras_lm.serving.model_names import check_name, default_name
+from keras_lm.serving.http_server import Hosts, HttpServer
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
-from keras_lm.serving.rest import make_application
+from keras_lm.serving.rest import Application
+from keras_lm.serving.work_limits import BodyMemory, Work
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.model_versions import check_name, default_name
 
 logger = logging.getLogger("keras_lm.serving")
 
@@ -214,19 +213,19 @@ class Server:
         self._workers = ThreadPoolExecutor(REST_THREADS, "keras-lm-rest")
         self._writers = ThreadPoolExecutor(STREAM_THREADS, "keras-lm-stream")
         self._tellers = ThreadPoolExecutor(TELLING_THREADS, "keras-lm-tell")
-        application = make_application(
-            self._models,
-            self._workers,
-            MODEL_THREADS,
-            self._writers,
-            self._tellers,
-            self._callers,
-            lambda names: page.render(names, self.grpc_address, self._examples),
-            self._hosts,
-            self._max_request_bytes,
-            self._body_memory,
-            self._monitor,
-            self._cors,
+        application = Application(
+            models=self._models,
+            workers=self._workers,
+            share=MODEL_THREADS,
+            writers=self._writers,
+            tellers=self._tellers,
+            callers=self._callers,
+            render_page=lambda names: page.render(names, self.grpc_address, self._examples),
+            hosts=self._hosts,
+            max_request_bytes=self._max_request_bytes,
+            body_memory=self._body_memory,
+            monitor=self._monitor,
+            cors=self._cors,
         )
         self._rest = HttpServer(
             application, self._max_connections, self._request_timeout, GRACE + STOPPING

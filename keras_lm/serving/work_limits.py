@@ -1,14 +1,19 @@
-"""What a request may ask of a model: options in their ranges, and a bound on the work.
+"""What a request may ask of a model, and what all take together.
 
-Graphs check the same, but say it in fewer words, and those of older exports know no bound.
+Options are in their ranges, and the work of a request has a bound. Graphs check the same, but say
+it in fewer words, and those of older exports know no bound. All requests share the memory of bodies
+and the work of generating.
 """
+
+import contextlib
+import threading
 
 import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation.options import OPTIONS, check_options
 from keras_lm.generation.work import MOST_BEAMS, MOST_NUMBERS, MOST_TOKENS, TOO_MANY
-from keras_lm.serving.errors import invalid
+from keras_lm.serving.errors import ServingError, StatusCode, invalid
 
 
 def check_request(inputs, signature):
@@ -67,3 +72,69 @@ def check_answer(outputs):
             f"The answer has {number} numbers and strings, and may have {MOST_NUMBERS}: send fewer "
             "or shorter rows."
         )
+
+
+# === What all requests share ===
+
+
+class Budget:
+    """A number that all requests share; thread-safe.
+
+    Subclasses say of what: `free` is how much of each request is not counted, so that a small one
+    never has to wait for large ones; `message` is what a client is told if too little is left.
+    """
+
+    free = 0
+    message = "{}"
+
+    def __init__(self, size):
+        self._size = self._left = size
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def share(self):
+        """Yield a function that reserves a number until the end of the block.
+
+        It raises a `ServingError` if fewer are left.
+        """
+        asked = held = 0
+
+        def take(number):
+            nonlocal asked, held
+            asked += number
+            more = max(asked - self.free, 0) - held
+            with self._lock:
+                if more > self._left:
+                    message = self.message.format(self._size)
+                    raise ServingError(StatusCode.RESOURCE_EXHAUSTED, message)
+                self._left -= more
+            held += more
+
+        try:
+            yield take
+        finally:
+            with self._lock:
+                self._left += held
+
+
+class BodyMemory(Budget):
+    """The bytes of all bodies."""
+
+    free = 2**16
+    message = (
+        "The bodies of all requests together may have {} bytes, and other requests use them now: "
+        "try again later."
+    )
+
+
+class Work(Budget):
+    """Rows × beams × new tokens of all requests that generate, whose memory is held to their end.
+
+    What is free is a text of usual length.
+    """
+
+    free = 2**10
+    message = (
+        "All requests that generate may have {} rows times beams times new tokens together, and "
+        "others use them now: try again later."
+    )

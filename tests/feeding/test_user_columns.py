@@ -9,7 +9,7 @@ import tiny
 
 from keras_lm.data import split_sentences
 from keras_lm.feeding.user_data import columns_from_user, labels_from_user
-from keras_lm.serving.client_values import check_strings, to_json
+from keras_lm.serving.client import check_strings, to_json
 from keras_lm.tasks import TextClassifier, TextRegressor, TokenClassifier
 from keras_lm.tokenizers import train_vocabulary
 from keras_lm.utils.user_columns import plain_column

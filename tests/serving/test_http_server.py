@@ -15,8 +15,9 @@ import requests
 import tensorflow as tf
 from tensorflow_serving.apis import classification_pb2, predict_pb2
 
-from keras_lm.serving import Server, budgets
+from keras_lm.serving import Server, work_limits
 from keras_lm.serving.errors import ServingError
+from keras_lm.serving.http_server import Hosts
 from keras_lm.serving.inference import SavedModel
 from keras_lm.serving.server import REST_THREADS, STREAM_THREADS
 
@@ -129,7 +130,7 @@ def test_a_body_of_two_lengths_is_no_two_requests(strict):
 
 
 def test_all_bodies_together(strict, rest_of, grpc_of, monkeypatch):
-    monkeypatch.setattr(budgets.BodyMemory, "free", 1000)
+    monkeypatch.setattr(work_limits.BodyMemory, "free", 1000)
     rest, stubs = rest_of(strict), grpc_of(strict)
     long = {"signature_name": "text", "instances": ["x" * 5000]}
     request = predict_pb2.PredictRequest()
@@ -292,3 +293,36 @@ def test_requests_that_outlast_the_drain(saved_models, rest_of, grpc_of, monkeyp
         assert answers["grpc"] is grpc.StatusCode.UNAVAILABLE
     else:
         assert answers["grpc"] in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+
+
+# === Which `Host` headers a server answers to ===
+
+NAMED = ["localhost", "LOCALHOST:8501", "127.0.0.1:80", "[::1]:8501", "my.host:1", "a.example.com"]
+ADDRESSES = ["10.0.0.1:8501", "[fe80::1]:8501", f"{socket.gethostname()}:8501"]
+OTHERS = [
+    "",
+    "evil.com",
+    "evil.com:8501",
+    "localhost.evil.com",
+    "[::1",
+    "127.0.0.1.evil.com",
+    "x@y",
+]
+
+
+@pytest.mark.parametrize("host", ["my.host", "0.0.0.0"])
+def test_names_of_a_server(host):
+    hosts = Hosts(host, ["my.host", "*.example.com"])
+    assert [name for name in NAMED if name not in hosts] == []
+    assert [name for name in OTHERS if name in hosts] == []
+    # At all addresses, only the names are checked: who asks for an address reaches no other.
+    assert [name for name in ADDRESSES if name in hosts] == (ADDRESSES * (host == "0.0.0.0"))
+
+
+def test_requests_for_another_host_are_refused(server, rest):
+    for url in (server.rest_url, rest.url):
+        response = requests.get(url, headers={"Host": "evil.com"}, timeout=10)
+        assert response.status_code == 400
+        assert "Host 'evil.com' is not a name of this server" in response.json()["error"]
+        own = {"Host": server.rest_url.replace("http://127.0.0.1", "localhost")}
+        assert requests.get(url, headers=own, timeout=10).status_code == 200

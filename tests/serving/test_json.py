@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import strategies
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from keras_lm.serving import json_answers, json_requests
+from keras_lm.serving import rest_json
 from keras_lm.serving.errors import ServingError
 
 VALUES = strategies.recursive(
@@ -47,8 +47,8 @@ SIGNATURES = [
 def test_any_values(value, key):
     for each in SIGNATURES:
         try:
-            document = json_requests.parse(json.dumps({key: value}).encode())
-            arrays, _ = json_requests.read_inputs(document, each)
+            document = rest_json.parse(json.dumps({key: value}).encode())
+            arrays, _ = rest_json.read_inputs(document, each)
         except ServingError:
             continue
         assert set(arrays) == set(each.inputs)
@@ -63,8 +63,8 @@ def test_any_values(value, key):
 def test_any_examples(example, context):
     try:
         document = {"examples": [example], "context": context}
-        document = json_requests.parse(json.dumps(document).encode())
-        (record,) = json_requests.read_examples(document)
+        document = rest_json.parse(json.dumps(document).encode())
+        (record,) = rest_json.read_examples(document)
     except ServingError:
         return
     tf.train.Example.FromString(record)
@@ -74,21 +74,21 @@ def test_any_examples(example, context):
 @hypothesis.settings(deadline=None)
 def test_any_bytes(body):
     try:
-        assert isinstance(json_requests.parse(body), dict)
+        assert isinstance(rest_json.parse(body), dict)
     except ServingError as error:
-        json_answers.write_error(error.message).decode()
+        rest_json.write_error(error.message).decode()
 
 
 @hypothesis.given(strategies.lists(strategies.floats(width=32), min_size=1))
 def test_floats_come_back_as_they_were(numbers):
     array = np.array(numbers, np.float32)
-    body = json_answers.write_numbers(array)
+    body = rest_json.write_numbers(array)
     np.testing.assert_array_equal(np.float32(json.loads(body)["results"]), array)
 
 
 def test_many_floats():
     array = np.random.default_rng(1).normal(size=(3, 70_000)).astype(np.float32)
-    answer = json.loads(json_answers.write_outputs({"y": array}, by_row=True))
+    answer = json.loads(rest_json.write_outputs({"y": array}, by_row=True))
     np.testing.assert_array_equal(np.float32(answer["predictions"]), array)
 
 
@@ -99,12 +99,12 @@ def test_rows_need_one_batch():
         ({"y": np.zeros(2), "z": np.zeros(3)}, "inconsistent batch size: 3 expecting: 2"),
     ]:
         with pytest.raises(ServingError, match=message):
-            json_answers.write_outputs(outputs, by_row=True)
-        json_answers.write_outputs(outputs, by_row=False)
+            rest_json.write_outputs(outputs, by_row=True)
+        rest_json.write_outputs(outputs, by_row=False)
 
 
 def test_many_small_objects_are_not_read():
     few = b'{"a": [' + b"{}," * 10 + b"{}]}"
-    assert json_requests.parse(few) == {"a": [{}] * 11}
+    assert rest_json.parse(few) == {"a": [{}] * 11}
     with pytest.raises(ServingError, match=r"2097154 objects and arrays, .* at most 2097152"):
-        json_requests.parse(b'{"a": [' + b"{}," * (2**21 - 1) + b"{}]}")
+        rest_json.parse(b'{"a": [' + b"{}," * (2**21 - 1) + b"{}]}")

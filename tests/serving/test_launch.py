@@ -12,9 +12,8 @@ import requests
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.serving import engines
 from keras_lm.serving.client import Client
-from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
+from keras_lm.serving.launch import IMAGE, DockerServer, LaunchError, Plan, find_models, launch
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 
@@ -116,9 +115,7 @@ def test_pages_of_other_origins_are_passed_on(fakes, model, start, name, cors):
 def test_docker_is_next_with_folders_read_only(fakes, model, start):
     fakes("docker")
     server, said = start(Plan({"critic": model}, host="localhost"))
-    assert said[-1] == (
-        f"Engine: {engines.IMAGE} in docker; tensorflow_model_server is not on PATH."
-    )
+    assert said[-1] == (f"Engine: {IMAGE} in docker; tensorflow_model_server is not on PATH.")
     (call,) = fakes.calls()
     words = call["words"]
     assert words[:2] == ["run", "--rm"]
@@ -130,7 +127,7 @@ def test_docker_is_next_with_folders_read_only(fakes, model, start):
     quoted = str(model).replace('"', '""')
     assert f'type=bind,"source={quoted}","target=/models/critic",readonly' in words
     assert models_of(call["config"]) == {"critic": ("/models/critic", "tensorflow")}
-    assert words[words.index(engines.IMAGE) + 1 :] == [
+    assert words[words.index(IMAGE) + 1 :] == [
         "--port=8500",
         "--rest_api_port=8501",
         "--model_config_file=/config/models.config",
@@ -142,8 +139,8 @@ def test_docker_is_next_with_folders_read_only(fakes, model, start):
 
 
 def test_docker_publishes_addresses_of_ipv6(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(engines, "free_ports", lambda host: (81, 82))
-    command = engines.DockerServer(Plan({"critic": model}, host="::1")).command(tmp_path)
+    monkeypatch.setattr("keras_lm.serving.launch.free_ports", lambda host: (81, 82))
+    command = DockerServer(Plan({"critic": model}, host="::1")).command(tmp_path)
     assert {"--publish=[::1]:81:8501", "--publish=[::1]:82:8500"} <= set(command)
 
 
@@ -163,7 +160,7 @@ def test_a_server_that_fails_shows_its_last_lines_and_exit_code(fakes, model, st
 
 
 def test_a_stubborn_server_is_ended_by_force(fakes, model, start, monkeypatch):
-    monkeypatch.setattr(engines, "PATIENCE", 0.3)
+    monkeypatch.setattr("keras_lm.serving.launch.PATIENCE", 0.3)
     fakes("tensorflow_model_server", mode="stubborn")
     server, _ = start(Plan({"critic": model}))
     server.stop()
@@ -208,7 +205,9 @@ def test_an_engine_asked_for_by_name_is_not_replaced(fakes, model, start, engine
 
 
 def test_missing_packages_come_with_their_command(fakes, model, start, monkeypatch):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "uvicorn" else name)
+    monkeypatch.setattr(
+        "keras_lm.serving.launch.find_spec", lambda name: None if name == "uvicorn" else name
+    )
     with pytest.raises(LaunchError, match=r"needs uvicorn: pip install 'keras-lm\[serving\]'"):
         start(Plan({"critic": model}))
 

@@ -214,7 +214,7 @@ def test_warmup_runs_before_a_version_is_available(folder, monkeypatch):
         ran.append((states(models), tf.make_ndarray(request.inputs["x"]).tolist()))
         return predict_pb2.PredictResponse()
 
-    monkeypatch.setattr("keras_lm.serving.warmup.ANSWERS", {"predict_log": predict})
+    monkeypatch.setattr("keras_lm.serving.models.WARMUP_ANSWERS", {"predict_log": predict})
     empty = prediction_log_pb2.PredictionLog().SerializeToString()
     write_warmup(folder / "1", warmup_record(x=[1.0]), empty, warmup_record(x=[2.0, 3.0]))
     models.configure([ModelConfig("numbers", folder)])

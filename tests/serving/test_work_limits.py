@@ -11,9 +11,9 @@ from tensorflow_serving.apis import predict_pb2
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.work import MOST_TOKENS
 from keras_lm.serving import Server, inference, work_limits
-from keras_lm.serving.budgets import Work
 from keras_lm.serving.errors import ServingError, StatusCode, plain
 from keras_lm.serving.inference import SavedModel
+from keras_lm.serving.work_limits import Work
 
 DTYPES = {name: option.dtype for name, option in OPTIONS.items()}
 DTYPES |= {"num_beams": "int32", "length_penalty": "float32"}

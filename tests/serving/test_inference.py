@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from keras_lm.serving import Client, Server
-from keras_lm.serving.engines import ENGINES
-from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
-from keras_lm.serving.litert_model import LiteRTModel
+from keras_lm.serving.inference import LiteRTModel
+from keras_lm.serving.launch import ENGINES, LaunchError, Plan, find_models, launch
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 

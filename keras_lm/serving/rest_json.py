@@ -1,4 +1,6 @@
-"""The JSON of TF Serving's REST API → arrays and tf.Examples; error messages are TF Serving's.
+"""The JSON of TF Serving's REST API: what is asked of a model, and its answer.
+
+Requests become arrays and tf.Examples; error messages are TF Serving's.
 
     {"instances": [row, row], "signature_name": …}                          by rows
     {"inputs": column(s), "signature_name": …}                              by columns
@@ -6,22 +8,35 @@
 
 If the signature has a single input, a row is a plain value, else an object by input name; the same
 holds for columns. Strings are text or, for other bytes, `{"b64": "…"}`. `NaN`, `Infinity` and
-`-Infinity` are accepted, as in TF Serving, though JSON has no such numbers. Answers are in
-`json_answers`.
+`-Infinity` are accepted, as in TF Serving, though JSON has no such numbers.
+
+Arrays become answers:
+
+    {"predictions": [row, row]}             Predict, if the request had rows
+    {"outputs": column(s)}                  Predict, if the request had columns
+    {"results": [[[label, score], …], …]}   Classify, a list for each example
+    {"results": [number, …]}                Regress
+    {"error": message}
+
+If the signature has a single output, a row is a plain value, else an object by output name; the
+same holds for columns. Strings are text, or `{"b64": "…"}` if the output's name ends in `_bytes`.
+NaN and infinities are written as `NaN`, `Infinity` and `-Infinity`.
 """
 
 import base64
 import binascii
 import functools
 import json
+import logging
 import math
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
+from keras_lm.serving import inference
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.inference import type_name, with_context
+from keras_lm.serving.inference import DEFAULT_SIGNATURE, type_name, with_context
 
 LONGEST_SHOWN = 200  # characters of a value in an error message
 MOST_CONTAINERS = 2**21  # objects and arrays: "{}", 2 bytes of JSON, takes 100 in memory
@@ -364,3 +379,149 @@ def _add_to_feature(value, name, feature):
         expected = feature.WhichOneof("kind").removesuffix("_list")
         raise invalid(f"Unexpected element type in feature: {name} expecting type: {expected}")
     getattr(feature, kind).value.append(value)
+
+
+# === Answers ===
+
+CHUNK = 2**16
+
+
+def write_outputs(outputs, by_row):
+    """Return the body of a Predict answer; `by_row` if the request had the row format."""
+    if by_row:
+        _check_batch(outputs)
+    columns = {name: _to_lists(name, array) for name, array in outputs.items()}
+    if len(columns) == 1:
+        (column,) = columns.values()
+        return _dump({"predictions" if by_row else "outputs": column})
+    if by_row:
+        rows = [dict(zip(columns, row)) for row in zip(*columns.values(), strict=True)]
+        return _dump({"predictions": rows})
+    return _dump({"outputs": columns})
+
+
+def write_classes(classes, scores):
+    """Return the body of a Classify answer, from two arrays (examples, classes)."""
+    labels, scores = _to_lists("classes", classes), _to_lists("scores", scores)
+    rows = [[list(pair) for pair in zip(*row)] for row in zip(labels, scores)]
+    return _dump({"results": rows})
+
+
+def write_numbers(numbers):
+    """Return the body of a Regress answer, from an array (examples,)."""
+    return _dump({"results": _to_lists("outputs", numbers)})
+
+
+def write_error(message):
+    """Return the body of an error."""
+    return _dump({"error": message})
+
+
+def _check_batch(outputs):
+    batch = None
+    for name, array in outputs.items():
+        if array.ndim == 0:
+            raise invalid(f"Tensor name: {name} has no shape information ")
+        if len(array) < 1:
+            raise invalid(f"Tensor name: {name} has invalid batch size: {len(array)}")
+        if batch not in (None, len(array)):
+            raise invalid(
+                f"Tensor name: {name} has inconsistent batch size: {len(array)} expecting: {batch}"
+            )
+        batch = len(array)
+
+
+def _to_lists(name, array):
+    if array.dtype == object:
+        write = _base64_object if name.endswith("_bytes") else _text
+        values = np.empty(array.size, object)
+        values[:] = [write(value) for value in array.ravel()]
+        return values.reshape(array.shape).tolist()
+    if array.dtype == np.float32:
+        return _shortest(array).tolist()
+    data_type = tf.as_dtype(array.dtype).as_datatype_enum
+    if data_type not in {*INTEGERS, types_pb2.DT_DOUBLE, types_pb2.DT_BOOL}:
+        raise invalid(f"Failed to write JSON value for tensor type: {type_name(data_type)}")
+    return array.tolist()
+
+
+def _shortest(array):
+    """Return float32 as the float64 with the fewest digits: 0.2, not 0.20000000298023224."""
+    values = np.empty(array.size, np.float64)
+    for start in range(0, array.size, CHUNK):  # in chunks: a number takes 128 bytes as text
+        part = slice(start, start + CHUNK)
+        values[part] = array.ravel()[part].astype("U").astype(np.float64)
+    return values.reshape(array.shape)
+
+
+def _base64_object(value):
+    return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def _text(value):
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _dump(document):
+    # Bytes that are not UTF-8 are sent unchanged, as by TF Serving.
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+logger = logging.getLogger("keras_lm.serving")
+
+
+# === What is asked: `:predict`, `:classify` and `:regress` ===
+
+
+def answer(run, models, spec, parse, caller):
+    """Answer a POST in a worker thread; `parse` returns the JSON object in its body."""
+    try:
+        caller.check()  # before it starts
+        document = parse()
+        with caller.served(), models.lease(**spec) as served:
+            _check_rows(served, document)
+            return run(served, document)
+    except ServingError:
+        raise
+    except RecursionError as error:
+        raise invalid("JSON Parse error: Nested too deeply.") from error
+    except MemoryError as error:
+        raise ServingError(StatusCode.RESOURCE_EXHAUSTED, "Out of memory.") from error
+    except Exception as error:
+        logger.exception("A request to %s failed.", spec["name"])
+        raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
+
+
+def _check_rows(served, document):
+    """Refuse too many rows before any of them is read."""
+    columns = document.get("inputs")
+    columns = list(columns.values()) if isinstance(columns, dict) else [columns]
+    for rows in (document.get("instances"), document.get("examples"), *columns):
+        if isinstance(rows, list):
+            served.check_rows(len(rows))
+
+
+def _predict(served, document):
+    name = signature_name(document) or DEFAULT_SIGNATURE
+    signature = served.signature_defs.get(name)
+    if signature is None:
+        raise invalid(f'Serving signature name: "{name}" not found in signature def')
+    if not signature.inputs:
+        raise invalid(f"Failed to get input map for signature: {name}")
+    inputs, by_row = read_inputs(document, signature)
+    return write_outputs(served.run(name, inputs), by_row)
+
+
+def _classify(served, document):
+    name = signature_name(document)
+    examples = read_examples(document)
+    return write_classes(*inference.classify(served, name, examples))
+
+
+def _regress(served, document):
+    name = signature_name(document)
+    examples = read_examples(document)
+    return write_numbers(inference.regress(served, name, examples))
+
+
+VERBS = {"predict": _predict, "classify": _classify, "regress": _regress}
