@@ -98,6 +98,38 @@ def export(
         task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
     """
     format = export_format(path, format)
+    _check_form(format, weights, freeze, tokenizer, attention)
+    if texts is None and tolerance is not None:
+        raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
+    if texts is not None and format == "litert":
+        check_installed("ai_edge_litert", "texts= for a .tflite")
+    presets.check_finite(task, allow_nan)
+    for part in getattr(task, "tasks", {"": task}).values():
+        if _has_untrained_head(part):
+            warn(
+                f"{type(part).__name__} has a head that was never trained, so its answers are "
+                "random: call fit before exporting it."
+            )
+
+    def verify(artefact):
+        if texts is not None:
+            _verify(artefact, task, texts, weights, tolerance, report, verbose)
+
+    given = (task.trimmed(), path, weights, freeze, verify)
+    if format == "saved_model":
+        return export_saved_model(*given, attention)
+    # LiteRT's schema and interpreter are not loaded for a SavedModel.
+    if tokenizer == "metadata":
+        from keras_lm.export.mediapipe import export_mediapipe
+
+        return export_mediapipe(*given)
+    from keras_lm.export.tflite import export_tflite
+
+    return export_tflite(*given)
+
+
+def _check_form(format, weights, freeze, tokenizer, attention):
+    """Raise an error if there is no such form of an artefact."""
     if format not in ("saved_model", "litert"):
         raise ValueError(f"format={format!r}: use 'saved_model' or 'litert'.")
     if tokenizer not in ("graph", "metadata"):
@@ -106,11 +138,6 @@ def export(
         raise ValueError("tokenizer='metadata' is of a .tflite: pass format='litert' with it.")
     if weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
-    if texts is None and tolerance is not None:
-        raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
-    if texts is not None and format == "litert":
-        check_installed("ai_edge_litert", "texts= for a .tflite")
-
     if freeze and weights == "float16":
         raise ValueError(
             f"freeze=True with weights={weights!r}: constants can only be float32, bfloat16 or "
@@ -128,43 +155,22 @@ def export(
             f"{'freeze' if freeze else 'format'}."
         )
 
-    presets.check_finite(task, allow_nan)
-    for part in getattr(task, "tasks", {"": task}).values():
-        if _has_untrained_head(part):
-            warn(
-                f"{type(part).__name__} has a head that was never trained, so its answers are "
-                "random: call fit before exporting it."
-            )
 
-    def verify(artefact):
-        """Raise an `ExportCheckError` if an artefact's answers differ from the task's."""
-        if texts is None:
-            return
-        allowed = WEIGHTS[weights] if tolerance is None else tolerance
-        try:
-            for signature, part, asked in task.signatures.answering(texts):
-                found = check(artefact, part, asked, allowed, signature=signature, verbose=verbose)
-                if report is not None:
-                    report(found)
-        except ExportRunError:
-            raise
-        except ExportCheckError as error:
-            raise ExportCheckError(
-                f"{error} Nothing was written with weights={weights!r}: pass more precise weights, "
-                "or a larger tolerance."
-            ) from error
-
-    given = (task.trimmed(), path, weights, freeze, verify)
-    if format == "saved_model":
-        return export_saved_model(*given, attention)
-    # LiteRT's schema and interpreter are not loaded for a SavedModel.
-    if tokenizer == "metadata":
-        from keras_lm.export.mediapipe import export_mediapipe
-
-        return export_mediapipe(*given)
-    from keras_lm.export.tflite import export_tflite
-
-    return export_tflite(*given)
+def _verify(artefact, task, texts, weights, tolerance, report, verbose):
+    """Raise an `ExportCheckError` if an artefact's answers to texts differ from the task's."""
+    allowed = WEIGHTS[weights] if tolerance is None else tolerance
+    try:
+        for signature, part, asked in task.signatures.answering(texts):
+            result = check(artefact, part, asked, allowed, signature=signature, verbose=verbose)
+            if report is not None:
+                report(result)
+    except ExportRunError:
+        raise
+    except ExportCheckError as error:
+        raise ExportCheckError(
+            f"{error} Nothing was written with weights={weights!r}: pass more precise weights, or "
+            "a larger tolerance."
+        ) from error
 
 
 def _has_untrained_head(task):

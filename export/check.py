@@ -105,32 +105,11 @@ def check(
         keras_lm.export.check(task.export("exported"), task, ["a text", "another"])
     """
     path = Path(path)
-    format = "litert" if path.is_file() else "saved_model"
-    if format == "saved_model" and not (path / "saved_model.pb").is_file():
-        raise FileNotFoundError(
-            f"path={str(path)!r} is not an exported model: pass what task.export returned, a "
-            "version's folder or a .tflite file."
-        )
-    if format == "litert":
-        check_installed("ai_edge_litert", "Checking a .tflite")
-    if format == "litert" and not task.signatures.answers_in_lite:
-        raise ValueError(
-            f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
-            "compare: check the SavedModel of this task."
-        )
+    format = _format_of(path, task)
     takes_ids = format == "litert" and _is_for_mediapipe(path)
     offer = task.id_signatures if takes_ids else task.signatures
-    columns = {name: column.numpy() for name, column in task.columns(texts).items()}
+    columns = _columns_of(texts, task)
     length = len(next(iter(columns.values())))
-    if not length:
-        raise ValueError("texts is empty: pass at least one text.")
-    if len(columns) == len(task.answer_names) == 1:  # a CausalLM's text is its prompt
-        columns = dict(zip(task.answer_names, columns.values(), strict=True))
-    if missing := set(task.answer_names) - set(columns):
-        raise ValueError(
-            f"texts lacks {sorted(missing)}, and the model takes {list(task.answer_names)}: pass "
-            "all of them."
-        )
     if format == "litert":
         columns = offer.lite_columns(columns)
     batch_size = 1 if takes_ids else batch_size
@@ -162,6 +141,39 @@ def check(
     strings = tuple(name for name, (entries, _) in comparisons[0].items() if entries.dtype == bool)
     times = (load_seconds, first_call_seconds)
     return CheckReport(differences, *times, files.size(path), length, strings)
+
+
+def _format_of(path, task):
+    """Return the format of the artefact at a path; raise an error if there is none to compare."""
+    format = "litert" if path.is_file() else "saved_model"
+    if format == "saved_model" and not (path / "saved_model.pb").is_file():
+        raise FileNotFoundError(
+            f"path={str(path)!r} is not an exported model: pass what task.export returned, a "
+            "version's folder or a .tflite file."
+        )
+    if format == "litert":
+        check_installed("ai_edge_litert", "Checking a .tflite")
+    if format == "litert" and not task.signatures.answers_in_lite:
+        raise ValueError(
+            f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
+            "compare: check the SavedModel of this task."
+        )
+    return format
+
+
+def _columns_of(texts, task):
+    """Return the columns of texts that a task answers, a dict of arrays."""
+    columns = {name: column.numpy() for name, column in task.columns(texts).items()}
+    if not len(next(iter(columns.values()))):
+        raise ValueError("texts is empty: pass at least one text.")
+    if len(columns) == len(task.answer_names) == 1:  # a CausalLM's text is its prompt
+        columns = dict(zip(task.answer_names, columns.values(), strict=True))
+    if missing := set(task.answer_names) - set(columns):
+        raise ValueError(
+            f"texts lacks {sorted(missing)}, and the model takes {list(task.answer_names)}: pass "
+            "all of them."
+        )
+    return columns
 
 
 def _is_for_mediapipe(path):
