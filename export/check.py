@@ -226,17 +226,17 @@ def _compare(served, expected):
         )
     compared = {}
     for name, value in expected.items():
-        found, words = served[name], ""
-        if found.shape != value.shape:
+        answered, words = served[name], ""
+        if answered.shape != value.shape:
             raise ExportCheckError(
-                f"{name} has the shape {found.shape}, but the task's has {value.shape}."
+                f"{name} has the shape {answered.shape}, but the task's has {value.shape}."
             )
         if value.dtype != object:
-            compared[name] = _numeric_differences(found, value).ravel(), words
+            compared[name] = _numeric_differences(answered, value).ravel(), words
             continue
-        differs = found != value
+        differs = answered != value
         for index in np.argwhere(differs)[:1]:
-            first, wanted = found[tuple(index)], value[tuple(index)]
+            first, wanted = answered[tuple(index)], value[tuple(index)]
             words = f"{name}{index.tolist()} is {first!r}, but the task's is {wanted!r}; "
         padding = (value == b"") & ~differs
         compared[name] = differs[~padding], words

@@ -81,20 +81,20 @@ def log(name, signature, inputs, method=None):
 
     `method` is `"classify"` or `"regress"`, which take one tf.Example per row, or None for Predict.
     """
-    found = prediction_log_pb2.PredictionLog()
+    record = prediction_log_pb2.PredictionLog()
     method = method or "predict"
-    request = getattr(found, f"{method}_log").request
+    request = getattr(record, f"{method}_log").request
     request.model_spec.name = name
     request.model_spec.signature_name = signature
     if method == "predict":
         for column, array in inputs.items():
             request.inputs[column].CopyFrom(tf.make_tensor_proto(array))
-        return found
+        return record
     for row in zip(*inputs.values(), strict=True):
         example = request.input.example_list.examples.add()
         for column, text in zip(inputs, row, strict=True):
             example.features.feature[column].bytes_list.value.append(text.encode())
-    return found
+    return record
 
 
 def write_batching(folder):

@@ -59,8 +59,8 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             ours = [flag for option in self.params for flag in option.opts]
             wanted = OTHER_NAMES.get(error.option_name.replace("_", "-"), ())
-            if found := [flag for flag in wanted if flag in ours]:
-                error.possibilities = found
+            if known := [flag for flag in wanted if flag in ours]:
+                error.possibilities = known
             raise
 
     def invoke(self, ctx):

@@ -31,14 +31,14 @@ def inspect_command(path, version, as_json):
     requests to warm up and settings of batching are there. For the name of a size: its arguments,
     parameters, memory and operations a token, in pretraining too; nothing is built.
     """
-    found = inspect_path(path, version)
+    contents = inspect_path(path, version)
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json.dumps(contents, ensure_ascii=False))
     else:
         names = {"bytes": "size"}
         say_rows(
             (names.get(name, name.replace("_", " ")), readable(name, value))
-            for name, value in found.items()
+            for name, value in contents.items()
             if value is not None
         )
 

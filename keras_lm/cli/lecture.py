@@ -37,8 +37,8 @@ def lecture_command(name, as_list, quick, as_json):
     rows = experiment.run(quick)
     seconds = round(time.monotonic() - start, 1)
     if as_json:
-        found = {"lecture": name, "quick": quick, "seconds": seconds, "rows": rows}
-        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        result = {"lecture": name, "quick": quick, "seconds": seconds, "rows": rows}
+        click.echo(json.dumps(result, ensure_ascii=False, indent=1))
         return
     click.echo(click.style(lectures.title(experiment), bold=True))
     _say("Claim", experiment.CLAIM)

@@ -154,10 +154,10 @@ def read_examples(examples, names):
 
     def read(text):
         try:
-            found = json.loads(text)
+            example = json.loads(text)
         except ValueError:
             return text
-        return found if isinstance(found, dict) else text
+        return example if isinstance(example, dict) else text
 
     return dict(zip(names, map(read, examples)))
 

@@ -88,15 +88,17 @@ def read_published(
         raise ValueError(
             f"name={name!r}: pass one of {', '.join(PUBLISHED)}.{advice(name, PUBLISHED)}"
         )
-    found = PUBLISHED[name]
+    published = PUBLISHED[name]
     chosen = [] if labels is None else [str(labels)]
-    if chosen and not found.chooses_labels:
+    if chosen and not published.chooses_labels:
         raise ValueError(f"labels={labels!r}: leave it out, as the columns of {name} are known.")
     if targets is None:
-        numbered = (row for file in files_of(path) for row in _rows_of(Path(file), found, *chosen))
-    elif found.in_pairs:
+        numbered = (
+            row for file in files_of(path) for row in _rows_of(Path(file), published, *chosen)
+        )
+    elif published.in_pairs:
         files = [Path(path), Path(targets)]
-        numbered = aligned(*(_rows_of(file, found) for file in files), [*map(str, files)])
+        numbered = aligned(*(_rows_of(file, published) for file in files), [*map(str, files)])
     else:
         raise ValueError(
             f"targets={str(targets)!r}: leave it out, as a file of {name} has its own labels."
@@ -115,12 +117,12 @@ def read_published(
     x = {"text" if key == "words" else key: column(key) for key in kept[0]}
     labels, ids = x.pop(target, None), x.pop("id", None)
     labels = None if labels and labels[0] is None else labels
-    classes = list(found.class_names) or None
-    if labels and (found.task == "token-classifier" or found.multi_label):
+    classes = list(published.class_names) or None
+    if labels and (published.task == "token-classifier" or published.multi_label):
         classes = sorted({tag for tags in labels for tag in tags})
-    if labels and isinstance(labels[0], str) and found.task == "text-classifier":
+    if labels and isinstance(labels[0], str) and published.task == "text-classifier":
         classes = classes or sorted(set(labels))
-    if labels and found.task == "constituency-parser":
+    if labels and published.task == "constituency-parser":
         classes = labels_of_trees(labels)
     return PublishedRows(x, labels, ids, classes, len(rows) - len(kept))
 
@@ -134,10 +136,10 @@ def files_of(path):
     return files
 
 
-def _rows_of(file, found, *labels):
+def _rows_of(file, published, *labels):
     with open(file, "rb") as packed:
         stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
-        for number, row in found.rows(str(file), stream, *labels):
+        for number, row in published.rows(str(file), stream, *labels):
             if isinstance(row, Exception):
                 raise row
             yield number, row

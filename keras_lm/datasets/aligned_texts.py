@@ -93,8 +93,8 @@ def _segments(name, content):
 
 
 def _attribute(attributes, name):
-    found = re.search(rf"\b{name}\s*=\s*([\"'])(.*?)\1", attributes, re.IGNORECASE)
-    return found[2] if found else ""
+    attribute = re.search(rf"\b{name}\s*=\s*([\"'])(.*?)\1", attributes, re.IGNORECASE)
+    return attribute[2] if attribute else ""
 
 
 def news_rows(name, stream):

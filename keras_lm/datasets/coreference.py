@@ -14,7 +14,7 @@ from keras_lm.datasets.word_columns import DOCUMENT, FIRST_ROLES, PART, WORD
 
 def mentions_of(clusters):
     """Return the mentions in a text's clusters as (start, end, number of the cluster from 1)."""
-    found = {}
+    cluster_of = {}
     clusters = clusters.tolist() if hasattr(clusters, "tolist") else clusters  # numpy's arrays
     if not isinstance(clusters, (list, tuple)):
         raise ValueError(f"{clusters!r} is not a list of clusters; if there are none, pass [].")
@@ -29,10 +29,10 @@ def mentions_of(clusters):
                     "[[(0, 2), (5, 6)]] is one cluster of two mentions."
                 )
             mention = tuple(map(int, mention))
-            if mention in found:
+            if mention in cluster_of:
                 raise ValueError(f"the mention {mention} occurs twice: leave it in one cluster.")
-            found[mention] = number
-    return [(*mention, number) for mention, number in found.items()]
+            cluster_of[mention] = number
+    return [(*mention, number) for mention, number in cluster_of.items()]
 
 
 def check_place(mention, size, unit="words", where=""):

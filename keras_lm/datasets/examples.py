@@ -84,14 +84,14 @@ class Examples:
                         f"the label is {name!r}, as pandas writes a missing one: write the label, "
                         "delete the row, or name all classes by class_names=.",
                     )
-        found = all_names(labels)
-        if isinstance(self.texts.get("text", [""])[0], list) and all(map(_is_integer, found)):
+        names = all_names(labels)
+        if isinstance(self.texts.get("text", [""])[0], list) and all(map(_is_integer, names)):
             warn(
-                f"{self.rows.name}: the labels of words are the numbers {', '.join(found)[:60]}, "
+                f"{self.rows.name}: the labels of words are the numbers {', '.join(names)[:60]}, "
                 "and nothing names the classes, so that no entities will be found. Put the data "
                 "set's dataset_info.json beside the file, or name the classes by class_names=."
             )
-        return found
+        return names
 
     def targets(self, class_names: Sequence[str] | None = None, multi_label: bool = False) -> Any:
         """Return `y` for `fit`: positions in `class_names`, or the labels unchanged.
@@ -147,8 +147,8 @@ class TreeExamples(Examples):
 
 def all_names(labels):
     """Return the different labels, sorted: as numbers if all are integers."""
-    found = {name for label in labels for name in ([label] if isinstance(label, str) else label)}
-    return sorted(found, key=int) if all(map(_is_integer, found)) else sorted(found)
+    names = {name for label in labels for name in ([label] if isinstance(label, str) else label)}
+    return sorted(names, key=int) if all(map(_is_integer, names)) else sorted(names)
 
 
 def fits(labels, class_names):
@@ -277,7 +277,7 @@ def read_examples(
             read, has_labels = READERS[task](rows, columns, needs_labels)
         else:
             read, has_labels = _texts(rows, columns, task, separator, pairs, needs_labels)
-        found, labels, lines, others, empty = {}, [], [], [], []
+        texts_of, labels, lines, others, empty = {}, [], [], [], []
         for line, row in rows:
             try:
                 example = read(line, row)
@@ -287,7 +287,7 @@ def read_examples(
             if example is None:
                 continue
             for name, value in example[0].items():
-                found.setdefault(name, []).append(value)
+                texts_of.setdefault(name, []).append(value)
             labels.append(example[1])
             lines.append(line)
             if keep_others:
@@ -299,7 +299,7 @@ def read_examples(
     rows.num_empty = len(empty)
     cls = TreeExamples if task == "constituency-parser" else Examples
     others = others if keep_others else None
-    return cls(rows, found, labels if has_labels else None, lines, others)
+    return cls(rows, texts_of, labels if has_labels else None, lines, others)
 
 
 def _of_all(rows, empty, skip_empty):
@@ -328,10 +328,10 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
             f"{rows.name} has texts without labels: pass a CSV, TSV or JSONL file with the columns "
             "text and label."
         )
-    found = {"text": rows.find("source" if writes else "text", columns["text"])}
+    column_of = {"text": rows.find("source" if writes else "text", columns["text"])}
     if pairs is not False:
         pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
-        found |= {"text_pair": pair} if pair else {}
+        column_of |= {"text_pair": pair} if pair else {}
     labels_column = None
     if task not in UNLABELLED or rows.published is PUBLISHED["lambada"]:
         role = "target" if writes else "labels"
@@ -348,9 +348,9 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
         return rows.labels(line, value, separator)
 
     def read(line, row):
-        if task in UNLABELLED and not rows.text(line, row, found["text"]).strip():
+        if task in UNLABELLED and not rows.text(line, row, column_of["text"]).strip():
             return None  # a blank line, for example between paragraphs: nothing to predict
-        texts = {role: rows.filled(line, row, column) for role, column in found.items()}
+        texts = {role: rows.filled(line, row, column) for role, column in column_of.items()}
         return texts, read_label(line, row)
 
     return read, labels_column is not None
@@ -423,26 +423,26 @@ def _choices(rows, columns, needs_labels):
     begin = "sent2" if {"sent1", "sent2"} <= set(rows.columns) and text_column == "sent1" else None
 
     def read(line, row):
-        found = (
+        choices = (
             rows.strings(line, row, names)
             if isinstance(names, str)
             else [rows.text(line, row, name) for name in names]
         )
-        while found and not found[-1]:  # a text with fewer choices than others
-            found.pop()
+        while choices and not choices[-1]:  # a text with fewer choices than others
+            choices.pop()
         right = row.get(labels_column) if labels_column else 0
         right = int(right) if str(right).isdecimal() else right
-        if not isinstance(right, int) or not 0 <= right < len(found) or not found[right]:
+        if not isinstance(right, int) or not 0 <= right < len(choices) or not choices[right]:
             raise rows.error(
                 line,
                 f"the label {right!r} must be the position of a choice, from 0 to "
-                f"{len(found) - 1}.",
+                f"{len(choices) - 1}.",
                 EmptyRow if is_empty(right) else ValueError,
             )
         start = f"{rows.text(line, row, begin)} " if begin else ""
         texts = {
             "text": rows.filled(line, row, text_column),
-            "choices": [start + choice if choice else "" for choice in found],
+            "choices": [start + choice if choice else "" for choice in choices],
         }
         return texts, right
 
@@ -451,14 +451,14 @@ def _choices(rows, columns, needs_labels):
 
 def _questions(rows, columns, needs_labels):
     """Questions, contexts and answers, from SQuAD's files or from columns."""
-    found = {
+    column_of = {
         "question": rows.find("question", columns["text"]),
         "context": rows.find("context", columns["text_pair"]),
     }
     answers_column = rows.find("answers", columns["labels"], needs_labels)
 
     def read(line, row):
-        texts = {role: rows.filled(line, row, column) for role, column in found.items()}
+        texts = {role: rows.filled(line, row, column) for role, column in column_of.items()}
         return texts, _answers(rows, line, row.get(answers_column))
 
     return read, bool(answers_column)

@@ -80,10 +80,10 @@ class FieldRows:
             return
         lines = itertools.chain([first], lines)
         if first[1].lstrip().startswith(b"{"):
-            found = json_rows(name, lines)
+            numbered = json_rows(name, lines)
         else:
-            found = self._table(name, first[1], decode(name, lines))
-        for line, fields in found:
+            numbered = self._table(name, first[1], decode(name, lines))
+        for line, fields in numbered:
             if isinstance(fields, ValueError):
                 yield line, None if self.skips_damaged else fields
                 continue
@@ -126,9 +126,9 @@ class FieldRows:
             row = {}
             for role in ROLES:
                 names = _names(getattr(self, role))
-                found = [fields[each] for each in names if each in fields]
-                if found:
-                    row[role] = found[0]
+                values = [fields[each] for each in names if each in fields]
+                if values:
+                    row[role] = values[0]
                 elif role == "text" or (role == "text_pair" and self.text_pair):
                     raise KeyError(names[0])
         for role in ("text", "text_pair", "choices"):
@@ -307,16 +307,16 @@ def _sst5_rows(name, stream):
         if not line:
             continue
         is_whole = line.count("(") == line.count(")") or not line.startswith("(")
-        found = re.match(r"\(?([0-4]) +(\S.*)", line)
-        if not found or not is_whole:
+        match = re.match(r"\(?([0-4]) +(\S.*)", line)
+        if not match or not is_whole:
             message = f"{line[:40]!r} is not a tree, such as (3 (2 It) (4 sings)), or is cut off."
             yield number, ValueError(f"{name}, line {number}: {message}")
             continue
-        text = found[2]
+        text = match[2]
         if line.startswith("("):
             words = re.findall(r"\([0-4] ([^()\s]+)\)", line)
             text = " ".join(BRACKETS.get(word, word.replace("\\/", "/")) for word in words)
-        yield number, {"text": text, "labels": int(found[1])}
+        yield number, {"text": text, "labels": int(match[1])}
 
 
 def _squad_rows(name, stream):

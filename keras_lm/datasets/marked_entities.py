@@ -81,10 +81,10 @@ def read_mentions(path: PathLike, least_score: float = 0.3) -> dict[str, str]:
     with open(path, "rb") as stream:
         for place, row in _objects(str(path), stream):
             try:
-                found = _entities_of(row)
+                entities = _entities_of(row)
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise _error(str(path), place, error) from error
-            for text, (id, start, end, *score) in found:
+            for text, (id, start, end, *score) in entities:
                 start = 0 if start == 1 else start
                 if id[:1] == "Q" and (not score or score[0] > least_score):
                     counts[" ".join(text[start:end].split())][id] += 1
@@ -145,27 +145,27 @@ def _objects(name, stream):
         return
     content = b"".join(line for _, line in itertools.chain([first], lines))
     try:
-        found = json_value(content.decode("utf-8"))
+        objects = json_value(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise not_utf8(name, content.count(b"\n", 0, error.start) + 1, error) from error
     except ValueError as error:
         raise ValueError(f"{name}: {error}.") from error
-    if isinstance(found, dict) and _is_fewrel(found):
-        for relation, rows in found.items():
+    if isinstance(objects, dict) and _is_fewrel(objects):
+        for relation, rows in objects.items():
             for number, row in enumerate(rows, start=1):
                 yield f"{relation}[{number}]", {"label": relation, **row}
-    elif isinstance(found, list):
-        for number, row in enumerate(found, start=1):
+    elif isinstance(objects, list):
+        for number, row in enumerate(objects, start=1):
             yield f"example {number}", row
     else:
         raise ValueError(f"{name}: the file must be a list of objects, or an object in each line.")
 
 
-def _is_fewrel(found):
+def _is_fewrel(objects):
     """Whether all values are lists of objects: those of a relation."""
     return all(
         isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-        for rows in found.values()
+        for rows in objects.values()
     )
 
 
@@ -191,8 +191,8 @@ def _relations(row):
     if head[0] < tail[1] and tail[0] < head[1]:
         yield None
         return
-    found = {"text": mark_relation(text, head, tail), "labels": _name(label)}
-    yield found | ({"id": str(row["id"])} if "id" in row else {})
+    example = {"text": mark_relation(text, head, tail), "labels": _name(label)}
+    yield example | ({"id": str(row["id"])} if "id" in row else {})
 
 
 def _typed(row):
@@ -214,8 +214,8 @@ def _typed(row):
         text, place, labels = row["sent"], (row["start"], row["end"]), row.get("labels")
     else:
         text, place, labels = row["text"], tuple(row["mention"]), row.get("labels")
-    found = {"text": mark_entity(text, place), "labels": _names(labels)}
-    yield found | ({"id": row["annot_id"]} if "annot_id" in row else {})
+    example = {"text": mark_entity(text, place), "labels": _names(labels)}
+    yield example | ({"id": row["annot_id"]} if "annot_id" in row else {})
 
 
 def _joined(words):

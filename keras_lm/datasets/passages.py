@@ -36,10 +36,10 @@ def json_data(questions):
     def rows(name, stream):
         content = whole_text(name, stream)
         try:
-            found = json_value(content)
+            data = json_value(content)
         except ValueError as error:
             raise ValueError(f"{name}: {error}.") from error
-        passages = found.get("data") if isinstance(found, dict) else None
+        passages = data.get("data") if isinstance(data, dict) else None
         if not isinstance(passages, list):
             raise ValueError(f"{name}: the file must be {{'data': [{{…}}]}}, a list of passages.")
         return _flat(name, ((f"data[{n}]", each) for n, each in enumerate(passages)), questions)
@@ -181,8 +181,8 @@ def _spans(story, start, end, said):
     shared = [n for n, word in enumerate(words) if word[0].lower() in wanted]
 
     def f1(span):
-        found = collections.Counter(word[0].lower() for word in words[span[0] : span[1] + 1])
-        return 2 * (found & wanted).total() / (found.total() + wanted.total())
+        counts = collections.Counter(word[0].lower() for word in words[span[0] : span[1] + 1])
+        return 2 * (counts & wanted).total() / (counts.total() + wanted.total())
 
     # The best part begins and ends with a common word.
     spans = [(first, last) for first in shared for last in shared if first <= last]
@@ -239,16 +239,16 @@ def squad_rows(content, name):
     if not content.strip():
         raise ValueError(f"{name} is empty: it has no rows.")
     try:
-        found = json_value(content)
+        data = json_value(content)
     except ValueError as error:
         remedy = " Rows, with one object on each line, are .jsonl." if "Extra" in str(error) else ""
         raise ValueError(f"{name}: {error}.{remedy}") from error
-    if isinstance(found, list):
+    if isinstance(data, list):
         raise ValueError(
             f"{name}: a list, and {EXPECTED}. Save rows as .jsonl, with one object on each line."
         )
     reader = _Reader(name)
-    for i, article in enumerate(reader.get(found, "data", list, "the file")):
+    for i, article in enumerate(reader.get(data, "data", list, "the file")):
         at = f"data[{i}]"
         for j, paragraph in enumerate(reader.get(article, "paragraphs", list, at)):
             at = f"data[{i}].paragraphs[{j}]"

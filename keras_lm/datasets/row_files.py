@@ -174,11 +174,11 @@ class Rows:
         """
         given = "labels" if given and given == self.chosen_labels else given
         candidates = [given] if given else GUESSES.get(role, (role,))
-        found = next((name for name in candidates if name in self.columns), None)
-        if found is None and (given or required):
+        column = next((name for name in candidates if name in self.columns), None)
+        if column is None and (given or required):
             raise self.empty() if not self.columns else no_column(self, role, candidates)
-        self.used.add(found)
-        return found
+        self.used.add(column)
+        return column
 
     def value(self, line, row, column):
         """Return a row's value in a column; raise an error if it is missing or null."""
@@ -397,15 +397,17 @@ def no_column(rows, role, candidates):
 
 def _other_delimiter(columns):
     """Return a remedy if a header of one column contains another separator."""
-    found = [each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]]
-    if not found:
+    delimiters = [
+        each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]
+    ]
+    if not delimiters:
         return None
     formats = {delimiter: name for name, delimiter in DELIMITERS.items()}
-    if found[0] in formats:
-        remedy = f"pass format={formats[found[0]]}"
+    if delimiters[0] in formats:
+        remedy = f"pass format={formats[delimiters[0]]}"
     else:
         remedy = "save it with commas, or with tabs and format=tsv"
-    return f" Its columns seem to be separated by {found[0]!r}: {remedy}."
+    return f" Its columns seem to be separated by {delimiters[0]!r}: {remedy}."
 
 
 def _word_lines(columns):
@@ -440,8 +442,8 @@ def choose_columns(rows, inputs, given):
             f"the model takes {' and '.join(inputs)}: pass a CSV, TSV or JSONL file with these "
             "columns."
         )
-    found = {name: roles.get(name, name) for name in inputs}
-    return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in found.items()}
+    role_of = {name: roles.get(name, name) for name in inputs}
+    return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in role_of.items()}
 
 
 def batches(rows, columns, batch_size, skip_empty=False):
@@ -496,7 +498,7 @@ def _names_of_columns(stated):
     if not isinstance(features, dict):
         return {}
     names = {column: names_of_feature(feature) for column, feature in features.items()}
-    return {column: found for column, found in names.items() if found}
+    return {column: classes for column, classes in names.items() if classes}
 
 
 def names_of_feature(feature):

@@ -21,8 +21,8 @@ def is_plain(class_names):
 
 def parts_of(label):
     """Return the letter of a label, as in BIOES or BILOU, and its class; "" and "" outside."""
-    found = re.fullmatch(TAG, label, re.DOTALL)
-    return (LETTERS[found[1]], found[2]) if found else ("", "")
+    match = re.fullmatch(TAG, label, re.DOTALL)
+    return (LETTERS[match[1]], match[2]) if match else ("", "")
 
 
 def marks_entities(class_names):
@@ -70,7 +70,7 @@ def entity_spans(labels, scheme=None, plain=False):
     if scheme is None:
         return spans
     whole = {"BIO": "BI*", "BIOES": "BI*[EL]|[SU]"}[scheme]
-    return [s for s, found in zip(spans, prefixes, strict=True) if re.fullmatch(whole, found)]
+    return [s for s, letters in zip(spans, prefixes, strict=True) if re.fullmatch(whole, letters)]
 
 
 def tags_of(spans, length, scheme="BIO"):

@@ -78,10 +78,10 @@ def json_value(text):
 
 
 def _unique(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise KeyError
-    return found
+    return members
 
 
 JSON = json.JSONDecoder(object_pairs_hook=_unique)
@@ -90,15 +90,15 @@ JSON = json.JSONDecoder(object_pairs_hook=_unique)
 def _repeated_key(text):
     """Return the first key that its object has had before, and its place."""
     objects = []
-    for found in STRING_OR_BRACE.finditer(text):
-        if found[0] == "{":
+    for match in STRING_OR_BRACE.finditer(text):
+        if match[0] == "{":
             objects.append(set())
-        elif found[0] == "}":
+        elif match[0] == "}":
             objects.pop()
-        elif found[2]:
-            key = json.loads(found[1])
+        elif match[2]:
+            key = json.loads(match[1])
             if key in objects[-1]:
-                return key, found.start()
+                return key, match.start()
             objects[-1].add(key)
 
 

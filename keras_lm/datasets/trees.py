@@ -54,7 +54,7 @@ class Tree:
 
         The labels of a unary chain are joined, the outermost first: `S::VP`.
         """
-        by_span = itertools.groupby(self.constituents, key=lambda found: found[1:])
+        by_span = itertools.groupby(self.constituents, key=lambda constituent: constituent[1:])
         return [(CHAIN.join(label for label, *_ in chain), *span) for span, chain in by_span]
 
 
@@ -78,34 +78,36 @@ def read_tree(text: str) -> Tree:
 
     Source: Marcus et al. 1993, https://aclanthology.org/J93-2004.
     """
-    words, tags, found, is_open = [], [], [], []
+    words, tags, constituents, is_open = [], [], [], []
     parts = re.findall(r"[()]|[^\s()]+", text)
     for place, part in enumerate(parts):
         before, after = parts[place - 1] if place else "", parts[place + 1 : place + 2]
         if part == "(":
             if place and not is_open:
                 raise ValueError("there is text after the last bracket.")
-            is_open.append(len(found))
+            is_open.append(len(constituents))
             label = "" if after in (["("], [")"]) else "".join(after)
             if label and parts[place + 2 : place + 3] == [")"]:
                 raise ValueError(f"({label}) has no word in it.")
-            found.append([label, len(words), None])
+            constituents.append([label, len(words), None])
         elif not is_open:
             raise ValueError(f"{part!r} is outside of the brackets.")
         elif part == ")":
-            found[is_open.pop()][2] = len(words)
+            constituents[is_open.pop()][2] = len(words)
         elif before != "(":  # a word, after its tag
             if before in ("", ")") or parts[place - 2] != "(" or after != [")"]:
                 raise ValueError(f"{part!r} has no brackets of its own: write a word as (NN dog).")
-            tag = found[is_open[-1]][0]
-            found[is_open[-1]][0] = None  # not a constituent
+            tag = constituents[is_open[-1]][0]
+            constituents[is_open[-1]][0] = None  # not a constituent
             if tag != "-NONE-":
                 words.append(unescaped(part))
                 tags.append(tag)
     if is_open or not parts:
         raise ValueError("a bracket is not closed: the tree is cut off.")
-    found = itertools.dropwhile(lambda each: each[0] in ROOTS, found)
-    kept = [(clean(label), start, end) for label, start, end in found if label and start < end]
+    constituents = itertools.dropwhile(lambda each: each[0] in ROOTS, constituents)
+    kept = [
+        (clean(label), start, end) for label, start, end in constituents if label and start < end
+    ]
     return Tree(tuple(words), tuple(tags), tuple(kept))
 
 

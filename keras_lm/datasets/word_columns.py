@@ -89,8 +89,8 @@ class Layout:
         if fields == self.header:
             return False
         if self.number is not None:
-            found = NUMBER.fullmatch(fields[self.number]) if len(fields) > self.number else None
-            return not (found and found[2]) and not is_aside(line)
+            number = NUMBER.fullmatch(fields[self.number]) if len(fields) > self.number else None
+            return not (number and number[2]) and not is_aside(line)
         if not is_aside(line):
             return True
         if COMMENT.match(line) or len(fields) != self.width:
@@ -219,9 +219,9 @@ def _number_column(rows, width):
         ]
         if width < 3 or not all(all(block) for block in counted) or (column and width < WIDE):
             continue
-        found = [[int(each[1]) for each in block if not each[2]] for block in counted]
-        counts = all(n == block[0] + i for block in found for i, n in enumerate(block))
-        if counts and found[0][:1] in ([0], [1]) and (column or max(map(len, found)) > 1):
+        numbers = [[int(each[1]) for each in block if not each[2]] for block in counted]
+        counts = all(n == block[0] + i for block in numbers for i, n in enumerate(block))
+        if counts and numbers[0][:1] in ([0], [1]) and (column or max(map(len, numbers)) > 1):
             return column
     return None
 
@@ -231,8 +231,8 @@ def _column_names(blocks, header, number, width):
     if header:
         return [field.lower() for field in header]
     for _, _, line in (each for block in blocks[:1] for each in block):
-        if found := GLOBAL_COLUMNS.match(line):
-            return [part.lower() for part in found[1].split()]
+        if match := GLOBAL_COLUMNS.match(line):
+            return [part.lower() for part in match[1].split()]
     return UNIVERSAL if number == 0 and width >= len(UNIVERSAL) and width < WIDE else []
 
 
@@ -286,9 +286,9 @@ def _choose_columns(name, columns, names, others, tags, layout):
     if key is not None:
         return key, []
     if plain or tags:
-        found = [i for i in plain if i not in tags] or tags
+        labels = [i for i in plain if i not in tags] or tags
         chosen = -1 if layout.number is None else 0  # of layers of entities, the first
-        return {"labels": found.pop(chosen)}, found
+        return {"labels": labels.pop(chosen)}, labels
     if not others:  # no line has a label, which the reader says
         return {"labels": len(columns)}, []
     is_parsed = layout.number is not None and len(columns) >= len(UNIVERSAL)
@@ -304,11 +304,11 @@ def _choose_columns(name, columns, names, others, tags, layout):
 def _key(columns, others):
     """Return the column and the key whose values are tags, in `NER=B-PER|SpaceAfter=No`."""
     for column in {MISC, len(columns) - 1} & {*others}:
-        found = collections.defaultdict(set)
+        values_of = collections.defaultdict(set)
         for value in columns[column]:
             for key, part in _pairs(value).items():
-                found[key].add(part)
-        for key, values in found.items():
+                values_of[key].add(part)
+        for key, values in values_of.items():
             if _are_tags(values) or (
                 key.lower() in LABEL_NAMES and not any("(" in v for v in values)
             ):
@@ -350,17 +350,17 @@ def _say_scheme(name, labels):
 
 
 def _language(words):
-    found = LANGUAGE.match(words[0])
+    match = LANGUAGE.match(words[0])
     return (
-        found[0] if found and len(words) > 2 and all(w.startswith(found[0]) for w in words) else ""
+        match[0] if match and len(words) > 2 and all(w.startswith(match[0]) for w in words) else ""
     )
 
 
 def _numbered(words):
-    found = [NUMBERED.fullmatch(word) for word in words]
-    if len(words) < 3 or not all(found) or all(each[1].isascii() for each in found):
+    matches = [NUMBERED.fullmatch(word) for word in words]
+    if len(words) < 3 or not all(matches) or all(each[1].isascii() for each in matches):
         return False
-    counts = [int(each[2]) for each in found]
+    counts = [int(each[2]) for each in matches]
     return all(n in (0, before + 1) for before, n in zip([-1, *counts], counts, strict=False))
 
 
@@ -427,20 +427,20 @@ class WordColumns:
         for lines in _parts(itertools.chain(first, blocks), layout):
             for number, fields, line in lines:
                 self._check(name, number, fields, line, layout, len(lines[0][1]))
-            found = [layout.label(fields) for _, fields, _ in lines]
+            tags = [layout.label(fields) for _, fields, _ in lines]
             if layout.brackets:
-                found = _roles(
+                tags = _roles(
                     name, [(number, fields[layout.labels]) for number, fields, _ in lines]
                 )
             if labels is None:
-                self._refuse_no_class(name, lines, found, layout)
-            is_scheme = all(tag == "O" or SPAN_TAG.fullmatch(tag) for tag in found)
+                self._refuse_no_class(name, lines, tags, layout)
+            is_scheme = all(tag == "O" or SPAN_TAG.fullmatch(tag) for tag in tags)
             words = [layout.word(fields) for _, fields, _ in lines]
             yield (
                 lines[0][0],
                 {
                     "words": [self.clean(word) for word in words],
-                    "labels": convert_tags(found) if self.tags and is_scheme else found,
+                    "labels": convert_tags(tags) if self.tags and is_scheme else tags,
                 },
             )
 
@@ -455,8 +455,8 @@ class WordColumns:
                 f"{columns}, with a space or a tab between them."
             )
 
-    def _refuse_no_class(self, name, lines, found, layout):
-        for (number, _, _), label in zip(lines, found, strict=True):
+    def _refuse_no_class(self, name, lines, tags, layout):
+        for (number, _, _), label in zip(lines, tags, strict=True):
             if NOT_CLASS.match(label):
                 raise ValueError(
                     f"{name}, line {number}: {label[:60]!r} is not the name of a class. The file "
@@ -482,7 +482,7 @@ def _words_of(block, layout):
 
 def sentences(name, stream):
     """Yield the sentences of a file, with comments: lists of (line number, fields, line)."""
-    found = []
+    sentence = []
     for number, line in decoded(name, stream):
         if "\r" in line.rstrip("\r\n"):
             raise ValueError(
@@ -492,13 +492,13 @@ def sentences(name, stream):
         is_document = any(field.startswith("-DOCSTART-") for field in fields[:2])
         is_border = is_document or DOCUMENT_BORDER.match(line)
         if is_border or not line.strip():
-            if found:
-                yield found
-            found = []
+            if sentence:
+                yield sentence
+            sentence = []
         else:
-            found.append((number, fields, line))
-    if found:
-        yield found
+            sentence.append((number, fields, line))
+    if sentence:
+        yield sentence
 
 
 def split_fields(line):

@@ -59,10 +59,10 @@ def read_parameters(folder):
         message = text_format.Parse(path.read_text(), _Message(), allow_unknown_field=True)
     except (text_format.ParseError, ValueError) as error:
         raise invalid(f"Cannot read {path}: {error}") from error
-    found = {field.name: value.value for field, value in message.ListFields()}
-    if found.get("max_batch_size", 1) < 1 or found.get("num_batch_threads", 1) < 1:
+    stated = {field.name: value.value for field, value in message.ListFields()}
+    if stated.get("max_batch_size", 1) < 1 or stated.get("num_batch_threads", 1) < 1:
         raise invalid(f"{path}: max_batch_size and num_batch_threads must be 1 or more.")
-    return DEFAULTS | found
+    return DEFAULTS | stated
 
 
 def can_join(signature):

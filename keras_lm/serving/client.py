@@ -459,9 +459,9 @@ class _Grpc(_Transport):
         request = self.about(get_model_metadata_pb2.GetModelMetadataRequest())
         request.metadata_field.append("signature_def")
         packed = self.call(self.predictions.GetModelMetadata, request).metadata["signature_def"]
-        found = get_model_metadata_pb2.SignatureDefMap()
-        packed.Unpack(found)
-        return signatures_from_json(MessageToDict(found, preserving_proto_field_name=True))
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        packed.Unpack(signatures)
+        return signatures_from_json(MessageToDict(signatures, preserving_proto_field_name=True))
 
     def status(self):
         from tensorflow_serving.apis import get_model_status_pb2

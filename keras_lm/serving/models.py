@@ -141,7 +141,7 @@ class Models:
         """Return (number, state, `ServingError` or None) of each version, the newest first."""
         with self._lock:
             model = self._models.get(name)
-            found = (
+            statuses = (
                 [
                     (number, known.state, known.error)
                     for number, known in sorted(model.versions.items(), reverse=True)
@@ -150,10 +150,10 @@ class Models:
                 if model
                 else []
             )
-        if not found:
+        if not statuses:
             which = "any versions" if version is None else f"version {version}"
             raise ServingError(StatusCode.NOT_FOUND, f"Could not find {which} of model {name}")
-        return found
+        return statuses
 
     @property
     def is_busy(self):

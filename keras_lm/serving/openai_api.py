@@ -75,11 +75,11 @@ def embeddings(served, document):
         raise _unable("takes no texts to embed")
     if "embedding" not in signature.outputs:
         raise _unable("has no embeddings: export a FeatureExtractor")
-    found = served.run(DEFAULT_SIGNATURE, {"text": _bytes(texts)}, ["embedding"])["embedding"]
+    outputs = served.run(DEFAULT_SIGNATURE, {"text": _bytes(texts)}, ["embedding"])["embedding"]
     if encoding == "base64":
-        vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in found]
+        vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in outputs]
     else:
-        vectors = found.tolist()
+        vectors = outputs.tolist()
     data = [
         {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
     ]
@@ -107,11 +107,11 @@ def completions(served, document):
         if name in OPTIONS
     }
     arrays["stop"] = np.broadcast_to(_bytes(inputs["stop"])[None], [len(rows), len(inputs["stop"])])
-    found = served.run("generate", {"prompt": _bytes(rows)} | arrays)
-    texts = [text.decode("utf-8", "replace") for text in found["text"].tolist()]
-    new, most = found["num_tokens"].tolist(), inputs["max_new_tokens"]
+    written = served.run("generate", {"prompt": _bytes(rows)} | arrays)
+    texts = [text.decode("utf-8", "replace") for text in written["text"].tolist()]
+    new, most = written["num_tokens"].tolist(), inputs["max_new_tokens"]
     shown = rows if document.get("echo") else [""] * len(rows)
-    number = int(found["num_prompt_tokens"][::choices].sum())
+    number = int(written["num_prompt_tokens"][::choices].sum())
     answer = _completion(document) | {
         "choices": [
             _choice(i, start + text, "length" if tokens >= most else "stop")

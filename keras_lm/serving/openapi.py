@@ -44,18 +44,20 @@ pre { background: #f3f3f3; color: #222; padding: .8rem; overflow: auto; font-siz
 def document(models):
     """Return the document as a dict that JSON can hold; `models` is the server's `Models`."""
     paths = {"/v1/models": {"get": _get("The served models, in OpenAI's form")}}
-    found = {}
+    signatures_of = {}
     for name in models.names:
         try:
             with models.lease(name) as served:
-                found[name] = dict(served.signature_defs)
+                signatures_of[name] = dict(served.signature_defs)
         except ServingError:  # it has just gone, or has no version that answers
             continue
-    for name, signatures in found.items():
+    for name, signatures in signatures_of.items():
         paths |= _paths_of_model(name, signatures)
-    if any("embedding" in each.outputs for defs in found.values() for each in defs.values()):
+    if any(
+        "embedding" in each.outputs for defs in signatures_of.values() for each in defs.values()
+    ):
         paths["/v1/embeddings"] = {"post": _embeddings()}
-    if any({"generate", "next_token"} <= defs.keys() for defs in found.values()):
+    if any({"generate", "next_token"} <= defs.keys() for defs in signatures_of.values()):
         paths["/v1/completions"] = {"post": _completions()}
     probes = {
         "/healthz": "200 if the server lives",

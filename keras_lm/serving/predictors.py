@@ -64,12 +64,12 @@ class Predictor:
 
     def answers(self, columns, batch_size):
         """Return a list with a dict per row; texts of similar lengths are batched together."""
-        found = [None] * len(next(iter(columns.values())))
+        answers = [None] * len(next(iter(columns.values())))
         for places, batch in by_length(columns, batch_size):
             answer = self.answer(batch)
             for row, place in enumerate(places):
-                found[place] = {name: answer[name][row] for name in sorted(answer)}
-        return found
+                answers[place] = {name: answer[name][row] for name in sorted(answer)}
+        return answers
 
 
 def by_length(columns, batch_size):
