@@ -117,6 +117,21 @@ def _is_raised_by_us(error):
     return place.tb_frame.f_globals.get("__name__", "").startswith("keras_lm")
 
 
+def takes(options_class):
+    """Return a decorator: a command's function takes its options as an instance of a dataclass."""
+
+    def decorate(function):
+        """Make the function one of the options by their names, as click calls it."""
+
+        @functools.wraps(function)
+        def run(**values):
+            return function(options_class(**values))
+
+        return run
+
+    return decorate
+
+
 # === Options in a file ===
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -156,21 +171,6 @@ class Files(click.Argument):
     def consume_value(self, ctx, opts):
         given = {name: value for name, value in opts.items() if name != self.name or value}
         return super().consume_value(ctx, given)
-
-
-def takes(options_class):
-    """Return a decorator: a command's function takes its options as an instance of a dataclass."""
-
-    def decorate(function):
-        """Make the function one of the options by their names, as click calls it."""
-
-        @functools.wraps(function)
-        def run(**values):
-            return function(options_class(**values))
-
-        return run
-
-    return decorate
 
 
 def write_config(options):

@@ -48,7 +48,7 @@ def size_names():
 
 
 def check_size(name):
-    """Raise an error, with advice, if there is no size of this name; None is none."""
+    """Raise an error, with advice, if there is no size of this name. None passes."""
     if name not in (None, *size_names()):
         raise click.UsageError(
             f"--size {name} is not a size.{advice(name, size_names())} All are listed by keras-lm "
@@ -95,7 +95,7 @@ class TaskChoice(Choice):
 class Source(click.ParamType):
     """A folder with a preset or a checkpoint, hf://OWNER/NAME, or the name of a size.
 
-    What is none of these is refused before TensorFlow is imported, which takes seconds.
+    Anything else is refused before TensorFlow is imported, which takes seconds.
     """
 
     name = "source"

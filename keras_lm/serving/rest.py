@@ -11,8 +11,8 @@
 
 and OpenAI's for embeddings and completions, see `openai_api`.
 
-The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and what is
-told about models have threads of their own, so that a server that lives can always say so.
+The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and answers
+about models have threads of their own, so that a server that lives can always say so.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Application:
         share: int. The most threads that one model may use, so that slow requests to it, such as
             generating long texts, leave some for other models.
         writers: executor for streams, each of which occupies a thread for long.
-        tellers: executor for what is told about models.
+        tellers: executor for answers about models.
         callers: `Callers`, whom all that wait join.
         render_page: function from the models' names to the HTML of the page.
         hosts: `Hosts` that requests may name.
@@ -428,7 +428,7 @@ async def stream(request, writers, models, spec, parse, write_event, gone, calle
     return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
 
 
-# === What is told about the server ===
+# === Answers about the server ===
 
 
 def live():

@@ -31,7 +31,7 @@ logger = logging.getLogger("keras_lm.serving")
 REST_THREADS = 32
 MODEL_THREADS = REST_THREADS // 2  # at most for one model, so that a slow one leaves some free
 STREAM_THREADS = 8  # a stream occupies one until its end; further streams wait
-TELLING_THREADS = 2  # what is told about models, and measures
+TELLING_THREADS = 2  # for answers about models, and measures
 GRPC_THREADS = 64  # these also answer quick requests
 REQUESTS_AT_ONCE = 2  # of those that generate as much as one may
 GRACE = 5  # seconds that running requests have to end after `stop`
@@ -340,7 +340,7 @@ def _default_connections():
 
 
 def _check_examples(examples, model_names):
-    """Return a dict of name → text or dict of texts; raise a ValueError if it is none of models."""
+    """Return a dict of name → text or dict of texts; raise a ValueError if it fits no model."""
     for name, example in examples.items():
         if name not in model_names:
             raise ValueError(f"examples has {name!r}, and the models are {', '.join(model_names)}.")

@@ -81,7 +81,7 @@ class Budget:
     """A number that all requests share; thread-safe.
 
     Subclasses say of what: `free` is how much of each request is not counted, so that a small one
-    never has to wait for large ones; `message` is what a client is told if too little is left.
+    never has to wait for large ones; `message` is what a client gets if too little is left.
     """
 
     free = 0
