@@ -25,7 +25,7 @@ ROUNDS, TEXTS = (1, 2, 4, 8), 8
 
 
 def make(longest, symbols, rounds):
-    """Return a network for texts whose w has at most so many symbols."""
+    """Return a network for texts whose w has at most `symbols` symbols."""
     length = 2 * longest + 1
     backbone = models.ReformerBackbone(
         symbols + 1,

@@ -4,7 +4,7 @@
 
 A world of people with names of two made-up words, each of one of four trades. A graph says who has
 which trade, beside places that do not matter, and TransE makes vectors of it. Texts name a person
-and say nothing of the trade; the question is the trade, of people whom no training text names.
+and say nothing about the trade; the question is the trade, of people whom no training text names.
 Three contestants, of one size and trained alike: with the entities; without them; and with them,
 but each has the vector of another.
 """

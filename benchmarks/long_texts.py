@@ -24,7 +24,7 @@ SETTINGS = {
 }
 CALLS = 3
 
-# From so many scores of a row on, attention goes in blocks; whether layers are computed again.
+# Attention runs in blocks above this number of scores a row; whether layers are recomputed.
 FORMS = {"whole": (10**12, False), "blocks": (0, False), "again": (10**12, True)}
 FORMS["blocks, again"] = (0, True)
 

@@ -98,7 +98,7 @@ def prepare(folder):
 
 
 def cut_to_shapes(texts):
-    """Return a dict of shape, rows × words → texts of so many of the words, one after the other."""
+    """Return a dict of shape, rows × words → that many texts of that many consecutive words."""
     words = itertools.cycle(word for text in texts for word in text.split())
 
     def rows(numbers):

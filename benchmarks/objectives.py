@@ -179,7 +179,7 @@ class Corpus:
 
 
 def flops_of_step(backbone, parts, tokens):
-    """FLOPs of a training step on so many tokens, heads and generator included."""
+    """Return the FLOPs of a training step on `tokens` tokens, with heads and generator."""
     total = 0
     for network in [backbone, *(one.backbone for part in parts for one in part.companions)]:
         cls = models.GPTBackbone if network.is_causal else type(network)

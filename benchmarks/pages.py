@@ -62,7 +62,7 @@ def fill(text, results):
 def comparisons(result):
     """Yield how we compare on a processor: what, unit, our figure, the fastest peer, its, ratio.
 
-    Rows of bfloat16 say nothing of a processor that has no instruction for it.
+    Rows of bfloat16 say nothing about a processor without instructions for it.
     """
     lacks = result["remark"].startswith("With neither")
     for title, record in result["rows"].items():

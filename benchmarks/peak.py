@@ -2,10 +2,10 @@
 
     python benchmarks/peak.py [--tokens 1024] [--rounds 9]
 
-The products of BERT-base's blocks for so many tokens, each alone in TensorFlow with oneDNN, and one
-of large square matrices, in turns; the sum is what a forward pass would take if nothing else did.
-Then one token's products with all weights of GPT-2 (124M), which nothing keeps in a cache: what a
-step of decoding takes if nothing else does. A figure is the median over the rounds.
+It times the products of BERT-base's blocks for that many tokens, each alone in TensorFlow with
+oneDNN, alternating with one of large square matrices; their sum is a lower bound for a forward
+pass. Then it times one token's products with all weights of GPT-2 (124M), which do not fit into a
+cache: a lower bound for a step of decoding. A figure is the median over the rounds.
 """
 
 import os

@@ -73,7 +73,7 @@ def trigram_measures(preset, train, held_out, words):
 @click.option("--epochs", type=int, default=2, show_default=True)
 @click.option("--batch-size", type=int, default=16, show_default=True)
 @click.option("--learning-rate", type=float, default=1.5e-3, show_default=True)
-@click.option("--reviews", type=int, help="Train on so many reviews only, for a quick look.")
+@click.option("--reviews", type=int, help="Train on this many reviews only, for a quick look.")
 def main(
     folder, vocabulary_size, num_layers, hidden_dim, epochs, batch_size, learning_rate, reviews
 ):

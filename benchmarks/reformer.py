@@ -75,7 +75,7 @@ def measure(rows, length):
 
 
 def grid_of(length):
-    """Return the sides of a grid of so many positions, a power of 2."""
+    """Return the sides of a grid of `length` positions, a power of 2."""
     side = 2 ** (math.ceil(math.log2(length)) // 2)
     return [side, length // side]
 

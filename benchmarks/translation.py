@@ -124,7 +124,7 @@ def flops_of_epoch(backbone, tokenizer, train):
 
 
 def by_length(test, texts, most=(8, 12, 16, 24, 100)):
-    """Return BLEU for sources of up to so many words, as figure 2 of Bahdanau et al. 2015."""
+    """Return BLEU by the most words of a source, as figure 2 of Bahdanau et al. 2015."""
     found, least = {}, 0
     for end in most:
         rows = [i for i, source in enumerate(test[0]) if least < len(source.split()) <= end]

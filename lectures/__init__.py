@@ -12,7 +12,7 @@ This folder is imported as `keras_lm.lectures`; `setup.py` maps it there. Each m
 - `run(quick)`: returns the rows of its table, dicts. With `quick=True` it takes seconds, needs no
   package, and shows no more than that it runs.
 
-`found/NAME.json` keeps the rows of the full run that `FOUND` tells of, as `keras-lm lecture NAME
+`found/NAME.json` keeps the rows of the full run that `FOUND` describes, as `keras-lm lecture NAME
 --json` prints them. `decks/*.toml` list all figures of a lecture and what runs each;
 `docs/decks.py` makes pages of all this.
 """

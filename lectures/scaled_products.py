@@ -14,7 +14,7 @@ FOUND = (
 )
 SHOWS = (
     "The reason for 8 = √64. Trained queries and keys are not independent, so that this says "
-    "nothing of what a trained network's scores are."
+    "nothing about a trained network's scores."
 )
 
 

@@ -16,7 +16,7 @@ FOUND = (
     "they do not. A window read anew for each of 96 tokens computes 4,656 of them."
 )
 SHOWS = (
-    "That the memory is exact as long as it holds the text, and how many tokens are spared. "
+    "That the memory is exact as long as it holds the text, and how many tokens it saves. "
     "Seconds are in benchmarks/segment_memory.py: 84 to 703 times, for contexts of 100 to 1,600 "
     "tokens."
 )

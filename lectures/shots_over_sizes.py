@@ -14,13 +14,13 @@ SOURCE = "Brown et al. 2020, https://arxiv.org/abs/2005.14165, figure 1.2"
 NEEDS = ()
 FOUND = (
     "After 1,000 steps, three seeds: without an example all sizes are where the best guess is, 22 "
-    "to 24 %. With seven, 1,152 parameters tell 39 % (36 to 44), 7,120 60 (57 to 66), 26,528 76 "
-    "(60 to 100), 227,040 72 (62 to 81), where one who knows the languages tells 100."
+    "to 24 %. With seven, 1,152 parameters get 39 % (36 to 44), 7,120 60 (57 to 66), 26,528 76 "
+    "(60 to 100), 227,040 72 (62 to 81), where knowing the languages gives 100."
 )
 SHOWS = (
     "That networks learn from texts to use the examples in a prompt, and that size helps, up to "
     "26,528 parameters; beyond it the seed decides more, with one rate and as many steps for all. "
-    "These texts are nothing but examples: that English teaches the same takes far larger models."
+    "These texts are only examples: to learn the same from English takes far larger models."
 )
 
 WORDS = [chr(ord("a") + number) for number in range(10)]

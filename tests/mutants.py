@@ -233,7 +233,7 @@ def fixture_name(definition):
 
 
 class Selection:
-    """Runs only some tests, in an order of their own, until they have taken so many seconds."""
+    """Runs only some tests, in an order of their own, until they have taken a number of seconds."""
 
     def __init__(self, names, seconds):
         self.order = {name: place for place, name in enumerate(names)}
@@ -316,7 +316,7 @@ class Copy:
         (site / "sitecustomize.py").write_text(redirect)
 
     def run(self, place, names, seconds):
-        """Return the test that notices a change within so many seconds, or None."""
+        """Return the test that notices a change within a number of seconds, or None."""
         file, select = self.root / "tree" / place["file"], self.root / "select.json"
         original = file.read_bytes()
         new = original[: place["start"]] + place["new"].encode() + original[place["end"] :]
@@ -353,12 +353,12 @@ class Copy:
 
 
 def limit_seconds(seconds):
-    """Stop this process after so many seconds of a processor, however busy the machine is."""
+    """Stop this process after a number of processor seconds, however busy the machine is."""
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
 
 
 def tests_of(place, tests, budget):
-    """Return the tests that run a place's function, the quickest first, for so many seconds."""
+    """Return the quickest tests that run a place's function, for a number of seconds in all."""
     function = f"{place['file']}:{place['first_line']}"
     found = [
         (test["seconds"], name) for name, test in tests.items() if function in test["functions"]

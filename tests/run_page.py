@@ -1,7 +1,7 @@
 """Run the Python of a page from top to bottom, as a reader would: python run_page.py README.md
 
-It needs what the page says to install, and nothing of the tests: `make package` runs the README in
-an environment that has the wheel alone. What the page says that a block prints has to be printed.
+It needs only what the page says to install: `make package` runs the README in an environment that
+has nothing but the wheel. What the page says that a block prints has to be printed.
 """
 
 import contextlib

@@ -531,7 +531,7 @@ def test_cards(tmp_path):
 
 
 class _Hub:
-    """Stands for huggingface_hub's client, and keeps what it is told."""
+    """Stands for huggingface_hub's client, and records its calls."""
 
     told = []
 

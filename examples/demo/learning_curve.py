@@ -5,7 +5,7 @@ import numpy as np
 
 
 class StepHistory(keras.callbacks.Callback):
-    """Keeps the loss of every step, and an accuracy measured every so many steps.
+    """Keeps the loss of every step, and an accuracy measured every `every` steps.
 
     Keras reports the mean loss since the epoch began; this takes the steps out of it again.
     `measure` returns the accuracy by now; it is also called once before the first step.

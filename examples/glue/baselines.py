@@ -1,4 +1,4 @@
-"""The models from before BERT that a board sets beside one's own. Imports TensorFlow.
+"""The models from before BERT that a board compares yours with. Imports TensorFlow.
 
 What they read words by lies in the board's folder `baselines`: `vectors.txt`, as GloVe's files are,
 and `elmo`, a preset; both learned from the texts of the training files, unless others are given.

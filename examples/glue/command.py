@@ -37,7 +37,7 @@ def parse_tasks(ctx, param, value):
     for name in names:
         if name.lower() not in known:
             raise click.BadParameter(
-                f"{name!r} is none of {', '.join(TASKS)}.{advice(name.lower(), known)}"
+                f"{name!r} is not one of {', '.join(TASKS)}.{advice(name.lower(), known)}"
             )
     return [name for name in TASKS if name.lower() in {each.lower() for each in names}]
 
@@ -92,15 +92,15 @@ def parse_name(ctx, param, value):
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help=f"Train so many times, by other seeds, on sets of fewer than {SMALL:,} rows, and keep "
-    "what is best on the dev set.",
+    help=f"Train this many times, with other seeds, on sets of fewer than {SMALL:,} rows, and keep "
+    "the best run on the dev set.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="The first one.")
 @click.option(
     "--rows",
     type=click.IntRange(2),
-    help="A small board: train and measure on so many rows of each file, drawn by chance, and "
-    "answer no test set.",
+    help="A small board: train and measure on this many random rows of each file, and skip the "
+    "test sets.",
 )
 @click.option(
     "--sequence-length",

@@ -1,4 +1,4 @@
-"""Published scores on GLUE, to stand beside one's own."""
+"""Published scores on GLUE, to compare yours with."""
 
 import dataclasses
 

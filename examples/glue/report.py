@@ -23,7 +23,7 @@ def write_report(board, rows, names, skipped):
 
     Args:
         board: `Board`.
-        rows: list of `ScoredRow`, one's own; the published ones are added.
+        rows: list of `ScoredRow`, your own; the published ones are added.
         names: list of str, the tasks that averages are over.
         skipped: dict of the names of other tasks → why they are left out.
     """
@@ -70,7 +70,7 @@ def _cell(scores):
 
 
 def _draw(rows, names, path):
-    """Draw bars: for each task one's own rows, and lines for some of the published ones."""
+    """Draw bars for each task's rows of your own, and lines for some published ones."""
     Figure = require("matplotlib.figure", "a picture of the scores").Figure
 
     figure = Figure(figsize=(max(9, 2 + 1.2 * len(names)), 5), layout="constrained")

@@ -91,7 +91,7 @@ class FoundTask:
             return sum(1 for _ in itertools.islice(rows, SMALL)) < SMALL
 
     def read(self, path, rows=None):
-        """Return the rows of a file, or so many of them, drawn by chance and the same each time.
+        """Return the rows of a file, or a random sample of them, the same each time.
 
         They are a dict of texts and the list of labels, or None, and a list of ids or None.
         """

@@ -1,4 +1,4 @@
-"""A peer without a library: it takes the time it is told, and can misbehave."""
+"""A peer without a library: it takes the time that its arguments say, and can misbehave."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""`keras-lm serve`, through its real entry point: it answers, and ends when it is told to."""
+"""`keras-lm serve`, through its real entry point: it answers, and ends on a signal."""
 
 import contextlib
 import json

@@ -194,6 +194,6 @@ def test_litert(case, task, tmp_path):
     ],
 )
 def test_what_a_server_could_not_bear_is_refused(model, signature, name, value, message):
-    # A server's client is told the value, too.
+    # A server's client gets an error that names the value, too.
     with pytest.raises(Exception, match=rf"{name}(=\S+ is out of range: it)? {message}"):
         call(model, signature, **{name: value[np.newaxis]})

@@ -65,7 +65,7 @@ def example(text):
 
 
 def inputs_of(signature, rows, tokens):
-    """Return arrays for all inputs: rows of texts, or of ids, of so many tokens."""
+    """Return arrays for all inputs: rows of texts, or of ids, with this number of tokens."""
     _, specs = signature.structured_input_signature
     arrays = {}
     for name, spec in specs.items():

@@ -26,8 +26,8 @@ def test_huggingface_with_both_heads(goldens, assert_equal, hidden_states):
     folder = goldens("openai-gpt-double-heads")
     arrays = np.load(folder / "expected.npz")
     ids = arrays["in.input_ids"].astype("int32")  # (B, choices, S)
-    # The reference is told which token to read, we read the last real one. What follows it
-    # changes nothing.
+    # The reference gets the token to read as an argument; we read the last real one, whatever
+    # follows it.
     mask = (np.arange(ids.shape[2]) <= arrays["in.mc_token_ids"][..., None]).astype("int32")
     task = MultipleChoice.from_preset(folder)
     inputs = {"token_ids": ids, "padding_mask": mask}

@@ -1,4 +1,4 @@
-"""SpanBERT: equal to its authors' code, its head, and how it is told from BERT."""
+"""SpanBERT: equal to its authors' code, its head, and how it is distinguished from BERT."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Texts of like lengths come together, and answers in the order of the texts."""
+"""Texts of similar lengths are batched together; answers keep the order of the texts."""
 
 import threading
 import time

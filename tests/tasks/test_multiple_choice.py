@@ -72,7 +72,7 @@ def test_huggingface(goldens, tmp_path):
     task.save_to_preset(tmp_path / "preset")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
     np.testing.assert_array_equal(again(inputs), task(inputs))
-    for other in (TextClassifier, TextRegressor):  # its head is none of theirs
+    for other in (TextClassifier, TextRegressor):  # whose heads differ from its own
         arguments = {"num_classes": 2} if other is TextClassifier else {}
         with pytest.warns(UserWarning, match="new and random are classifier"):
             other.from_preset(folder, **arguments)

@@ -116,7 +116,7 @@ def test_huggingface(goldens, tmp_path):
     task.save_to_preset(tmp_path / "preset")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset", tokenizer=None)
     np.testing.assert_array_equal(again(inputs)["end_logits"], task(inputs)["end_logits"])
-    with pytest.warns(UserWarning, match="new and random are classifier"):  # it is none of theirs
+    with pytest.warns(UserWarning, match="new and random are classifier"):  # a head of its own
         TextClassifier.from_preset(folder, num_classes=2, tokenizer=None)
     # A token classifier's head has the same shape, but another meaning.
     with pytest.warns(UserWarning, match="new and random are span_head"):

@@ -157,7 +157,7 @@ def test_sentinels_of_t5(t5):
     assert t5.score([source], [target])["num_tokens"] == len(film) + 3
     plain = tasks.Seq2SeqLM(t5.backbone, tokenizer=t5.tokenizer, parse_special=False)
     assert first not in np.asarray(plain.preprocess([source])["encoder_token_ids"])
-    # The encoder alone reads what strangers write.
+    # Only the encoder reads untrusted text.
     classifier = tasks.TextClassifier(
         t5.backbone.encoder_backbone(), tokenizer=t5.tokenizer, num_classes=2
     )
