@@ -135,7 +135,7 @@ def _check_form(format, weights, freeze, tokenizer, attention):
     if tokenizer not in ("graph", "metadata"):
         raise ValueError(f"tokenizer={tokenizer!r}: use 'graph' or 'metadata'.")
     if tokenizer == "metadata" and format == "saved_model":
-        raise ValueError("tokenizer='metadata' is of a .tflite: pass format='litert' with it.")
+        raise ValueError("tokenizer='metadata' needs a .tflite: pass format='litert', too.")
     if weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if freeze and weights == "float16":
@@ -145,13 +145,13 @@ def _check_form(format, weights, freeze, tokenizer, attention):
         )
     if weights == "bfloat16" and (not freeze or format != "saved_model"):
         raise ValueError(
-            f"weights={weights!r} is of a frozen SavedModel, which multiplies in it: pass "
+            f"weights={weights!r} needs a frozen SavedModel, which multiplies in it: pass "
             "freeze=True with it, and no .tflite; or weights='float16' for a smaller file alone."
         )
 
     if attention and (freeze or format != "saved_model"):
         raise ValueError(
-            "attention=True is of a SavedModel that is not frozen: leave out attention, or "
+            "attention=True needs a SavedModel that is not frozen: leave out attention, or "
             f"{'freeze' if freeze else 'format'}."
         )
 

@@ -75,8 +75,8 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
       and `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values`
       (B, L, N, T, H), float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32; or the
       `states_…` of a recurrent model. It returns the `logits` (B, V) after the last real token of
-      each row, and the cache with the new tokens, grown if it had no free slots. By default there
-      is not any padding, and the cache is empty.
+      each row, and the cache with the new tokens, grown if it had no free slots. Padding and cache
+      are empty by default.
     - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), the
       model's input; `detokenize` takes the last two and returns `text` (B,).
 

@@ -93,7 +93,7 @@ def write(task, path, weights, freeze, verify, offer, finish=bytes, with_card=Fa
         new.write_bytes(model)
         if with_card:
             with zipfile.ZipFile(new, "a") as archive:
-                # (A `ZipInfo` has no date of today's.)
+                # (A `ZipInfo` has a fixed date.)
                 archive.writestr(zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task))
                 archive.writestr(zipfile.ZipInfo(file_sums.FILE), file_sums.end_of(model))
         verify(new)

@@ -124,7 +124,7 @@ def test_strings_and_labels(tokenizer_of, tmp_path):
         again = tasks.TextClassifier.from_preset(tmp_path / folder)
         assert_same_weights(again, task)
         assert again.tokenizer.vocabulary == tokenizer.vocabulary
-        # The format has no word for the names: they stand in the card.
+        # The format cannot store the names: they are in the card.
         assert again.class_names is None
         assert "`bad`, `good`" in (tmp_path / folder / "README.md").read_text()
 

@@ -22,7 +22,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import Tensor
 
 ROWS = 16  # of the path from the baseline, at a time
-INEXACT = 0.1  # of the sum of all scores' sizes, from which on a user is told
+INEXACT = 0.1  # of the sum of all scores' sizes, above which a warning is given
 
 
 @dataclasses.dataclass(frozen=True)

@@ -159,13 +159,13 @@ def _check_form(options):
     """Refuse forms of an artefact that do not go together."""
     export_as, weights = options.export_as, options.weights
     if options.tokenizer == "metadata" and export_as == "saved_model":
-        raise click.UsageError("--tokenizer metadata is of a .tflite: name one as PATH.")
+        raise click.UsageError("--tokenizer metadata needs a .tflite: name one as PATH.")
     if options.freeze and export_as != "saved_model":
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
     if options.freeze and weights == "float16":
         raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
     if weights == "bfloat16" and not options.freeze:
-        raise click.UsageError("--weights bfloat16 is of a frozen SavedModel: add --freeze.")
+        raise click.UsageError("--weights bfloat16 needs a frozen SavedModel: add --freeze.")
     if options.attention and (options.freeze or export_as != "saved_model"):
         other = "--freeze" if options.freeze else f"--format {export_as}"
         raise click.UsageError(f"--attention does not go with {other}: drop one of them.")

@@ -357,7 +357,10 @@ search = together(
 batch_size = option("--batch-size", type=click.IntRange(1), default=32)
 
 processes = option(
-    "--processes", type=click.IntRange(1), default=1, help="Of the DirectRunner, on this machine."
+    "--processes",
+    type=click.IntRange(1),
+    default=1,
+    help="Processes of the DirectRunner, on this machine.",
 )
 
 

@@ -262,7 +262,7 @@ def pretrain_command(options):
       keras-lm pretrain "reports/*.txt" --from bert-base --output my-bert
       keras-lm finetune my-bert train.csv --output film-critic
 
-    With --from, a published model learns the language of one's own texts before it is fine-tuned.
+    With --from, a published model learns the language of your texts before it is fine-tuned.
     Without, weights are random, and a size and a vocabulary say what to train:
 
     \b

@@ -15,7 +15,7 @@ from keras_lm.utils import files
 from keras_lm.utils.json_values import json_line
 
 LONGEST_PATH = 1024  # characters
-# What pretraining leaves ready; heads of other tasks do nothing of use before they are trained.
+# What pretraining leaves ready; heads of other tasks are useless before they are trained.
 PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pretrainer")
 
 

@@ -64,7 +64,7 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, special_token
 
     FILES are paths or patterns. The same files give the same vocabulary. From Python,
     keras_lm.tokenizers.Tokenizer.from_preset("my-vocabulary") loads it, to pretrain a model with;
-    the files in assets/ have the form in which other libraries read them.
+    the files in assets/ can be read by other libraries.
     """
     if lowercase and kind == "byte-pair":
         raise click.UsageError("--lowercase is not for --kind byte-pair, which keeps the case.")

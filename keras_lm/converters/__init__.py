@@ -2,8 +2,8 @@
 
 1. `checkpoint.py` finds in a table which format a folder is of (`formats.py` has the rarer ones),
    and opens it: its configuration, and a mapping of its tensors' names to arrays, read on access.
-2. A model's file has a `Converter` for each format (`converter.py`): how its checkpoints are told
-   from others, what its arguments are by their configuration, and a `NameTable`.
+2. A model's file has a `Converter` for each format (`converter.py`): how its checkpoints are
+   recognised, how their configuration maps to its arguments, and a `NameTable`.
 3. The table (`names.py`) has the name of the tensor for each of our variables.
 """
 

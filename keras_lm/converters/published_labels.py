@@ -97,7 +97,7 @@ def huggingface_labels(checkpoint, *weights):
     config = checkpoint.config
     if _finds_spans(checkpoint):
         return Labels(2, problem_type="question_answering")
-    # A bare model (`BertModel`) says nothing of the head that lies there, either.
+    # A bare model (`BertModel`) does not describe a head in the file, either.
     stated = [name for name in config.get("architectures") or [] if "For" in name]
     architectures = stated or ["ForSequenceClassification"]
     found = [

@@ -232,9 +232,9 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
 
 
 def cross_encoder_activation(checkpoint, num_classes):
-    """Return what a `CrossEncoder` does to its logits, such as `"sigmoid"`; None if it is none.
+    """Return a `CrossEncoder`'s activation of its logits, such as `"sigmoid"`, or None without one.
 
-    A name that is not known stays as it is.
+    An unknown name is returned unchanged.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
@@ -350,8 +350,8 @@ def _default_prompt(checkpoint):
     prompt = prompts.get(name) if isinstance(prompts, dict) else None
     if not isinstance(prompt, str):
         raise CheckpointError(
-            f"{checkpoint.root / MODEL} has default_prompt_name={name!r}, which is none of its "
-            f"prompts, {prompts!r}. Correct it, or pass prompt."
+            f"{checkpoint.root / MODEL} has default_prompt_name={name!r}, which is not one of "
+            f"its prompts, {prompts!r}. Correct it, or pass prompt."
         )
     return prompt or None
 

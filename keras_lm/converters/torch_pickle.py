@@ -177,7 +177,7 @@ FUNCTIONS = {
     ("numpy._core.multiarray", "scalar"): _dropped,
     ("numpy", "dtype"): _dropped,
     ("_codecs", "encode"): _dropped,
-    # What modules of before PyTorch 1.2 refer to.
+    # What modules saved before PyTorch 1.2 refer to.
     ("torch.nn.backends.thnn", "_get_thnn_function_backend"): _dropped,
 }
 # Classes of the programs that save a checkpoint: plain containers.
@@ -468,7 +468,7 @@ def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tup
                 f"{path}: {name!r} reaches beyond its storage ({last + 1} values where there are "
                 f"{max(available, 0)}). The file is damaged."
             )
-        # Strides of 0 repeat a value, so a few bytes can claim any shape: a checkpoint has none.
+        # Strides of 0, which no checkpoint has, repeat a value, so a few bytes can claim any shape.
         if math.prod(tensor.shape) > max(2 * available, 2**20):
             raise CheckpointError(
                 f"{path}: {name!r} claims the shape {tensor.shape} of {available} values. The file "

@@ -77,7 +77,7 @@ def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
-    """Return the file opened, nothing of it read but its first lines."""
+    """Open a file, and read only its first lines."""
     path = require_file(pathlib.Path(path).expanduser())
     found = _recognise(path)
     if found is None:

@@ -42,9 +42,9 @@ def read_documents(files: PathLike | Iterable[PathLike], document: str = "line")
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if `document` is none of these. Text that is not UTF-8, and documents and lines
-            that are too long, raise an error of TensorFlow during iteration, which names the file
-            and the line.
+        ValueError: if `document` is not one of these. Text that is not UTF-8, and documents and
+            lines that are too long, raise an error of TensorFlow during iteration, which names the
+            file and the line.
 
     Example:
 

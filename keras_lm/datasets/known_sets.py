@@ -425,7 +425,7 @@ PUBLISHED = {
     "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
     # Texts with entities between marks: FewRel and TACRED, https://aclanthology.org/D18-1514 and
     # D17-1004, FIGER and Open Entity, https://doi.org/10.1609/aaai.v26i1.8122 and
-    # https://aclanthology.org/P18-1009; and rows of one's own
+    # https://aclanthology.org/P18-1009; and your own rows
     **dict.fromkeys(("fewrel", "tacred", "relations"), _RELATIONS),
     **dict.fromkeys(("figer", "open-entity", "typing"), _TYPING),
     # Documents with clusters of mentions

@@ -163,7 +163,7 @@ def infer_layout(name, blocks, given=None):
         given: str, the user's column of labels: its name, or its number from 1.
 
     Raises:
-        ValueError: if no column looks like labels, or there is none that is `given`.
+        ValueError: if no column looks like labels, or the one that is `given` is missing.
     """
     rows = [[fields for _, fields, line in block if not is_aside(line)] for block in blocks]
     header = find_header([fields for block in rows for fields in block])

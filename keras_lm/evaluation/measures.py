@@ -74,7 +74,7 @@ def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
 
 
 def _measure_language_model(task, texts, batch_size):
-    """On windows of tokens as `finetune` and `pretrain` train on, with none left out."""
+    """On windows of tokens as `finetune` and `pretrain` train on, all of them."""
     texts = [text for text in texts if text.strip()]
     windows = data.token_windows(
         texts, task.tokenizer, task.packing["sequence_length"], drop_remainder=False

@@ -25,7 +25,7 @@ from keras_lm.utils.batch_iteration import check_batch_size
 def with_known_ids(model: keras.Model, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return a backbone's inputs, tensors, available once their ids are checked.
 
-    An `InvalidArgumentError` is raised when the graph runs if one has ids that are none of its own.
+    The graph raises an `InvalidArgumentError` if an input has ids without an embedding.
     """
     checked = dict(inputs)
     for name, ids in inputs.items():

@@ -121,7 +121,7 @@ def columns_of_table(table, names, required=None):
                 columns = "columns=" if hasattr(table, "iloc") else ""
                 rename = f"x.rename({columns}{{{other!r}: {name!r}}})"
             raise ValueError(
-                f"x is a {kind} with the columns {found}, and {name!r} is none of them: rename "
+                f"x is a {kind} with the columns {found}, and {name!r} is missing: rename "
                 f"one, {rename}, or pass a column, x['…'], or two as a tuple."
             )
     return {name: table[name] for name in names if name in found}
@@ -196,7 +196,7 @@ def by_names_of(task, y, feature=None):
         feature: the `ClassLabel` of the column, or a sequence of it; None for that of `y`.
 
     Raises:
-        ValueError: if a name is none of `class_names`.
+        ValueError: if a name is not in `class_names`.
     """
     names = _names_of_feature(getattr(y, "features", None) if feature is None else feature)
     classes, is_multi_label = (
@@ -379,7 +379,7 @@ def _short(value):
 
 NO_CLASS = re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
 
-# What Keras says where there was none.
+# What Keras says if there were no batches.
 WITHOUT_BATCHES = ("since the metric has not yet been built", "'batch_outputs'")
 
 InvalidArgument = ()

@@ -136,7 +136,7 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     for name in settings:
         if name not in (*SETTINGS, "target_length", ENDS_PROMPTS):
             raise ValueError(
-                f"generation has {name}, which is no setting.{advice(name, SETTINGS)} There are "
+                f"generation has {name}, which is not a setting.{advice(name, SETTINGS)} There are "
                 f"{', '.join(SETTINGS)}."
             )
     ends = settings.get("eos_token_id")

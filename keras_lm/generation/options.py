@@ -146,7 +146,7 @@ class Sampling:
         options: Mapping[str, Any],
         stated: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return the arguments of a user's call; a TypeError names what is none of them.
+        """Return the arguments of a user's call; a TypeError names unknown ones.
 
         `stated` are the defaults of a task, which count where a call says nothing else.
         """

@@ -1,6 +1,6 @@
 """A graph of concepts on disk, read through memory maps.
 
-Shapes: N concepts, of which number 0 is none; E edges, each in both directions; K keys.
+Shapes: N concepts, where number 0 stands for no concept; E edges, each in both directions; K keys.
 """
 
 import hashlib

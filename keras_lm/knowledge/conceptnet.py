@@ -63,7 +63,7 @@ def read_conceptnet(path: PathLike) -> Iterator[tuple[str, int, str, float]]:
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no {str(path)!r}. ConceptNet's dump (about 500 MB) is got by: curl -LO {URL}"
+            f"There is no {str(path)!r}. Get ConceptNet's dump (about 500 MB) by: curl -LO {URL}"
         )
     names = {}  # as the dump has it → as it is stored, None if it is not a concept
     number = 0

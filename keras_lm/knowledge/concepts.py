@@ -17,7 +17,7 @@ class Concepts:
     """The concepts of questions and of their answers, found by the lemmas of one to four words.
 
     Of several concepts with the same lemmas, the one that is spelt as these is taken, else the
-    three with the shortest names. Single stop words are none.
+    three with the shortest names. Single stop words do not count.
 
     Args:
         store: `ConceptStore`, or its path.
@@ -34,7 +34,7 @@ class Concepts:
         [store.name(concept) for concept in found]  # ["fall", "ice"]
 
     Source: Lin et al. 2019, https://arxiv.org/abs/1909.02151, section 3.1; INK-USC/KagNet,
-    `grounding`, which takes the lemmas of spaCy's tagger. simplemma's know no parts of speech.
+    `grounding`, which takes the lemmas of spaCy's tagger. simplemma's ignore parts of speech.
     """
 
     def __init__(self, store: ConceptStore | PathLike):

@@ -1,4 +1,4 @@
-"""The graph between the concepts of a question and of an answer, and the form in which it travels.
+"""The graph between the concepts of a question and of an answer, and its packed form.
 
 Shapes: G nodes, E edges, P pairs of concepts, Q paths, T concepts of the longest path.
 """

@@ -102,7 +102,7 @@ class TransE:
 
         Raises:
             FloatingPointError: if the loss is no longer a number.
-            ValueError: if there is no triple, or one has a number that is none.
+            ValueError: if there is no triple, or one has a number out of range.
         """
         triples = checked_triples(triples, len(self.entities), len(self.relations))
         if not len(triples):
@@ -186,7 +186,7 @@ class TransE:
             `random_` what chance gives (`filtered_random_…` among fewer candidates).
 
         Raises:
-            ValueError: if there is no triple, or one has a number that is none.
+            ValueError: if there is no triple, or one has a number out of range.
         """
         sizes = len(self.entities), len(self.relations)
         triples = checked_triples(triples, *sizes)

@@ -88,7 +88,7 @@ def write_triples(
 
 
 def checked_triples(triples, num_entities, num_relations):
-    """Return triples as an int32 array (N, 3); ValueError if one has a number that is none."""
+    """Return triples as an int32 array (N, 3); ValueError if a number is out of range."""
     triples = np.asarray(triples)
     if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype.kind not in "iu":
         raise ValueError(

@@ -345,8 +345,8 @@ def antecedent_losses(outputs, clusters):
 def mention_losses(outputs, clusters):
     """Return the cross-entropies (B,) of documents: which of the spans that are kept are mentions?
 
-    The arguments are those of `antecedent_losses`, which says nothing of a mention whose partners
-    were not kept: if the first spans are badly chosen, it may be content with that.
+    The arguments are those of `antecedent_losses`, which ignores mentions whose
+    partners were not kept: with badly chosen first spans, that loss alone may be low.
 
     Source: Zhang et al. 2018, https://arxiv.org/abs/1805.04893, section 3.
     """

@@ -34,7 +34,7 @@ def dropout(x, rate, seed):
 
     Source: the hash is Wang and Wellons's "lowbias32", https://github.com/skeeto/hash-prospector.
     """
-    if rate == 1:  # whose bits are one too many, and whose scale is none
+    if rate == 1:  # the threshold would overflow, and the scale would be infinite
         return jnp.zeros_like(x)
     index = jnp.zeros(x.shape, "uint32")
     for axis in range(x.ndim):

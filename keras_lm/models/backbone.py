@@ -775,7 +775,7 @@ def id_limit(model: keras.Model, name: str) -> float | None:
 
 
 def check_ids(model: keras.Model, inputs: dict[str, Any]) -> None:
-    """Raise a ValueError if a backbone's inputs have ids that are none of its own.
+    """Raise a ValueError if a backbone's inputs have ids without an embedding.
 
     Tensors of a graph that is traced have no values yet; see `keras_lm.feeding.datasets`.
     """

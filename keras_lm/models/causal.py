@@ -1,4 +1,4 @@
-"""What the GPTs share: inputs, the form in which callers keep their cache, and heads.
+"""What the GPTs share: inputs, the cache as callers keep it, and heads.
 
 Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head, D hidden.
 """

@@ -1,4 +1,4 @@
-"""ModernBERT: an encoder of today's parts, for texts of up to 8,192 tokens.
+"""ModernBERT: BERT with newer building blocks, for texts of up to 8,192 tokens.
 
 Differs from BERT: norms come before each part of a block; nothing has a bias but the logits of
 heads; instead of learned positions, queries and keys are rotated by theirs; two of three blocks

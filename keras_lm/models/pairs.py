@@ -198,7 +198,7 @@ def mean(x, mask):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PairCBOWBackbone(PairBackbone):
-    """The mean of the word vectors of each text, which a layer compares: it knows no order.
+    """The mean of the word vectors of each text, which a layer compares; word order is ignored.
 
     Words come from an embedding, which is trained, or from a frozen model, such as a
     `WordVectorBackbone` with GloVe's vectors. A single text is compared with zeros.

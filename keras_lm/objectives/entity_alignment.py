@@ -63,7 +63,7 @@ class EntityAlignment(Objective):
     ) -> tuple[dict[str, Tensor], Any]:
         """Hide entities; return `candidate_ids` (B, C) beside them, and labels (B, S) among these.
 
-        All rows of the candidates are alike. The labels are of before, `IGNORED` without an entity.
+        All rows of the candidates are equal. Labels are the original entities, or `IGNORED`.
 
         Raises:
             ValueError: if the rows have no entities.
@@ -81,7 +81,7 @@ class EntityAlignment(Objective):
 
         draws = Draws(self.seed_generator if training else None)
         fate, chance = draws.uniform(ops.shape(ids)), draws.uniform(ops.shape(ids))
-        # Not the first candidate, which is none.
+        # Not the first candidate, which stands for no entity.
         another = 1 + ops.cast(chance * ops.cast(number - 1, "float32"), "int32")
         another = ops.take(candidates, ops.minimum(another, number - 1))
         hidden = ops.where(fate < self.replaced_share + self.dropped_share, NO_ENTITY, ids)

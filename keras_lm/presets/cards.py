@@ -40,7 +40,7 @@ EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What is known of a model that none of its weights and arguments tell.
+    """What is known about a model beyond its weights and arguments.
 
     `base_model` is the name of the model that it began with, or None, and `license` what the card
     of that states; `results` and `limits` are sections of a card, in Markdown.

@@ -1,6 +1,6 @@
 """What another library has of a model: the parts that all writers of its formats share.
 
-The tables that read a format are turned round: `ConfigTable` for the configuration, `NameTable` for
+The tables that read a format are reversed: `ConfigTable` for the configuration, `NameTable` for
 the weights. What the library has no counterpart for is refused by name, before anything is written.
 Google-research's TensorFlow 1 checkpoints need no more than these parts. That format has no word
 for the names of labels: they stand in the card.
@@ -82,7 +82,7 @@ def counterpart(format, backbone, task):
         known = ", ".join(filter(None, converter.architectures))
         raise ValueError(
             f"{type(task).__name__} over {name} has the head {kinds!r}, which {library} "
-            f"has not; of this model it has {known or 'none'}. The backbone alone can be saved."
+            f"lacks; for this model it has {known or 'none'}. The backbone alone can be saved."
         )
     return converter, kinds, labels
 
@@ -96,7 +96,7 @@ def written_config(backbone, converter):
     if backbone.adapter_dim is not None:
         raise ValueError(
             f"The backbone has adapters of {backbone.adapter_dim} units, which other libraries "
-            "have not: it can be saved as a preset."
+            "do not have: it can be saved as a preset."
         )
     try:
         return converter.config.write(backbone.config)

@@ -1,6 +1,6 @@
 """From a backbone or a task to a folder that Hugging Face's transformers loads.
 
-The tables that read such folders are turned round: `ConfigTable` for config.json, `NameTable` for
+The tables that read such folders are reversed: `ConfigTable` for config.json, `NameTable` for
 the weights. What transformers has no counterpart for is refused by name, before anything is
 written.
 """

@@ -193,7 +193,7 @@ def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
         if not is_finite(array):
             raise ValueError(
                 f"{type(model).__name__} has weights that are NaN or infinite, in {path}, so its "
-                "answers mean nothing, and nothing was written. Go back to weights of before, and "
+                "answers mean nothing, and nothing was written. Go back to earlier weights, and "
                 "train with a lower learning_rate; allow_nan=True writes them, for a look at them."
             )
 
@@ -232,7 +232,7 @@ class SavedWhole:
 
 
 def _save_whole(save, path, overwrite, **options):
-    """Call a method of Keras's so that a file of before stays until the new one is complete."""
+    """Call a method of Keras's so that the old file stays until the new one is complete."""
     is_file = str(path).endswith((".keras", ".h5")) and "://" not in str(path)
     if not is_file or (files.as_path(path).exists() and not overwrite):  # Keras asks
         save(path, overwrite, **options)

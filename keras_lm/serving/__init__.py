@@ -1,7 +1,7 @@
 """Serve exported models from Python with TensorFlow Serving's protocols, and ask either server.
 
-`Server` is for development: it needs nothing but Python packages. For production, the same folders
-go to TensorFlow Serving's `tensorflow_model_server`, and no client can tell the difference.
+`Server` is for development: it only needs Python packages. For production, the same folders
+go to TensorFlow Serving's `tensorflow_model_server`, and clients see no difference.
 """
 
 from keras_lm.utils.optional_dependencies import packages, require

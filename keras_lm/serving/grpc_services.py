@@ -46,7 +46,7 @@ def add_services(server, models, folders, body_memory, callers):
 class Arrivals(grpc.ServerInterceptor):
     """Bounds the messages that arrive at a time, so that slow clients take no memory or threads.
 
-    gRPC itself waits for a message as long as its client wants, and says nothing of its size before
+    gRPC itself waits for a message as long as its client wants, and does not show its size before
     it is there: each is as large as the largest may be, until it has arrived. Of those that nobody
     waits for, gRPC takes the first 64 KiB.
 

@@ -115,14 +115,14 @@ async function examplesOf(found) {
   }
 }
 
-// What the server was told: a text for the first input, or texts by the names of inputs.
+// The example passed to the server: a text for the first input, or texts by the names of inputs.
 function ownExamples(own) {
   const inputs = inputsOf(state.signature).filter(([, info]) => isText(info)).map(([name]) => name);
   const first = ["text", "prompt", "question"].find((name) => inputs.includes(name)) ?? inputs[0];
   return Object.fromEntries(Object.entries(typeof own === "string" ? { [first]: own } : own).map(([name, value]) => [name, [value].flat()]));
 }
 
-// By the task; a model that writes a text for a text is told by its beginning what for, if not to translate.
+// By the task; the beginning of a text may ask a text-to-text model for something other than a translation.
 function drawButton() {
   const verb = view()?.verb ?? "Ask", told = /^\s*([a-z][a-z ]*):/i.exec(valuesOf("text")[0] ?? "");
   $("ask").textContent = verb === "Translate" && told && !/^translate/i.test(told[1]) ? "Write" : verb;

@@ -45,7 +45,7 @@ def check_classes(num_classes, class_names):
 
 
 def _names(class_names):
-    """Return the names of classes as strings; ValueError if they have no order, or one is none."""
+    """Return names of classes as strings; ValueError if they have no order, or one is no name."""
     if isinstance(class_names, (str, bytes, bytearray, memoryview, set, frozenset, Mapping)):
         raise ValueError(
             f"class_names={class_names!r}: pass a list, whose order is that of the scores."
@@ -79,7 +79,7 @@ def class_numbers(task, labels, place):
     for i, label in enumerate(labels):
         if label not in numbers:
             raise ValueError(
-                f"labels{place(i)}={label!r} is none of {task.class_names}."
+                f"labels{place(i)}={label!r} is not one of {task.class_names}."
                 + advice(str(label), task.class_names)
             )
     return [numbers[label] for label in labels]
@@ -97,7 +97,7 @@ def indices_of(names, class_names):
         tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(class_names))), -1
     )
     index = table.lookup(names)
-    message = f"labels hold a name that is none of {class_names}:"
+    message = f"labels hold a name that is not one of {class_names}:"
     return required(index, index >= 0, message, tf.boolean_mask(names, index < 0)[:1])
 
 

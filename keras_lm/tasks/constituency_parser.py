@@ -49,7 +49,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
             at most 256.
 
     Raw data are lists of words, or strings. Labels are a tree for each, a string in brackets as
-    `keras_lm.data.read_tree` reads it, over the same words. Trees whose label is none of
+    `keras_lm.data.read_tree` reads it, over the same words. Trees whose label is not in
     `class_names` count as if they lacked this constituent, with a warning.
 
     Call: `task(inputs)` returns scores (B, F, F, 1 + classes) float32, of label i + 1 for the words
@@ -177,7 +177,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         unknown = [label for label, *_ in spans if label not in numbers]
         if unknown:
             warnings.warn(
-                f"{len(unknown)} of {len(spans)} constituents have a label that is none of "
+                f"{len(unknown)} of {len(spans)} constituents have a label that is not in "
                 f"class_names, such as {unknown[0]!r}: the loss does not count them.",
                 stacklevel=2,
             )
@@ -306,7 +306,7 @@ def _lengths(packed):
 
 
 def _tree(label, row):
-    """Return a label as a `Tree`; ValueError if it is none."""
+    """Return a label as a `Tree`; ValueError if it is not a tree."""
     if not isinstance(label, (str, bytes)):
         return label
     text = text_of(label)

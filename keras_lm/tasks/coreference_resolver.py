@@ -115,7 +115,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         self.splitter = splitter
         self.whole_texts = whole_texts
         self.rows = WordWindows(splitter, whole_texts)
-        # Whatever labels words can tell how they refer; this raises if there is none.
+        # Any model that can label words works here; others raise an error.
         self.backbone.make_head("token_classification", num_classes=1)
         self.head = CoreferenceHead(**self.head_arguments, name="coreference_head")
         self.head.build(self.backbone.output["sequence_output"].shape)

@@ -242,7 +242,7 @@ class GraphChoice(MultipleChoice):
 
     def _begin_with(self, trans_e):
         """Set the tables of concepts and relations; an inverse relation goes the other way."""
-        relations = trans_e.relations  # with number 0, which is none
+        relations = trans_e.relations  # number 0 stands for no relation
         self.kagnet.concepts.embeddings.assign(trans_e.entities)
         self.kagnet.relations.embeddings.assign(np.concatenate([relations, -relations[1:]]))
 

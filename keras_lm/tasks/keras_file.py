@@ -41,7 +41,7 @@ class KerasFile:
             if name not in BACKBONES:  # Keras would make whatever it is
                 raise ValueError(
                     f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as its "
-                    "backbone, which is none: the file is damaged, or another program's."
+                    "backbone, which is not a backbone: the file is damaged, or another program's."
                 )
             backbone = keras.saving.deserialize_keras_object(backbone, custom_objects)
         task = cls.from_parts(backbone, **cls.completed(config))

@@ -113,8 +113,8 @@ class MaskedLM(PretrainingTask):
             batch_size: int. Texts to compute at a time.
 
         Raises:
-            ValueError: if there are not as many fills as texts, or a text has not as many masks as
-                its fill has tokens.
+            ValueError: if the numbers of fills and texts differ, or those of a text's masks and its
+                fill's tokens.
 
         Example:
 
@@ -149,9 +149,8 @@ class MaskedLM(PretrainingTask):
     def _asking(self, packed, is_mask, columns, known, fills=None):
         """Return the inputs by which the network predicts the masks, see `_masks`.
 
-        To one with a second stream, XLNet, a mask is a target that no token sees, since the mask
-        token was in none of its texts; with fills (B, M), those after it see what it is filled
-        with.
+        For one with a second stream, XLNet, a mask is a target that no token sees, since its texts
+        never had the mask token; with fills (B, M), later targets see the earlier fills.
         """
         if "target_mapping" not in self.backbone.fields_of({"target_mapping": None}):
             return {**packed, "mask_positions": columns}

@@ -174,7 +174,7 @@ def _check_labels(labels, columns, packer):
         for row in np.flatnonzero(right == b"")[:1]:
             raise ValueError(
                 f"labels[{row}]={labels[row]}, but choices[{row}] has no such choice: an empty one "
-                "is none."
+                "does not count."
             )
 
 

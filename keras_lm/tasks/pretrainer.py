@@ -39,7 +39,7 @@ class PretrainingTask(Task):
         for objective in self.objectives:
             objective.set_tokenizer(self.tokenizer)
             objective.set_backbone(self.backbone)
-        if keras.backend.backend() != "tensorflow":  # else a step knows nothing of their state
+        if keras.backend.backend() != "tensorflow":  # whose steps do not find their state otherwise
             self.objective_seeds = [o.seed_generator for o in self.objectives if o.seed_generator]
 
     def default_loss(self):

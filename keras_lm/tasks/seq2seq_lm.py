@@ -205,7 +205,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         return labels
 
     def row_lengths(self, columns, labels=None):
-        # By their sources, and those of like sources by their targets: both are padded.
+        # Sorted by source, then by target, since both are padded.
         sources = super().row_lengths(columns)
         if self.is_packed(columns) or labels is None:
             return sources

@@ -154,7 +154,7 @@ class TextSignatures:
         return {}
 
     def files(self):
-        """Return what else a server is told, in `assets.extra`: name of a file → text."""
+        """Return further files for servers, in `assets.extra`: name of a file → text."""
         return {}
 
     def answer(self, tokenize=None):

@@ -65,8 +65,8 @@ class Task(KerasFile, SavedWhole, TextModel):
         text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None to learn
             it from the data of the first `fit`.
         parse_special: bool or list of str. Whether text that spells special tokens (`[SEP]`), all
-            or those listed, becomes these; leave it at False where strangers write the text, who
-            could end it early. None recognises only what the task is made for, such as the mask of
+            or those listed, becomes these; leave it at False for untrusted text, which could
+            end early by it. None recognises only what the task is made for, such as the mask of
             a `MaskedLM`. `from_preset` passes True for a published checkpoint that declares tokens
             of its own (`additional_special_tokens`), such as markers of entities.
 
@@ -483,7 +483,9 @@ class Task(KerasFile, SavedWhole, TextModel):
     # === From strings to answers ===
 
     text_names = property(lambda self: self.rows.names, doc="Names of all texts it takes.")
-    required_names = property(lambda self: self.rows.required, doc="Of those no data may lack.")
+    required_names = property(
+        lambda self: self.rows.required, doc="Names of texts that data must have."
+    )
 
     @property
     def answer_names(self) -> Sequence[str]:

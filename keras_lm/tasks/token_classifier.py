@@ -332,7 +332,7 @@ class TokenClassifier(WordReader, Task):
         whole_texts: bool. Whether a string is tokenized as a whole, so that its words are found by
             their places, and the words of a list have a space before them if the tokenizer has such
             pieces, as byte-level BPE. False tokenizes each word of both as a text of its own, and
-            does not split scripts without spaces; so do presets and files of before this argument.
+            does not split scripts without spaces, as presets and files older than this argument.
         crf: bool, `"bio"` or `"bioes"`. True puts a conditional random field on the logits
             (`keras_lm.layers.CRF`): the loss is that of whole sequences, labels are the likeliest
             sequence, and a score is the label's marginal probability. `"bio"` also forbids `I-X`

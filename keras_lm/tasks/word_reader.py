@@ -12,7 +12,7 @@ class WordReader:
 
     @classmethod
     def completed(cls, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return stored arguments; those of before `whole_texts` are of tasks without it."""
+        """Return stored arguments; if they lack `whole_texts`, they are older than it."""
         return {"whole_texts": False} | arguments
 
     def pack(

@@ -117,8 +117,8 @@ class BytePairTokenizer(Tokenizer):
         whole_words: list of str, entries that a whole word becomes, whatever the merges.
         add_prefix_space: bool. Add a space before text that does not begin with one, as within a
             sentence.
-        normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, Unicode's form in which text is
-            put first, or None.
+        normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, the Unicode normal form to
+            apply first, or None.
         pre_tokenizer: list of dicts, how text is split into words: the steps of a tokenizer.json,
             such as Llama 3's, ending with "ByteLevel". None for GPT-2's.
         ignore_merges: bool. Whether a word that is an entry becomes that entry, whatever the

@@ -13,8 +13,8 @@ from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks
 from keras_lm.utils.optional_dependencies import require
 
 # Hugging Face's class that takes all steps from the tokenizer.json. In transformers 5, the others
-# make them anew: those for SentencePiece leave out some of the model's, and the rest know no other
-# values of these settings.
+# make them anew: those for SentencePiece leave out some of the model's, and the rest support only
+# these values of these settings.
 GENERIC = "PreTrainedTokenizerFast"
 DEFAULTS = {
     "max_word_length": 100,

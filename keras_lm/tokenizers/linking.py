@@ -265,7 +265,7 @@ class MentionFinder:
         symbols = 2 * tokens + tf.cast(is_last, tf.int32)
         nodes = self._trie(symbols, starts, ends, whole=False)  # (W,), 0 for none
 
-        # The last mention is none: it begins at the last token.
+        # The last node is no mention: it begins at the last token.
         at = places_of(nodes[:-1] > 0, [tf.size(nodes) - 1])  # (M,)
         nodes, starts = tf.gather(nodes, at), tf.gather(starts, at)
         lengths = tf.gather(self._trie.lengths, nodes)

@@ -119,8 +119,8 @@ class SentencePieceTokenizer(Tokenizer):
             token that it spells, like T5's tokenizer with `legacy: false`.
         keep_first_space: bool. Add the model's space only before text that does not begin with one,
             like the "Metaspace" of `tokenizers`.
-        normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, Unicode's form in which text is
-            put first, or None.
+        normalization: str, `"NFC"`, `"NFD"`, `"NFKC"` or `"NFKD"`, the Unicode normal form to
+            apply first, or None.
         strip_end: bool. Drop white space of any kind at the end of text first.
         clean_up: bool. Leave out the space before punctuation and English clitics in what
             `detokenize` returns.
@@ -709,7 +709,7 @@ class Aligner(tf.Module):
             is_normal = piece.type == files.NORMAL
             if is_normal and not self._has_bytes and not known.issuperset(piece.piece):
                 raise ValueError(
-                    f"offsets cannot be told: `model` holds the piece {piece.piece!r}, and not "
+                    f"offsets are unknown: `model` holds the piece {piece.piece!r}, and not "
                     "each of its characters as a piece."
                 )
         self._model = SentencePieceModel(model.SerializeToString())
@@ -794,7 +794,7 @@ class LitePlaces:
         number = tf.minimum(tf.cumsum(tf.cast(is_one, tf.int32)), tf.size(codes))
         sizes = tf.where(is_one, tf.gather(runs, number), tf.gather(self._sizes, pieces.values))
 
-        # In words, pieces end after so many bytes, and no later than the word.
+        # In words, pieces end after their size in bytes, and no later than the word.
         word = strings.row_ids(pieces)  # (T,)
         bounds = tf.concat([[0], tf.cumsum(lengths)], 0)
         begins, limits = tf.gather(bounds, splits[:-1]), tf.gather(bounds, splits[1:])

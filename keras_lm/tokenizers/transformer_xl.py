@@ -280,7 +280,7 @@ def _read(path, is_corpus):
 #
 # What is a letter differs for some rare signs, as sacremoses has a list of its own.
 
-# Letters; Chinese signs, Korean syllables, accents and mathematical letters are none there.
+# Letters, except Chinese signs, Korean syllables, accents and mathematical letters.
 _LETTER = r"\p{L}\p{Nl}\p{M}\x{24B6}-\x{24E9}"
 _ALONE = r"\p{Han}\x{AC00}-\x{D7A3}\x{300}-\x{344}\x{346}-\x{36F}\x{1D400}-\x{1D7FF}"
 _NUMBER = r"\p{N}"

@@ -171,7 +171,7 @@ NO_PUNCTUATION_OF_TF_TEXT = "166D 111C9"
 
 # === Scripts without spaces: ideographs, kana, bopomofo, Thai, Lao, Khmer, Burmese ===
 
-# Letters. Digits are none: a number is a word.
+# Letters, without digits: a number is a word.
 WITHOUT_SPACES = """
 E01-E30 E32-E33 E40-E46 E81-E82 E84 E86-E8A E8C-EA3 EA5 EA7-EB0 EB2-EB3 EBD EC0-EC4 EC6 EDC-EDF
 1000-102A 103F 1050-1055 105A-105D 1061 1065-1066 106E-1070 1075-1081 108E 1780-17B3 17D7 17DC

@@ -143,7 +143,7 @@ def _cleans_up(files):
     cleans_text = files.config.get("clean_up_tokenization_spaces")
     if cleans_text or not decoder.get("cleanup", True):
         return bool(cleans_text)
-    # (transformers 5, whose files name a backend, joins clitics only if it is told to.)
+    # (transformers 5, whose files name a backend, joins clitics only on request.)
     is_usual = cleans_text is None and "backend" not in files.config
     return True if is_usual else strings.PUNCTUATION_ALONE
 

@@ -22,7 +22,7 @@ def names(store, concepts):
 def test_concepts_are_found_by_lemmas(store):
     concepts = Concepts(store)
     assert names(store, concepts.of("She FELL on slippery Ice!")) == ["fall", "slippery", "ice"]
-    # Spans overlap; a stop word is none, even if it is all there is.
+    # Spans overlap; a stop word does not count, even alone.
     assert names(store, concepts.of("two ice creams")) == ["ice", "ice_cream"]
     assert concepts.of("") == concepts.of("the of, 42 — 雪") == []
     question, answer = concepts.of_choice("Does ice make you sing songs?", "a song")

@@ -180,7 +180,7 @@ def test_the_table_stays_as_it_is():
     x = {"token_ids": np.array([[2, 7, 9, 3]] * 4), "entity_ids": np.array([[-1, 2, -1, -1]] * 4)}
     task.fit(x, [0, 1, 0, 1], verbose=0)
     np.testing.assert_array_equal(backbone.entity_table.embeddings, np.ones((3, 8)))
-    # An entity in padding is none.
+    # An entity in padding does not count.
     mask = {"padding_mask": np.array([[1, 1, 0, 0]])}
     row = {"token_ids": x["token_ids"][:1]} | mask
     padded = [{"entity_ids": np.array([[-1, 2, n, n]])} for n in (-1, 1)]

@@ -797,7 +797,7 @@ def test_choices_are_asked_for_and_answered_one_by_one(browser):
     assert browser.texts("#fields label") == ["Text", "Choice 1", "Choice 2"]
     browser.find(".add").click()
     assert browser.texts("#fields label")[-1] == "Choice 3"
-    browser.ask("the film", "a good film", "", "<i>bad</i>")  # an empty one is none
+    browser.ask("the film", "a good film", "", "<i>bad</i>")  # an empty one does not count
     answer = browser.curl()
     choices = ["a good film", "<i>bad</i>"]
     assert browser.texts("#answer .name") == choices

@@ -117,7 +117,7 @@ def test_empty_answers_and_generators(classifier):
         ([0], "labels has 1 rows for 2 examples"),
         ([0, 1, 0], "labels has 3 rows for 2 examples"),
         (0, "labels has 1 rows for 2 examples"),
-        (["good", "fine"], r"labels\[1\]='fine' is none of \['bad', 'good'\]"),
+        (["good", "fine"], r"labels\[1\]='fine' is not one of \['bad', 'good'\]"),
         (["good", None], r"labels\[1\]=None"),
         (np.array(["good", float("nan")], dtype=object), r"labels\[1\]=nan"),
     ],
@@ -137,11 +137,11 @@ def test_string_labels_of_another_number(make):
 @pytest.mark.parametrize(
     "labels, message",
     [
-        ([["good"], ["fine"]], r"labels\[1\]='fine' is none of"),
+        ([["good"], ["fine"]], r"labels\[1\]='fine' is not one of"),
         ([[1, 0, 0], [0, 1, 0]], r"labels has shape \(2, 3\), but num_classes=2"),
         ([0, 1], r"labels has shape \(2,\), but num_classes=2"),
         ([[1, 0], [2, 0]], r"labels\[1\]=\[2 0\] holds more than 0 and 1"),
-        ([["good"], None], r"labels\[1\]=None is none of"),
+        ([["good"], None], r"labels\[1\]=None is not one of"),
     ],
 )
 def test_labels_of_many_classes(make, labels, message):
@@ -351,7 +351,7 @@ def test_a_task_is_no_layer_of_strings(classifier):
 )
 def test_what_is_no_backbone(classifier, backbone):
     name = backbone and backbone["class_name"]
-    with pytest.raises(ValueError, match=f"names '{name}' as its backbone, which is none"):
+    with pytest.raises(ValueError, match=f"names '{name}' as its backbone, which is not a"):
         TextClassifier.from_config(classifier.get_config() | {"backbone": backbone})
 
 

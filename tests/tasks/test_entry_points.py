@@ -473,7 +473,7 @@ def test_data_frames_are_read_by_column_names(make):
         task.predict_on_batch(pairs), task.predict_on_batch((["a", "the"], columns["text"]))
     )
     with pytest.raises(
-        ValueError, match=r"columns \['id', 'label', 'review'\], and 'text' is none"
+        ValueError, match=r"columns \['id', 'label', 'review'\], and 'text' is missing"
     ):
         task.predict(frame.rename(columns={"text": "review"}))
 

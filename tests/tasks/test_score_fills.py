@@ -69,7 +69,7 @@ def test_xlnet_predicts_one_after_the_other():
 
 
 def test_xlnet_fills_by_its_second_stream():
-    """No token sees the mask token, which was in none of the texts that XLNet learned from."""
+    """No token sees the mask token, which the texts that XLNet learned from never had."""
     task = make("XLNetBackbone")
     texts = ["<mask> is a<mask>", "a city is a<mask>"]
     packed = {name: np.array(value) for name, value in task.preprocess(texts).items()}

@@ -254,9 +254,9 @@ def test_splits_and_streams(classifier):
 
 def test_other_columns(classifier):
     data = Dataset({"review": TEXTS, "stars": LABELS})
-    with pytest.raises(ValueError, match=r"'text' is none.*x.rename_column\('review', 'text'\)"):
+    with pytest.raises(ValueError, match=r"'text' is missing.*x.rename_column\('review', 'text'\)"):
         classifier.predict(data)
-    with pytest.raises(ValueError, match=r"x is a Dataset with the columns .*'text' is none"):
+    with pytest.raises(ValueError, match=r"x is a Dataset with the columns .*'text' is missing"):
         classifier.fit(data, LABELS)
     with pytest.raises(
         ValueError, match=r"labels are missing: x is a DataFrame .*\['text', 'stars'\]. Rename"

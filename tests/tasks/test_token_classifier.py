@@ -241,7 +241,7 @@ def test_entity_spans_are_seqevals(prefixes):
     "y, message",
     [
         ([["O"], ["O"]], r"labels\[0\] has 1 labels, but text\[0\] has 2 words"),
-        ([["O", "Q"], ["O"]], r"labels\[0\]\[1\]='Q' is none of"),
+        ([["O", "Q"], ["O"]], r"labels\[0\]\[1\]='Q' is not one of"),
         ([[0, 0], [3]], r"labels\[1\]\[0\]=3, but num_classes=3"),
         (["O", "O"], r"labels\[0\]=.*O.*: pass a list"),
         ([["O", 1.5], ["O"]], r"labels\[0\]\[1\]=1.5 is neither"),

@@ -31,7 +31,7 @@ class Products:
         raise NotImplementedError(f"{type(self).__name__} must define make_constants.")
 
     def narrowed(self, x):
-        """Return what is multiplied in the form in which it is."""
+        """Return an input in the type in which it is multiplied."""
         return x
 
     def affine(self, x, dense):

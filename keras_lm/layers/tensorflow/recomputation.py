@@ -106,7 +106,7 @@ def reversible(functions, x, y, weights, given):
         functions: list of `f(stream, weights, given)`, without variables.
         x, y: tensors of floats of one shape, the two streams.
         weights: list of lists of tensors, those of each function, which have gradients.
-        given: list, what else each function is called with, which has none.
+        given: list, further arguments of each function, without gradients.
 
     Source: Reformer, https://arxiv.org/abs/2001.04451, section 3; Gomez et al. 2017,
     https://arxiv.org/abs/1707.04585, section 3.2.
