@@ -1,4 +1,4 @@
-"""Install the lowest or the newest versions that setup.py allows, and run what users run first.
+"""Install the lowest or newest versions that pyproject.toml allows; run what users run first.
 
     python .ci/versions.py lowest [FOLDER]
     python .ci/versions.py newest [FOLDER]
@@ -8,15 +8,13 @@ fine-tuned, saved and loaded, has LoRA, is exported, served and streamed from, a
 `.tflite`.
 """
 
-import contextlib
 import pathlib
 import re
-import runpy
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
-from unittest import mock
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 EXTRAS = ("serving", "litert", "knowledge")
@@ -24,13 +22,10 @@ BOUND = re.compile(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)")
 
 
 def requirements():
-    """Return what setup.py requires, with the extras that are tried."""
-    found = {}
-    setup = mock.patch("setuptools.setup", lambda **options: found.update(options))
-    with setup, contextlib.chdir(REPOSITORY):
-        runpy.run_path("setup.py")
-    extras = [each for name in EXTRAS for each in found["extras_require"][name]]
-    return [*found["install_requires"], *extras]
+    """Return what pyproject.toml requires, with the extras that are tried."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = [each for name in EXTRAS for each in project["optional-dependencies"][name]]
+    return [*project["dependencies"], *extras]
 
 
 def lowest(requirement):

@@ -6,9 +6,11 @@ wait for TensorFlow. `keras_lm.tasks` registers all classes with Keras; if Keras
 """
 
 import importlib
+import importlib.util
 import os
 import platform
 import sys
+from pathlib import Path
 
 # TensorFlow reads this on import. Its default leaves oneDNN off on processors without the newer
 # parts of AVX-512, where oneDNN makes training some 20 % faster; see benchmarks/README.md.
@@ -37,6 +39,25 @@ __all__ = [
     "tokenizers",
     "training",
 ]
+
+
+class PackagesOfAClone:
+    """Finds `keras_lm.export` and `keras_lm.lectures` beside this folder, as in a clone."""
+
+    FOLDERS = {
+        f"keras_lm.{name}": Path(__file__).parents[1] / name for name in ("export", "lectures")
+    }
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if (folder := cls.FOLDERS.get(name)) is None:
+            return None
+        return importlib.util.spec_from_file_location(name, folder / "__init__.py")
+
+
+# An installation has these packages inside of this folder, where Python finds them itself.
+if not Path(__file__).with_name("export").exists():
+    sys.meta_path.insert(0, PackagesOfAClone)
 
 
 def __getattr__(name):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -123,8 +124,8 @@ def test_missing_packages_give_the_same_hint(monkeypatch, package, extra, use):
 
 
 def test_every_extra_exists(repository):
-    text = (repository / "setup.py").read_text()
-    assert all(f'"{extra}":' in text for extra in optional_dependencies.EXTRAS.values())
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    assert set(optional_dependencies.EXTRAS.values()) <= set(project["optional-dependencies"])
 
 
 def _open_interpreter():

@@ -1,20 +1,29 @@
 """What gets installed: the wheel's contents, and that tests test the tree."""
 
+import email
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import keras_lm
 
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def project(repository):
+    return tomllib.loads((repository / "pyproject.toml").read_text())["project"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +55,7 @@ def test_wheel_holds_every_module_and_no_other(wheel, repository):
     assert "keras_lm/py.typed" in files  # type checkers read the annotations
 
 
-def test_wheel_says_what_it_is(wheel):
+def test_wheel_says_what_it_is(wheel, project):
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         (entries,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
@@ -56,9 +65,20 @@ def test_wheel_says_what_it_is(wheel):
     assert "Name: keras-lm" in text
     assert f"\nVersion: {keras_lm.__version__}\n" in text
     assert "License-Expression: Apache-2.0" in text or "License: Apache-2.0" in text
-    assert "Provides-Extra: garden" in text
-    needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
-    core = [line.split()[1] for line in needed if "extra" not in line]
+    stated = email.message_from_string(text)
+    assert set(stated.get_all("Provides-Extra")) == set(project["optional-dependencies"])
+    needed = [Requirement(each) for each in stated.get_all("Requires-Dist")]
+    for extra, wanted in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+        found = {
+            (canonicalize_name(each.name), str(each.specifier))
+            for each in needed
+            if str(each.marker or "") == (f'extra == "{extra}"' if extra else "")
+        }
+        wanted = map(Requirement, wanted)
+        assert found == {(canonicalize_name(each.name), str(each.specifier)) for each in wanted}
+    assert SpecifierSet(stated["Requires-Python"]) == SpecifierSet(project["requires-python"])
+    assert stated.get_all("Classifier") == project["classifiers"]
+    core = [each.name for each in needed if not each.marker]
     heavy = ("torch", "tf-models", "starlette")
     assert not [name for name in core if name.startswith(heavy)]
     assert "Project-URL" not in text
@@ -128,23 +148,61 @@ def test_unpacked_wheel_has_export_in_its_place(wheel, tmp_path, code):
     assert done.stdout.split() == ["keras_lm.export", str(expected)]
 
 
+IN_A_CLONE = f"""{FIND}
+print(find_spec("keras_lm.lectures").origin)
+for name in ("setup", "tests"):
+    assert find_spec("keras_lm." + name) is None, name
+"""
+
+
+def test_a_clone_works_without_an_install(wheel):
+    """Even if another clone is installed: its packages are those beside `keras_lm`."""
+    clone = wheel.parent  # the copy of the tree
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CLONE], cwd=clone, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    name, *found = done.stdout.split()
+    assert name == "keras_lm.export"
+    assert found == [str(clone / each / "__init__.py") for each in ("export", "lectures")]
+
+
 def test_these_tests_test_the_tree(repository):
     assert Path(find_spec("keras_lm").origin) == repository / "keras_lm" / "__init__.py"
     assert Path(find_spec("keras_lm.export").origin) == repository / "export" / "__init__.py"
 
 
-def test_both_package_managers_have_what_make_asks_for(repository):
-    """Every extra that the Makefile installs is one that setup.py declares."""
+def test_both_package_managers_have_what_make_asks_for(repository, project):
+    """Every extra that the Makefile installs is one that pyproject.toml declares."""
     makefile = (repository / "Makefile").read_text()
-    setup = (repository / "setup.py").read_text()
     asked = [line.split(":=")[1] for line in makefile.splitlines() if "EXTRAS :=" in line]
     assert asked
-    for name in ",".join(asked).split(","):
-        assert f'"{name.strip()}":' in setup
+    asked = {name.strip() for name in ",".join(asked).split(",")}
+    assert asked <= set(project["optional-dependencies"])
 
 
-def test_workflows_call_what_is_there(repository):
-    """Targets of the Makefile, folders of tests, and versions that setup.py admits, all of them."""
+def test_extras_that_contain_others_repeat_their_requirements(project):
+    extras = {name: set(needed) for name, needed in project["optional-dependencies"].items()}
+    assert extras["litert"] | extras["plot"] | extras["serving"] <= extras["demo"]
+    assert extras["plot"] | extras["vocab"] <= extras["bench"]
+    for name in [
+        "beam",
+        "coreference",
+        "demo",
+        "docs",
+        "knowledge",
+        "tensorboard",
+        "translation",
+        "vocab",
+    ]:
+        assert extras[name] <= extras["test"], name
+    everything = set().union(project["dependencies"], *extras.values())
+    names = [Requirement(each).name for each in everything]
+    assert sorted(names) == sorted(set(names))  # one range of versions for each
+
+
+def test_workflows_call_what_is_there(repository, project):
+    """Targets of the Makefile, folders of tests, and versions that pyproject.toml admits."""
     files = (repository / ".github" / "workflows").glob("*.yml")
     workflows = "".join(path.read_text() for path in files)
     targets = re.findall(r"^([a-z]+):", (repository / "Makefile").read_text(), flags=re.M)
@@ -154,10 +212,9 @@ def test_workflows_call_what_is_there(repository):
     assert folders == set(re.findall(r"--ignore=(tests/\w+)", workflows)) != set()  # once each
     assert all((repository / folder).is_dir() for folder in folders)
 
-    setup = (repository / "setup.py").read_text()
-    ranges = {"3": r'python_requires="(.*)"', "2": r'"tensorflow(>.*)"'}
-    for major, pattern in ranges.items():
-        admitted = SpecifierSet(re.search(pattern, setup)[1])
+    (tensorflow,) = [n for n in map(Requirement, project["dependencies"]) if n.name == "tensorflow"]
+    ranges = {"3": SpecifierSet(project["requires-python"]), "2": tensorflow.specifier}
+    for major, admitted in ranges.items():
         versions = {f"{major}.{minor}" for minor in range(50) if f"{major}.{minor}" in admitted}
         assert set(re.findall(rf'"({major}\.\d+)"', workflows)) == versions
     pinned = {path.name for path in (repository / ".github" / "constraints").iterdir()}

@@ -191,8 +191,8 @@ def test_first_cell_says_to_restart(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("there", [None, "2.19.0", "2.20.0", "2.21.1", "2.22.0"])
 def test_first_cell_keeps_the_tensorflow_that_is_there(there, tmp_path, monkeypatch):
     """If the library takes it: else pip brings the newest that it takes."""
-    setup = (FOLDER.parent / "setup.py").read_text(encoding="utf-8")
-    taken = SpecifierSet(re.search(r'"tensorflow(>=.*?)"', setup)[1])
+    project = (FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8")
+    taken = SpecifierSet(re.search(r'"tensorflow(>=.*?)"', project)[1])
     first = (FOLDER / "first_cell.py").read_text(encoding="utf-8")
     first = re.sub(r"%pip (.*)", r"asked.append(f'\1')", first)
     monkeypatch.setattr(
