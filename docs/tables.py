@@ -1,4 +1,4 @@
-"""Write the tables of models, sizes and tasks into the pages, from the code itself.
+"""Write the tables of models, sizes and tasks into docs/models.md, from the code itself.
 
 The parameters of new sizes go to `keras_lm/models/parameters.json`, too, and what the code says of
 a model to its page, `models/NAME.md`.
@@ -23,7 +23,7 @@ sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "docs")]
 import model_pages  # noqa: E402
 import tiny  # noqa: E402
 
-PAGES = ("README.md", "docs/models.md")
+PAGE = REPOSITORY / "docs" / "models.md"
 PLACE = re.compile(r"(<!-- (\w+): written by docs/tables\.py -->\n).*?(<!-- end -->)", re.S)
 
 # What a format of checkpoints is called.
@@ -179,7 +179,5 @@ def count_parameters():
 
 if __name__ == "__main__":
     COUNTED.write_text(f"{json.dumps(count_parameters(), indent=2)}\n", encoding="utf-8")
-    for name in PAGES:
-        page = REPOSITORY / name
-        page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     model_pages.write(_backbones(), format_of)

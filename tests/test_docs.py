@@ -94,14 +94,18 @@ def test_links_to_files_lead_somewhere(name):
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
+def test_the_front_pages_are_short():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 150
+
+
 def test_tables_are_those_of_the_code():
     spec = importlib.util.spec_from_file_location("tables", REPOSITORY / "docs" / "tables.py")
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
-    for name in tables.PAGES:
-        text = (REPOSITORY / name).read_text(encoding="utf-8")
-        assert tables.PLACE.search(text)
-        assert text == tables.fill(text), "run: python docs/tables.py"
+    text = tables.PAGE.read_text(encoding="utf-8")
+    assert {name for _, name, _ in tables.PLACE.findall(text)} == {*tables.TABLES}
+    assert text == tables.fill(text), "run: python docs/tables.py"
     models = tables.model_pages.models(tables._backbones())
     for name, classes in models.items():
         page = REPOSITORY / "docs" / "models" / f"{name}.md"
