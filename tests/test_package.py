@@ -70,6 +70,12 @@ def test_a_tokenizer_is_imported_with_what_it_needs(tmp_path):
 
 
 @pytest.mark.slow
+def test_classes_load_without_the_packages_of_extras():
+    names = [*optional_dependencies.EXTRAS]
+    modules_after(f"import sys; sys.modules.update(dict.fromkeys({names})); import keras_lm.tasks")
+
+
+@pytest.mark.slow
 def test_keras_knows_the_classes():
     """Imported after Keras, or with any task."""
     assert "keras_lm.tasks.text_classifier" in modules_after("import keras, keras_lm")
