@@ -42,7 +42,7 @@ def load(name):
     """Return the module of an experiment.
 
     Raises:
-        ValueError: if there is none of this name.
+        ValueError: if there is no experiment of this name.
     """
     if name not in experiments():
         raise ValueError(f"There is no experiment {name!r}: keras-lm lecture --list shows all.")

@@ -1,8 +1,10 @@
 """Names, docstrings and layout: what holds for every module, so that nobody has to remember it."""
 
 import ast
+import bisect
 import importlib
 import inspect
+import itertools
 import re
 import subprocess
 import sys
@@ -55,6 +57,36 @@ RENAMED = {
 }
 # The prompt and what follows it together: a word of `generate`, not of a model.
 OTHER_MEANINGS = {("keras_lm.generation.logits", "max_length")}
+
+
+# Phrases that no other library uses → what to say instead. (Regular expressions that begin with
+# plain letters, which is quick.)
+AVOIDED = {
+    r"is none of\b": "is not one of",
+    r"are none of [a-z`]+[,;.)]": "are not among",
+    r"that is none\b": "that is missing, or out of range",
+    r"which is none\b": "which is not one, or does not count",
+    r"None is none\b": "None is allowed",
+    r"of like [a-z]+s\b": "of similar …",
+    r"is told\b": "gets, is passed, is recognised",
+    r"are told\b(?! apart)": "get, are passed, are recognised",
+    r"be told from\b": "be distinguished from",
+    r"so many (?!that\b|of\b|words\")\w+s\b": "this many",
+    r"form in which\b": "as",
+    r"has not (?:a|an|any|as|the|all|such)\b": "does not have",
+    r"have not (?:a|an|any|as|the|all|such)\b": "do not have",
+    r"no data may lack\b": "must have",
+    r"of before\b": "earlier, old",
+    r"one's own\b(?<!backbone's own)": "your own",
+    r"strangers\b": "untrusted users, anyone",
+    r"knows no\b(?! more)": "does not know, ignores",
+    r"know no\b(?! more)": "do not know, ignore",
+    r"nothing of (?:it|its|the|them|their|what)\b": "nothing about",
+    r"turned round\b": "reversed",
+    r"no word for\b": "cannot store",
+    r"got by\b": "get … by",
+    r"tells of\b": "describes",
+}
 
 
 def source_files():
@@ -163,7 +195,7 @@ def test_what_users_see_documents_its_arguments(package):
         if wanted and "Args:" not in text and "Attributes:" not in text:
             wrong.append(f"{name}: no Args section")
         unsaid = [argument for argument in wanted if not re.search(rf"\b{argument}\b", text)]
-        wrong += [f"{name}: says nothing of {argument}" for argument in unsaid]
+        wrong += [f"{name}: does not document {argument}" for argument in unsaid]
         if inspect.isfunction(member) and "raise " in inspect.getsource(member):
             wrong += [] if "Raises:" in text else [f"{name}: no Raises section"]
     assert not wrong
@@ -259,6 +291,31 @@ def test_functions_are_short_enough_to_read():
                 source = ast.get_source_segment(text, node, padded=True)
                 lengths[f"{name}.{node.name}"] = lines_of_code(textwrap.dedent(source))
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
+
+
+def test_code_and_docs_avoid_phrases_that_only_this_project_used():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    kinds = {".py", ".md", ".toml", ".ipynb", ".js", ".html", ".yml"}
+    elsewhere = (
+        "tests/goldens/",
+        "tests/test_conventions.py",
+        "CONTRIBUTING.md",
+        "lectures/found/",
+    )
+    names = [name for name in listed.stdout.decode().split("\0") if Path(name).suffix in kinds]
+    names = [name for name in names if not name.startswith(elsewhere)]
+    texts = [(REPOSITORY / name).read_text(encoding="utf-8") for name in names]
+    starts = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
+    everything = "\n".join(texts)
+    wrong = []
+    for phrase, instead in AVOIDED.items():
+        for match in re.finditer(phrase, everything):
+            number = bisect.bisect_right(starts, match.start()) - 1
+            line = everything.count("\n", starts[number], match.start()) + 1
+            wrong.append(f"{names[number]}, line {line}: {match[0]!r}; say: {instead}")
+    assert not wrong
 
 
 def test_tests_are_no_packages():

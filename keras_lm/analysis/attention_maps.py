@@ -270,7 +270,7 @@ class OffsetMap:
     Attributes:
         offset: int.
         matrix: (D, D) float64; `table[:-offset] @ matrix` comes near `table[offset:]`.
-        error: float, what is left of the variance: 0 for an exact map, 1 for one that knows no more
+        error: float, what is left of the variance: 0 for an exact map, 1 for one that is no better
             than the mean.
     """
 

@@ -466,7 +466,7 @@ def _known_modules(checkpoint):
             raise CheckpointError(
                 f"{path} has the module {kind!r}, and known are {', '.join(KNOWN)}. {remedy}"
             )
-    # It mixes hidden states, and there are none of them otherwise.
+    # It mixes hidden states, which the network does not return otherwise.
     if "WeightedLayerPooling" in kinds and checkpoint.config.get("output_hidden_states"):
         raise CheckpointError(
             f"{path} has the module 'WeightedLayerPooling', and its network has "

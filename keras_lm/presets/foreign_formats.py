@@ -148,8 +148,8 @@ def check_labels(new, folder, converter, labels):
         one, other = getattr(labels, name), getattr(found, name, None)
         if one != other:
             raise ValueError(
-                f"The head has {name}={one!r}, and {folder} would say {other!r}, as the format has "
-                "no word for it: save a preset, or for Hugging Face."
+                f"The head has {name}={one!r}, and {folder} would say {other!r}, as the format "
+                "cannot store it: save a preset, or for Hugging Face."
             )
 
 

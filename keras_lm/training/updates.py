@@ -59,8 +59,8 @@ def save(task, path, format, settings, is_learnt):
     arrays = {name: np.array(variable.numpy()) for name, variable in learnt.items()}
     for name in [name for name, array in arrays.items() if not is_finite(array)]:
         raise ValueError(
-            f"{name} is NaN or infinite, so nothing was written: train again from before, with a "
-            "lower learning_rate."
+            f"{name} is NaN or infinite, so nothing was written: train again from an earlier "
+            "state, with a lower learning_rate."
         )
     with files.replacing(path) as new:
         metadata = {"format": format, "settings": json.dumps(settings)}

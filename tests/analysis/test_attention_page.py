@@ -85,7 +85,7 @@ def test_every_view_of_a_short_text(chromium, tmp_path):
     show(chromium, "neurons")
     chromium.find_elements(By.CSS_SELECTOR, "#neurons-view .token")[0].click()
     assert note(chromium).startswith("Layer 0, head 1: [CLS] asks")
-    assert chromium.title == "Attention"  # nothing of the text has run
+    assert chromium.title == "Attention"  # no part of the text has run
     assert not chromium.get_log("browser")
 
 

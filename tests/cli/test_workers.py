@@ -1,4 +1,4 @@
-"""`keras-lm launch`: what its processes are told, what it passes on, and how they end."""
+"""`keras-lm launch`: what its processes get, what it passes on, and how they end."""
 
 import json
 import os

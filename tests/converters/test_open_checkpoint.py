@@ -243,7 +243,7 @@ def with_few_bytes(file, folder):
 )
 @pytest.mark.parametrize("kind", ["keras_hub", "allennlp"])
 def test_hdf5_holds_its_values_itself(tmp_path, make, message, kind):
-    (tmp_path / "secret").write_bytes(b"not for strangers")
+    (tmp_path / "secret").write_bytes(b"secret")
     hub = kind == "keras_hub"
     write(tmp_path, **{"config" if hub else "options": {"class_name": "BertBackbone", "lstm": {}}})
     with h5py.File(tmp_path / ("model.weights.h5" if hub else "weights.hdf5"), "w") as file:

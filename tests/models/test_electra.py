@@ -115,7 +115,7 @@ def test_google_folders_hold_two_networks(goldens, tmp_path):
     generator = ElectraGeneratorBackbone.from_preset(folder)
     assert type(generator) is ElectraGeneratorBackbone
     assert [generator.config[key] for key in ("hidden_dim", "embedding_dim")] == [20, 24]
-    # Heads are 64 wide, and others must be told.
+    # Heads are 64 wide; other widths have to be passed.
     with pytest.raises(CheckpointError, match="num_heads=None: pass a whole number"):
         ElectraBackbone.from_preset(google(goldens, tmp_path, has_config=False))
 

@@ -43,7 +43,7 @@ def test_candidates_and_labels():
     assert candidates.tolist() == [[-1, 3, 7, 9, -2, -2, -2, -2, -2]] * 2
     assert labels.tolist() == [[IGNORED, 2, IGNORED, 1], [3, IGNORED, IGNORED, 2]]
     hidden, _, again = corrupted(ids, EntityAlignment(0.0, 1.0))
-    assert (hidden == -1).all() and (again == labels).all()  # labels are of before
+    assert (hidden == -1).all() and (again == labels).all()  # labels are the originals
     hidden, candidates, labels = corrupted(np.full((1, 3), -1, "int32"), EntityAlignment())
     assert (hidden == -1).all() and (labels == IGNORED).all() and (candidates <= -1).all()
 

@@ -50,7 +50,7 @@ def test_predict(stubs):
     assert response.model_spec.signature_name == "serving_default"
     assert response.model_spec.version.value == 7
     assert list(response.outputs) == ["y"]
-    # As in TF Serving, values stand where clients that know no TensorFlow look for them.
+    # As in TF Serving, values stand where clients without TensorFlow look for them.
     assert response.outputs["y"].float_val == [2.5, 3.0, 4.5]
     assert response.outputs["y"].tensor_content == b""
     assert tf.make_ndarray(response.outputs["y"]).shape == (3,)

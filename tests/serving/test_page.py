@@ -254,7 +254,7 @@ class Page:
         self._fill(self.find(f"#fields [name={option}]"), value)
 
     def _fill(self, field, text):
-        # chromedriver's own keys know no characters beyond 16 bits.
+        # chromedriver's own keys lack characters beyond 16 bits.
         self.driver.execute_script(
             "arguments[0].value = arguments[1];"
             "arguments[0].dispatchEvent(new Event('input', {bubbles: true}));",

@@ -201,7 +201,7 @@ def test_string_labels_in_a_dataset(make):
     with pytest.raises(ValueError, match="make the task with class_names"):
         make(TextClassifier, num_classes=2).fit(data)
     task = make(TextClassifier, class_names=["bad", "good"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="none of"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not one of"):
         task.fit(data, verbose=0)
 
 

@@ -1,4 +1,4 @@
-"""Multiple choice: equal to the reference, every form of data, choices that are none, exports."""
+"""Multiple choice: equal to the reference, every form of data, empty choices, exports."""
 
 import keras
 import numpy as np

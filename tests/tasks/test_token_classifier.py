@@ -469,7 +469,7 @@ def test_presets_and_files_of_before_read_word_by_word(byte_pair_task, tmp_path)
     task.save_to_preset(tmp_path / "preset")
     assert keras_lm.tasks.Task.from_preset(tmp_path / "preset").whole_texts
     file = tmp_path / "preset" / "keras_lm.json"
-    (tmp_path / "preset" / "checksums.json").unlink()  # which presets of before do not have
+    (tmp_path / "preset" / "checksums.json").unlink()  # which earlier presets lack
     config = json.loads(file.read_text())
     del config["task"]["arguments"]["whole_texts"]
     file.write_text(json.dumps(config))

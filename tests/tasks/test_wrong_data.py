@@ -1,4 +1,4 @@
-"""Data without batches, and labels in a data set that are none: errors in plain words."""
+"""Data without batches, and data sets with unusable labels: errors in plain words."""
 
 import keras
 import numpy as np

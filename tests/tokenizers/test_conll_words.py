@@ -107,7 +107,7 @@ def test_other_scripts_are_split_as_before(splitter):
         assert [x.to_list() for x in some] == [
             x.to_list() for x in split(tf.constant(texts), splitter)[:3]
         ]
-    for text in ("日本", "ไทย"):  # white space alone, or as presets of before
+    for text in ("日本", "ไทย"):  # white space alone, or as earlier presets
         assert words_and_places(tf.constant([text]), "whitespace", True)[0].to_list() == [
             [text.encode()]
         ]
