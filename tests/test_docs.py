@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import run_page
 
+import keras_lm
 from keras_lm.utils.optional_dependencies import EXTRAS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -97,6 +98,11 @@ def test_links_to_files_lead_somewhere(name):
 def test_the_front_pages_are_short():
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 150
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, unreleased, *releases = changelog.split("\n## ")
+    assert unreleased.startswith("[Unreleased]")
+    assert releases[0].startswith(f"[{keras_lm.__version__}]")
+    assert all(len(release.splitlines()) <= 150 for release in releases)
 
 
 def test_tables_are_those_of_the_code():
