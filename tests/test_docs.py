@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import run_page
+import yaml
 
 import keras_lm
 from keras_lm.utils.optional_dependencies import EXTRAS
@@ -103,6 +104,21 @@ def test_the_front_pages_are_short():
     assert unreleased.startswith("[Unreleased]")
     assert releases[0].startswith(f"[{keras_lm.__version__}]")
     assert all(len(release.splitlines()) <= 150 for release in releases)
+
+
+def pages_in(nav):
+    """Yield the pages of a part of the site's navigation."""
+    for entry in nav:
+        entry = entry if isinstance(entry, str) else next(iter(entry.values()))
+        yield from [entry] if isinstance(entry, str) else pages_in(entry)
+
+
+def test_the_site_leads_to_every_guide_and_once_to_the_lectures():
+    site = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = [*pages_in(site["nav"])]
+    assert len(pages) == len(set(pages))
+    assert {path.name for path in (REPOSITORY / "docs").glob("*.md")} <= set(pages)
+    assert [name for name in pages if name.startswith("lectures/")] == ["lectures/index.md"]
 
 
 def test_tables_are_those_of_the_code():
