@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 def cosine_similarity(vectors: npt.ArrayLike, others: npt.ArrayLike | None = None) -> np.ndarray:
-    """Return the cosines (N, M) of vectors with others. Zero vectors are similar to none.
+    """Return the cosines (N, M) of vectors with others. Zero vectors are similar to nothing.
 
     Args:
         vectors: (N, D) floats.

@@ -40,7 +40,7 @@ class DistillOptions(LabelledTrainingOptions):
 @click.command(
     "distill",
     cls=ConfiguredCommand,
-    short_help="A trained task → a smaller one that answers as it does.",
+    short_help="A trained task → a smaller one that answers like it.",
 )
 @click.argument("train", type=INPUT_FILE)
 @opt.option("--teacher", type=Source(), required=True, help="The trained task to learn from.")
@@ -63,13 +63,13 @@ class DistillOptions(LabelledTrainingOptions):
     "--temperature",
     type=FloatRange(0, min_open=True),
     default=1.0,
-    help="What logits are divided by: more than 1 shows more of how the teacher ranks classes.",
+    help="Divisor of the logits: above 1, more of the teacher's ranking of classes counts.",
 )
 @opt.option(
     "--label-weight",
     type=FloatRange(0),
     default=0.5,
-    help="How much the loss of labels counts beside the teacher's, if TRAIN has labels.",
+    help="Weight of the labels' loss, beside the teacher's, if TRAIN has labels.",
 )
 @training_options
 @config_option

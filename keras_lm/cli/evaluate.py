@@ -41,7 +41,7 @@ class EvaluateOptions(opt.RowOptions):
 @click.command(
     "evaluate",
     cls=Command,
-    short_help="How good a trained preset is on a file of texts and labels.",
+    short_help="Measure a trained preset on a file of texts and labels.",
 )
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
@@ -52,7 +52,7 @@ class EvaluateOptions(opt.RowOptions):
     "chosen",
     type=Choice(["bleu", "chrf", "rouge"]),
     multiple=True,
-    help="For seq2seq-lm, several times for several.  [default: bleu and chrf]",
+    help="For seq2seq-lm; may be repeated.  [default: bleu and chrf]",
 )
 @opt.option(
     "--bleu-tokenizer",
@@ -64,14 +64,14 @@ class EvaluateOptions(opt.RowOptions):
 @opt.option(
     "--errors",
     type=OutputFile(),
-    help="JSONL file to write: the rows that are answered wrongly, with their other columns, the "
-    "label, the answer, and the scores of both.",
+    help="JSONL file to write: the wrong answers, with the row's other columns, the label, and the "
+    "scores of both.",
 )
 @opt.option(
     "--confusion",
     type=OutputFile(),
-    help="CSV file to write, or .png, .svg or .pdf to draw: how often which class is found for "
-    "which.",
+    help="CSV file to write, or .png, .svg or .pdf to draw: how often each class is predicted for "
+    "each true one.",
 )
 @opt.overwrite
 @opt.as_json
@@ -166,8 +166,7 @@ def _choose_task(opened, options):
     cls = opened.usual_task
     if cls is None:
         raise click.ClickException(
-            f"{options.preset} holds no task, which could be measured. Train one: keras-lm "
-            "finetune."
+            f"{options.preset} holds no task to evaluate. Train one: keras-lm finetune."
         )
     # An ensemble is a subclass of its members' task.
     names = [name for name in FINETUNED if issubclass(cls, getattr(tasks, TASKS[name]))]

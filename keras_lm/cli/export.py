@@ -55,26 +55,26 @@ class ExportOptions(opt.TextOptions):
     "--tokenizer",
     type=Choice(["graph", "metadata"]),
     default="graph",
-    help="Where it is: in the graph, which takes strings; or in the metadata of a .tflite, for "
-    "MediaPipe's text classifier and embedder, on phones.",
+    help="Where the tokenizer is: in the graph, which takes strings; or in the metadata of a "
+    ".tflite, for MediaPipe's text classifier and embedder, on phones.",
 )
 @opt.option(
     "--weights",
     type=Choice(["float32", "float16", "bfloat16", "int8"]),
     default="float32",
-    help="How matrices are stored: float16 takes half the room, int8 about a quarter. bfloat16, "
-    "for --freeze alone, takes half and is quick on processors with AMX or AVX512-BF16.",
+    help="How matrices are stored: float16 takes half the space, int8 about a quarter. bfloat16, "
+    "only with --freeze, takes half and is fast on processors with AMX or AVX512-BF16.",
 )
 @opt.option(
     "--freeze",
     is_flag=True,
-    help="Fold the weights into the graph: quicker answers to few texts, slower loading. With "
-    "--weights int8 or bfloat16, multiply in it, too.",
+    help="Fold the weights into the graph: faster answers to few texts, slower loading. With "
+    "--weights int8 or bfloat16, also multiply in that type.",
 )
 @opt.option(
     "--attention",
     is_flag=True,
-    help="Add what each token reads, in all heads, which the page of keras-lm serve draws.",
+    help="Add a signature with what each token attends to, which the page of keras-lm serve draws.",
 )
 @opt.option("--task", type=Choice([*TASKS]), help="[default: what PRESET has a head for]")
 @opt.option(
@@ -87,22 +87,22 @@ class ExportOptions(opt.TextOptions):
     "--texts",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Texts as predict reads them. Nothing is written unless the export answers all of them as "
-    "the task does; says the largest difference of numbers and the share of equal labels.",
+    help="Texts as predict reads them. Nothing is written unless the export answers them as the "
+    "task does; prints the largest difference of numbers and the share of equal labels.",
 )
 @opt.option(
     "--texts-format",
     "format",
     type=Choice([*PLAIN, *PUBLISHED]),
     metavar="NAME",
-    help="What the file of --texts is, as --format of predict.  [default: by its suffix]",
+    help="Format of the file of --texts, as --format of predict.  [default: by its suffix]",
 )
 @opt.text
 @opt.skip_empty
 @opt.option(
     "--tolerance",
     type=FloatRange(0),
-    help="The largest difference of an answer to --texts that passes.  [default: by --weights]",
+    help="The largest difference that passes, for answers to --texts.  [default: by --weights]",
 )
 @opt.overwrite
 @takes(ExportOptions)

@@ -122,11 +122,11 @@ def check_class_weight(given, class_names):
 
 
 held_out_options = opt.together(
-    opt.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch."),
+    opt.option("--validation", type=INPUT_FILE, help="File to evaluate on after each epoch."),
     opt.option(
         "--validation-split",
         type=FloatRange(0, 1, min_open=True, max_open=True),
-        help="Or hold a random share of TRAIN out for that, such as 0.1.",
+        help="Or hold out a random share of TRAIN, such as 0.1, to evaluate on.",
     ),
 )
 training_options = opt.together(
@@ -142,19 +142,19 @@ training_options = opt.together(
     opt.option(
         "--learning-rate",
         type=FloatRange(0, min_open=True),
-        help="At its peak: it warms up over a tenth of the steps, then falls to zero.  [default: "
-        "by the model's width, 5e-5 for BERT-base]",
+        help="Peak learning rate, after a warm-up over a tenth of the steps; then it falls to "
+        "zero.  [default: by the model's width, 5e-5 for BERT-base]",
     ),
     opt.option(
         "--sequence-length",
         type=click.IntRange(3),
-        help="Cut texts to this many tokens.  [default: what the model has positions for]",
+        help="Truncate texts to this many tokens.  [default: the model's longest sequence]",
     ),
     opt.option("--seed", type=int, default=0),
     opt.option(
         "--dtype",
         type=Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
-        help="What to compute in.  [default: as what it starts from]",
+        help="Precision to compute in.  [default: that of the preset it starts from]",
     ),
     opt.tensorboard,
     opt.option("--export", "export_path", type=ExportPath(), help="Export there, too."),
@@ -185,46 +185,48 @@ task_options = opt.together(
         "--class-weight",
         callback=parse_class_weight,
         metavar="balanced|NAME=WEIGHT,…",
-        help="How much a text of a class counts, or a word if words have labels, 1 if not named; "
-        "balanced for classes that count the same, however many texts or words they have.",
+        help="Weight of the texts of a class, or of its words if words have labels, 1 if not named; "
+        "balanced gives all classes the same total weight.",
     ),
     opt.targets,
     opt.option(
-        "--validation-targets", type=INPUT_FILE, help="The same for the lines of --validation."
+        "--validation-targets",
+        type=INPUT_FILE,
+        help="As --targets, for the lines of --validation.",
     ),
     opt.option(
         "--target-length",
         type=click.IntRange(2),
-        help="For seq2seq-lm: cut targets to this many tokens, which the preset then writes at "
-        "most.  [default: SOURCE's, otherwise the sequence length]",
+        help="For seq2seq-lm: truncate targets to this many tokens, which is also the most that the "
+        "preset then writes.  [default: SOURCE's, otherwise the sequence length]",
     ),
     opt.option(
         "--label-smoothing",
         type=FloatRange(0, 1, max_open=True),
-        help="For seq2seq-lm: what share of the probability the loss spreads over all tokens, 0.1 "
-        "for translations from random weights.",
+        help="For seq2seq-lm: share of the probability that the loss spreads over all tokens, such "
+        "as 0.1 for translations from random weights.",
     ),
     opt.search,
     opt.option(
         "--lora",
         type=click.IntRange(1),
         metavar="RANK",
-        help="Train the head, and an update of this rank of the kernels that make queries, keys "
-        "and values, instead of all weights: less memory, and often a rate ten times as high.",
+        help="Train the head, and updates of this rank for the kernels of queries, keys and values, "
+        "instead of all weights: takes less memory, and often a learning rate ten times as high.",
     ),
     opt.option(
         "--adapters",
         type=click.IntRange(1),
         metavar="WIDTH",
         help="Train the head, the norms, and layers of this many units after each part of a block, "
-        "instead of all weights; also at a higher rate, such as 5e-4, and for more epochs.",
+        "instead of all weights; use a higher learning rate, such as 5e-4, and more epochs.",
     ),
     opt.option(
         "--seeds",
         type=click.IntRange(1),
         default=1,
-        help="Train this many times, with --seed and the numbers after it, and keep the best by "
-        "the validation loss; says what each reaches, their mean and deviation.",
+        help="Train this many times, with --seed and the numbers after it, and keep the run with "
+        "the lowest validation loss; prints the results, their mean and standard deviation.",
     ),
 )
 

@@ -12,12 +12,16 @@ from keras_lm.cli.terminal import say_rows
 from keras_lm.utils.model_versions import find_saved_model, find_saved_models
 
 
-@click.command("inspect", cls=Command, short_help="What a preset, a checkpoint or an export holds.")
+@click.command(
+    "inspect", cls=Command, short_help="Show what a preset, a checkpoint or an export contains."
+)
 @click.argument("path")
-@opt.option("--version", type=click.IntRange(0), help="Of an export.  [default: the latest]")
+@opt.option(
+    "--version", type=click.IntRange(0), help="Version of an export.  [default: the latest]"
+)
 @opt.as_json
 def inspect_command(path, version, as_json):
-    """Say what a preset, a checkpoint or an export holds, without loading its weights.
+    """Show what a preset, a checkpoint or an export contains, without loading its weights.
 
     \b
       keras-lm inspect bert-base
@@ -107,7 +111,7 @@ def _signature_lines(name, signature):
 
 
 @click.command(
-    "models", cls=Command, short_help="The sizes of models, and where their weights are."
+    "models", cls=Command, short_help="List the sizes of models, and where their weights are."
 )
 @click.argument("words", metavar="[WORD]...", nargs=-1)
 @opt.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")

@@ -21,7 +21,7 @@ from keras_lm.utils.files import require_free
     "--epochs",
     type=click.IntRange(0),
     default=0,
-    help="Of TransE over the graph's edges, whose vectors prune paths; 0 for none.",
+    help="Epochs of TransE over the graph's edges, whose vectors prune paths; 0 for no vectors.",
 )
 @opt.option("--dim", type=opt.POSITIVE, default=100, help="Width of TransE's vectors.")
 @opt.overwrite

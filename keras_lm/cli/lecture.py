@@ -13,8 +13,8 @@ from keras_lm.cli.command import Command
 
 @click.command("lecture", cls=Command, short_help="Run a table or figure of the lectures.")
 @click.argument("name", required=False)
-@opt.option("--list", "as_list", is_flag=True, help="All that there are, and what was found.")
-@opt.option("--quick", is_flag=True, help="Seconds, no packages: shows only that it runs.")
+@opt.option("--list", "as_list", is_flag=True, help="List all experiments, and their results.")
+@opt.option("--quick", is_flag=True, help="Take seconds and no packages: shows only that it runs.")
 @opt.as_json
 def lecture_command(name, as_list, quick, as_json):
     """Run a table or figure of the lectures at small scale, and print it beside the published one.

@@ -53,8 +53,8 @@ objective_option = opt.option(
     "objectives",
     multiple=True,
     type=Choice([*OBJECTIVES]),
-    help="What to train on; several times for several at once.  [default: what the model was "
-    "pretrained with, but nothing on pairs of sentences if documents are single lines]",
+    help="What to train on; may be repeated.  [default: what the model was pretrained with, but "
+    "nothing on pairs of sentences if documents are single lines]",
 )
 document_options = opt.together(
     opt.option(

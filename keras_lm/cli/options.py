@@ -297,28 +297,28 @@ labels = together(
     option(
         "--label-separator",
         default=",",
-        help="What stands between the labels of one text, where a text has several. In JSONL they "
-        "may be lists instead.",
+        help="Separator between the labels of one text, if it may have several. In JSONL they may "
+        "be lists instead.",
     ),
 )
 choices = option(
     "--choices",
     metavar="COLUMN",
-    help="For multiple choice: column of the lists of choices, or what the names of numbered "
-    "columns begin with.  [default: choices, choice or ending]",
+    help="For multiple choice: column of the lists of choices, or the common beginning of numbered "
+    "columns.  [default: choices, choice or ending]",
 )
 skip_empty = option(
     "--skip-empty",
     is_flag=True,
-    help="Leave out rows whose text or label is empty, and say how many they are.",
+    help="Skip rows whose text or label is empty, and print their number.",
 )
 # Of a file of texts with labels, as `RowOptions` has them.
 labelled_rows = together(format, text, labels, choices, skip_empty)
 targets = option(
     "--targets",
     type=INPUT_FILE,
-    help="For seq2seq-lm: a text file with the target of each line, if the other has lines, too; "
-    "with --format wmt, of each segment.",
+    help="For seq2seq-lm: a text file with the target of each line of the other file; with "
+    "--format wmt, of each segment.",
 )
 input_file = option(
     "--input",
@@ -331,7 +331,7 @@ tensorboard = option(
     "--tensorboard",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write the metrics there, for tensorboard --logdir DIR.",
+    help="Folder for the metrics, for tensorboard --logdir DIR.",
 )
 # How a `Seq2SeqLM` writes; where nothing is said, as the model's preset says.
 search = together(

@@ -116,8 +116,8 @@ vector_options = opt.together(
     opt.option(
         "--pooling",
         type=Choice(["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]),
-        help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
-        "states, else mean]",
+        help="Pooling over the tokens of a text; none gives a vector for each token.  [default: "
+        "what SOURCE states, else mean]",
     ),
     opt.option(
         "--normalize/--no-normalize",
@@ -126,7 +126,7 @@ vector_options = opt.together(
     ),
     opt.option(
         "--prompt",
-        help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
+        help="Text to put before each text, such as 'query: '.  [default: what SOURCE states]",
     ),
 )
 writing_options = opt.together(
@@ -134,19 +134,21 @@ writing_options = opt.together(
     opt.option(
         "--max-new-tokens",
         type=click.IntRange(1),
-        help="The longest text.  [default: what MODEL states; else 50, or the target length of a "
-        "Seq2SeqLM]",
+        help="Most tokens to write.  [default: what MODEL states; else 50, or the target length of "
+        "a Seq2SeqLM]",
     ),
     opt.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
     opt.option(
-        "--top-k", type=click.IntRange(1), help="Draw from this many likeliest; with --temperature."
+        "--top-k",
+        type=click.IntRange(1),
+        help="Draw from this many likeliest tokens; with --temperature.",
     ),
     opt.option(
         "--top-p",
         type=FloatRange(0, 1, min_open=True),
-        help="Draw from the likeliest that have this probability together; with --temperature.",
+        help="Draw from the likeliest tokens with this total probability; with --temperature.",
     ),
-    opt.option("--seed", type=click.IntRange(0), help="For the same draw again."),
+    opt.option("--seed", type=click.IntRange(0), help="Seed of the draws, to repeat them."),
     opt.option(
         "--repetition-penalty",
         type=FloatRange(0, min_open=True),
@@ -161,26 +163,26 @@ writing_options = opt.together(
         "--stop",
         multiple=True,
         metavar="TEXT",
-        help="A text ends before it, also if it is a special token; several times for several.",
+        help="Text, or a special token, before which to stop; may be repeated.",
     ),
     opt.option(
         "--num-return-sequences",
         type=click.IntRange(1),
-        help="This many texts for each, the best first, if there are beams or a temperature.",
+        help="Texts to return for each, the best first, with beams or a temperature.",
     ),
-    opt.option("--prefix", help="What every text of a Seq2SeqLM begins with."),
+    opt.option("--prefix", help="Beginning of every text of a Seq2SeqLM."),
     opt.option(
         "--forbidden",
         multiple=True,
         metavar="TEXT",
-        help="What no text of a Seq2SeqLM has; several times for several.",
+        help="Text that a Seq2SeqLM must not write; may be repeated.",
     ),
     opt.option(
         "--prompt-lookup",
         type=click.IntRange(0),
         metavar="TOKENS",
-        help="For a CausalLM: propose this many tokens a step, from what the prompt repeats. The "
-        "text is the same.",
+        help="For a CausalLM: propose this many tokens a step, copied from the prompt. The text is "
+        "the same.",
     ),
 )
 
@@ -229,29 +231,31 @@ class PredictOptions(AnswerOptions, VectorOptions, WritingOptions):
 @opt.option(
     "--output",
     type=FileOrFolder(),
-    help="JSONL file to write, or .npz for vectors; it appears when all is answered. With "
+    help="JSONL file to write, or .npz for vectors; it appears when all texts are answered. With "
     "--runner, the folder.  [default: standard output]",
 )
 @opt.overwrite
 @opt.batch_size
 @opt.option("--server", metavar="URL", help="Ask a server: http://HOST:PORT or grpc://HOST:PORT.")
-@opt.option("--model", metavar="NAME", help="What the server calls its model.")
-@opt.option("--signature", help="Of an export or a server.  [default: serving_default]")
+@opt.option("--model", metavar="NAME", help="The model's name on the server.")
+@opt.option("--signature", help="Signature of an export or a server.  [default: serving_default]")
 @opt.option(
-    "--version", type=click.IntRange(0), help="Of an export or a server.  [default: the latest]"
+    "--version",
+    type=click.IntRange(0),
+    help="Version of an export or a server.  [default: the latest]",
 )
 @opt.option(
     "--task",
     type=Choice([*TASKS]),
-    help="Of a preset or a checkpoint: feature-extractor for vectors.  [default: what MODEL has a "
-    "head for]",
+    help="Task of a preset or a checkpoint: feature-extractor for vectors.  [default: the one that "
+    "MODEL has a head for]",
 )
 @vector_options
 @writing_options
-@opt.option("--lines", is_flag=True, help="Print the text of each answer alone, one a line.")
+@opt.option("--lines", is_flag=True, help="Print only the text of each answer, one a line.")
 @takes(PredictOptions)
 def predict_command(options):
-    """Answer for texts, one JSON object a line: what came in and the answer.
+    """Answer texts, one JSON object a line: the input and the answer.
 
     \b
       keras-lm predict film-critic "never a dull moment"
@@ -403,7 +407,7 @@ def ask_server(options):
 
 
 def _answer_files(options):
-    """Answer for files by Beam."""
+    """Answer whole files by Apache Beam."""
     flags = beam_flags(options.runner, options.processes)
     for given, flag in ((options.input_file, "--input"), (options.server, "--server")):
         if given:

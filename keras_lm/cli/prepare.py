@@ -47,15 +47,15 @@ class PrepareOptions(ObjectiveOptions):
     "source",
     metavar="SOURCE",
     type=Source(),
-    help="Preset or checkpoint to pretrain: its tokenizer and its form of rows.",
+    help="Preset or checkpoint to pretrain, with its tokenizer and its form of rows.",
 )
 @opt.option(
     "--vocabulary",
     metavar="SOURCE",
     type=Source(),
-    help="Without --from: preset or checkpoint whose tokenizer to take.",
+    help="Without --from: preset or checkpoint with the tokenizer.",
 )
-@opt.option("--size", help="Without --from: name of a size, whose form of rows to take.")
+@opt.option("--size", help="Without --from: name of a size, for its form of rows.")
 @opt.option("--sequence-length", type=click.IntRange(2), required=True, help="Tokens read at once.")
 @objective_option
 @document_options
@@ -63,7 +63,7 @@ class PrepareOptions(ObjectiveOptions):
     "--duplicates",
     type=Choice(["keep", "exact", "near"]),
     default="near",
-    help="What to leave out: documents equal to another, also those that are nearly the same.",
+    help="Which duplicates to leave out: none, identical documents, or also nearly identical ones.",
 )
 @opt.option(
     "--shards",
@@ -75,7 +75,7 @@ class PrepareOptions(ObjectiveOptions):
 @opt.option(
     "--runner",
     default="DirectRunner",
-    help="Of Beam's: FlinkRunner, SparkRunner, DataflowRunner, … with their options after --.",
+    help="Beam's runner: also FlinkRunner, SparkRunner, DataflowRunner, … with options after --.",
 )
 @opt.processes
 @opt.overwrite

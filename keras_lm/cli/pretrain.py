@@ -56,7 +56,7 @@ model_options = opt.together(
         "source",
         metavar="SOURCE",
         type=Source(),
-        help="Preset or checkpoint whose training to go on with: its network, tokenizer and heads.",
+        help="Preset or checkpoint to continue training, with its network, tokenizer and heads.",
     ),
     opt.option(
         "--add-words",
@@ -68,21 +68,29 @@ model_options = opt.together(
         "--vocabulary",
         metavar="SOURCE",
         type=Source(),
-        help="Without --from: preset or checkpoint whose tokenizer to take, such as one of "
+        help="Without --from: preset or checkpoint with the tokenizer, such as one made by "
         "keras-lm vocab.",
     ),
     opt.option(
-        "--size", help=f"Without --from: name of a size, to vary.  [default: {DEFAULT_SIZE}]"
+        "--size", help=f"Without --from: name of a size to start from.  [default: {DEFAULT_SIZE}]"
     ),
-    opt.option("--num-layers", type=click.IntRange(1), help="That of the size if omitted."),
-    opt.option("--hidden-dim", type=click.IntRange(1), help="The same; inner layers scale."),
-    opt.option("--num-heads", type=click.IntRange(1), help="The same."),
-    opt.option("--sequence-length", type=click.IntRange(2), help="Tokens read at once; the same."),
+    opt.option("--num-layers", type=click.IntRange(1), help="[default: that of --size]"),
+    opt.option(
+        "--hidden-dim",
+        type=click.IntRange(1),
+        help="Inner layers scale with it.  [default: that of --size]",
+    ),
+    opt.option("--num-heads", type=click.IntRange(1), help="[default: that of --size]"),
+    opt.option(
+        "--sequence-length",
+        type=click.IntRange(2),
+        help="Tokens read at once.  [default: that of --size]",
+    ),
     opt.option(
         "--dropout",
         type=FloatRange(0, 1, max_open=True),
-        help="Helps where the same text is read in many epochs.  [default: the model's own, but 0 "
-        "for a causal model from random weights]",
+        help="Helps if the same text is read in many epochs.  [default: the model's own, but 0 for "
+        "a causal model from random weights]",
     ),
 )
 
@@ -117,31 +125,32 @@ data_options = opt.together(
         "--generator",
         metavar="SOURCE",
         type=Source(),
-        help="For replaced-tokens, with --from: the generator to go on with.  [default: that in "
-        "the folder generator of --from, otherwise a new one]",
+        help="For replaced-tokens, with --from: the generator to continue with.  [default: the one "
+        "in the folder generator of --from, otherwise a new one]",
     ),
     opt.option(
         "--generator-size",
         type=FloatRange(0, min_open=True),
-        help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
+        help="For replaced-tokens: a new generator's width, relative to the model's.  [default: "
+        "0.25]",
     ),
     opt.option(
         "--teacher",
         metavar="SOURCE",
         type=Source(),
-        help="For distillation: the masked language model to learn from. Without --from the "
-        "student begins with half of its layers, or the kind and number of --size.",
+        help="For distillation: the masked language model to learn from. Without --from, the "
+        "student starts with half of its layers, or as many as --size has.",
     ),
     document_options,
     streams_option,
     opt.option(
         "--own-shards",
         is_flag=True,
-        help="Of several processes, each reads windows of its own from a folder of shards, and "
-        "opens no others; otherwise all read everything.",
+        help="With several processes, each opens only the shards with its own windows; otherwise "
+        "all read everything.",
     ),
     opt.option(
-        "--validation", multiple=True, metavar="FILE", help="To measure on after each epoch."
+        "--validation", multiple=True, metavar="FILE", help="File to evaluate on after each epoch."
     ),
 )
 
@@ -150,26 +159,25 @@ training_options = opt.together(
     opt.option(
         "--steps",
         type=click.IntRange(1),
-        help="Length of the run in steps, as papers state it, instead of --epochs.",
+        help="Length of the run in steps, as in papers, instead of --epochs.",
     ),
     opt.option("--batch-size", type=click.IntRange(1), default=16),
     opt.option(
         "--micro-batch-size",
         type=click.IntRange(1),
-        help="Rows computed at a time, if a batch exceeds the memory; the steps are the same.",
+        help="Rows computed at a time, if a batch exceeds the memory; steps are the same.",
     ),
     opt.option(
         "--optimizer",
         type=Choice(["adamw", "lamb", "adafactor"]),
         default="adamw",
-        help="adafactor has T5's schedule: the rate stays until one over the root of the steps is "
-        "lower.",
+        help="adafactor has T5's schedule: the rate is constant, then falls as 1 / sqrt(step).",
     ),
     opt.option(
         "--learning-rate",
         type=FloatRange(0, min_open=True),
-        help="At its peak.  [default: by the model's width, with --from 5e-5 for BERT-base, else "
-        "1e-4 for BERT-base and 6e-4 for GPT-2; 0.01 for adafactor]",
+        help="Peak learning rate.  [default: by the model's width, with --from 5e-5 for BERT-base, "
+        "else 1e-4 for BERT-base and 6e-4 for GPT-2; 0.01 for adafactor]",
     ),
     opt.option(
         "--warmup",
@@ -185,23 +193,25 @@ training_options = opt.together(
     opt.option(
         "--beta-2",
         type=FloatRange(0, 1, max_open=True),
-        help="[default: 0.999; 0.99 for such a one]",
+        help="[default: 0.999; 0.99 for a causal model from random weights]",
     ),
     opt.option(
-        "--epsilon", type=FloatRange(0, min_open=True), help="[default: 1e-6; 1e-8 for such a one]"
+        "--epsilon",
+        type=FloatRange(0, min_open=True),
+        help="[default: 1e-6; 1e-8 for a causal model from random weights]",
     ),
     opt.option(
         "--bias-correction/--no-bias-correction",
         default=True,
-        help="Whether the optimizer's moments are corrected for their start at zero; not in the "
-        "code of BERT, ALBERT and ELECTRA.",
+        help="Whether the optimizer corrects its moments for their start at zero; BERT's, ALBERT's "
+        "and ELECTRA's code does not.",
     ),
     opt.option("--seed", type=int, default=0),
     opt.option(
         "--dtype",
         type=Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
         default="float32",
-        help="What to compute in.",
+        help="Precision to compute in.",
     ),
     opt.tensorboard,
     opt.option(
@@ -210,7 +220,7 @@ training_options = opt.together(
         type=FloatRange(0),
         default=5.0,
         metavar="MINUTES",
-        help="How often to save where the run is, besides after each epoch.",
+        help="How often to save the state of the run, besides after each epoch.",
     ),
 )
 
@@ -256,7 +266,7 @@ class PretrainOptions(ObjectiveOptions, opt.TrainingOptions):
 @opt.overwrite
 @takes(PretrainOptions)
 def pretrain_command(options):
-    """Train a language model on plain text: go on from published weights, or begin anew.
+    """Train a language model on plain text, from published weights or from random ones.
 
     \b
       keras-lm pretrain "reports/*.txt" --from bert-base --output my-bert

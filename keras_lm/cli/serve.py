@@ -48,29 +48,30 @@ class ServeOptions(Limits):
     "--name",
     "names",
     multiple=True,
-    help="What a model is called, once for each PATH.  [default: as its folder or file]",
+    help="Name of a model, once for each PATH.  [default: the name of its folder or file]",
 )
-@opt.option("--host", default="127.0.0.1", help="Address to listen at.")
-@opt.option("--rest-port", type=PORT, default=8501, help="0 is a free one.")
-@opt.option("--grpc-port", type=PORT, default=8500, help="0 is a free one.")
+@opt.option("--host", default="127.0.0.1", help="Address to listen on.")
+@opt.option("--rest-port", type=PORT, default=8501, help="0 takes a free port.")
+@opt.option("--grpc-port", type=PORT, default=8500, help="0 takes a free port.")
 @opt.option(
     "--engine",
     type=Choice(["auto", "binary", "docker", "embedded"]),
     default="auto",
-    help="What serves: tensorflow_model_server on PATH, its container, or keras_lm itself; auto "
-    "takes the first of them that is there.",
+    help="The server to start: tensorflow_model_server on PATH, its container, or keras_lm's own; "
+    "auto takes the first one available.",
 )
 @opt.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
-    help="A further name in the Host header of requests; * stands for any characters.",
+    help="Another name to accept in the Host header of requests; * matches any characters.",
 )
 @opt.option("--max-request-bytes", type=click.IntRange(1), help="Largest request.  [64 MiB]")
 @opt.option(
     "--max-connections",
     type=click.IntRange(1),
-    help="Over REST, and as many over gRPC.  [a quarter of the files it may open, 1000 at most]",
+    help="Connections over REST, and as many over gRPC.  [a quarter of the open files allowed, at "
+    "most 1000]",
 )
 @opt.option(
     "--request-timeout",
@@ -80,28 +81,30 @@ class ServeOptions(Limits):
 @opt.option(
     "--max-total-bytes",
     type=click.IntRange(1),
-    help="Of all requests that are being answered.  [twice the largest request]",
+    help="Most bytes of all running requests.  [twice the largest request]",
 )
-@opt.option("--max-rows", type=click.IntRange(1), help="Of a request.  [1024]")
+@opt.option("--max-rows", type=click.IntRange(1), help="Most rows of a request.  [1024]")
 @opt.option(
     "--num-interpreters",
     type=click.IntRange(1),
-    help="Of a .tflite: how many requests it answers at a time.  [1]",
+    help="How many requests a .tflite answers at a time.  [1]",
 )
 @opt.option(
     "--num-threads",
     type=click.IntRange(1),
-    help="Of a .tflite's interpreters together.  [all cores]",
+    help="Threads of a .tflite's interpreters, in all.  [all cores]",
 )
 @opt.option(
     "--example",
     "examples",
     multiple=True,
     metavar="TEXT",
-    help="What stands in the fields of the page at first, once for each PATH; of several inputs, a "
+    help="Text in the fields of the page at first, once for each PATH; for several inputs, a "
     'JSON object such as \'{"text": "…", "text_pair": "…"}\'.  [default: one of the task]',
 )
-@opt.option("--cors", is_flag=True, help="Let web pages of other origins ask over REST.")
+@opt.option(
+    "--cors", is_flag=True, help="Allow requests over REST from web pages of other origins."
+)
 @takes(ServeOptions)
 def serve_command(options):
     """Serve exported models over REST and gRPC.

@@ -1,6 +1,6 @@
 """From a backbone or a task to a preset that KerasHub loads.
 
-The tables that read presets are turned round, see `foreign_formats.py`. The format has no word for
+This reverses the tables that read presets, see `foreign_formats.py`. The format cannot store
 the names of labels: they stand in the card.
 """
 

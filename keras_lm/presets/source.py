@@ -424,7 +424,7 @@ class PublishedCheckpoint(Source):
         if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
             warnings.warn(
                 f"{self}: the vocabulary has {tokenizer.vocabulary_size} entries, the embedding "
-                f"{rows} rows. Some models are published so; if this is none of them, the "
+                f"{rows} rows. Some models are published so; otherwise the "
                 "vocabulary is cut off, or another checkpoint's: copy it again.",
                 stacklevel=4,
             )

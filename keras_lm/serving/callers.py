@@ -54,7 +54,7 @@ class Caller:
         self.has_left, self.why = False, GONE
 
     def leave(self, why=GONE):
-        """Tell that nobody waits any more; from any thread, any number of times."""
+        """Report that nobody waits any longer; from any thread, any number of times."""
         with self._lock:
             if self.has_left:
                 return

@@ -272,7 +272,7 @@ class Models:
         logger.info("Version %d of %s is available.", number, name)
 
     def _replace(self, model, known, files):
-        """Take up a `.tflite` that was written again within the second that is its version."""
+        """Reload a `.tflite` that was rewritten within the second that is its version."""
         name, number = model.config.name, known.number
         known.files = files  # a file that cannot be read is not tried again
         try:

@@ -1,7 +1,7 @@
 """What a request may ask of a model, and what all take together.
 
 Options are in their ranges, and the work of a request has a bound. Graphs check the same, but say
-it in fewer words, and those of older exports know no bound. All requests share the memory of bodies
+it in fewer words, and those of older exports have no limit. All requests share the memory of bodies
 and the work of generating.
 """
 
