@@ -58,6 +58,11 @@ def test_the_example_names_every_file_of_the_library(title, pattern):
     assert files_with(pattern, "keras_lm", "export") <= set(named)
 
 
+def test_files_that_it_names_exist():
+    named = re.findall(r"`((?:keras_lm|export|tests|docs|benchmarks|lectures)/[\w./]+)`", TEXT)
+    assert not [name for name in named if not (REPOSITORY / name).exists()]
+
+
 def test_every_file_of_the_model_names_it():
     named = set(files_of_table("Adding a model"))
     assert named <= files_with("mpnet", "."), "not needed for a model"
