@@ -143,7 +143,7 @@ def own_activation(name, names=ACTIVATIONS, entry="activation"):
         return name
     if name not in names and name not in SHARED_ACTIVATIONS:
         known = ", ".join(sorted({*names, *SHARED_ACTIVATIONS}))
-        raise ValueError(f"it has {entry}={name!r}, and known are {known}.")
+        raise ValueError(f"it has {entry}={name!r}; supported: {known}.")
     return names.get(name, name)
 
 

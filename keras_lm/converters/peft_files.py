@@ -264,8 +264,8 @@ def _by_pattern(folder, adapter, entry, layer, usual):
         is_number = isinstance(value, numbers.Real) and value > 0
         if not NAME_OF_LAYERS.fullmatch(pattern) or not is_number:
             raise CheckpointError(
-                f"{folder / CONFIG} has {entry}={{{pattern!r}: {value!r}}}: known are numbers by "
-                "names of layers."
+                f"{folder / CONFIG} has {entry}={{{pattern!r}: {value!r}}}: it must map names "
+                "of layers to numbers."
             )
         name = pattern.replace("\\", "").removeprefix("^")
         if layer == name or (not pattern.startswith("^") and layer.endswith(f".{name}")):

@@ -133,8 +133,8 @@ def _problem_of_texts(checkpoint):
     if problem_type not in (None, *ONE_TEXT):
         known = ", ".join(map(repr, ONE_TEXT))
         raise CheckpointError(
-            f"{checkpoint.source}: its configuration has problem_type={problem_type!r}, and known "
-            f"are {known}."
+            f"{checkpoint.source}: its configuration has problem_type={problem_type!r}; "
+            f"supported: {known}."
         )
     return problem_type
 

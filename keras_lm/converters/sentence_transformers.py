@@ -464,7 +464,7 @@ def _known_modules(checkpoint):
     for kind in kinds:
         if kind not in KNOWN:
             raise CheckpointError(
-                f"{path} has the module {kind!r}, and known are {', '.join(KNOWN)}. {remedy}"
+                f"{path} has the module {kind!r}; supported: {', '.join(KNOWN)}. {remedy}"
             )
     # It mixes hidden states, which the network does not return otherwise.
     if "WeightedLayerPooling" in kinds and checkpoint.config.get("output_hidden_states"):
@@ -474,7 +474,7 @@ def _known_modules(checkpoint):
         )
     if not ORDER.fullmatch(" ".join(kind for kind in kinds if kind not in WITHOUT_EFFECT)):
         raise CheckpointError(
-            f"{path} has the modules {', '.join(kinds)}, and known is this order: {NETWORK}, "
+            f"{path} has the modules {', '.join(kinds)}; supported is this order: {NETWORK}, "
             f"Pooling, any number of {', '.join(AFTER)}. {remedy}"
         )
     return modules
@@ -488,7 +488,7 @@ def _pooling(path, config):
     names = [names] if isinstance(names, str) else names or ["mean"]
     for name in names:
         if name not in POOLINGS:
-            raise CheckpointError(f"{path} has the pooling {name!r}: known are {[*POOLINGS]}.")
+            raise CheckpointError(f"{path} has the pooling {name!r}; supported: {[*POOLINGS]}.")
     poolings = [POOLINGS[name] for name in names]
     return poolings if len(poolings) > 1 else poolings[0]
 
@@ -507,7 +507,7 @@ def _step(kind, folder):
     activation = own_activation(config["activation_function"])
     if activation is None:
         raise CheckpointError(
-            f"{path} has activation_function={config['activation_function']!r}: known are "
+            f"{path} has activation_function={config['activation_function']!r}; supported: "
             f"{', '.join(ACTIVATIONS)}."
         )
     inputs, outputs = config.get("in_features"), config.get("out_features")

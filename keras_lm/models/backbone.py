@@ -556,7 +556,7 @@ class Backbone(SavedWhole, keras.Model):
             )
         unknown = sorted(set(inputs) - set(names))
         if unknown:
-            raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
+            raise ValueError(f"inputs has the unknown keys {unknown}: it takes {names}.")
         check_ids(self, inputs)
         complete = {}
         for name in names:

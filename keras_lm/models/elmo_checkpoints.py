@@ -72,7 +72,7 @@ def _config(checkpoint):
     activation = cnn["activation"]
     if activation not in ("relu", "tanh"):
         raise CheckpointError(
-            f"{checkpoint.source}: char_cnn.activation is {activation!r}; known are 'relu' and "
+            f"{checkpoint.source}: char_cnn.activation is {activation!r}; supported: 'relu' and "
             "'tanh'."
         )
     return {

@@ -62,7 +62,7 @@ def _check(checkpoint):
         len(kinds) != config["num_hidden_layers"] or not set(kinds) <= {*_KINDS}
     ):
         raise CheckpointError(
-            f"{checkpoint.source}: its configuration has layer_types={kinds!r}, and known is a "
+            f"{checkpoint.source}: its configuration has layer_types={kinds!r}, and it must be a "
             f"list of num_hidden_layers={config['num_hidden_layers']} entries, each "
             f"{' or '.join(_KINDS)}."
         )
@@ -76,8 +76,8 @@ def _check(checkpoint):
     for kind in config.get("rope_parameters") or {}:
         if kind not in _KINDS:
             raise CheckpointError(
-                f"{checkpoint.source}: its configuration has rope_parameters of {kind!r}, and "
-                f"known are those of {' and '.join(_KINDS)}."
+                f"{checkpoint.source}: its configuration has rope_parameters of {kind!r}; "
+                f"supported are those of {' and '.join(_KINDS)}."
             )
     for kind in _KINDS:
         rope_type = _rope(config, kind).get("rope_type", "default")

@@ -150,7 +150,7 @@ def settings_of(checkpoint):
     activation = activation.removeprefix("@")
     if activation not in ACTIVATIONS:
         raise CheckpointError(
-            f"{checkpoint.source}: ReformerLM.ff_activation is {activation!r}, and known are "
+            f"{checkpoint.source}: ReformerLM.ff_activation is {activation!r}; supported: "
             f"{', '.join(ACTIVATIONS)}."
         )
     positions = sizes_of(checkpoint)["max_sequence_length"]

@@ -443,7 +443,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         optional = {state, *self.backbone.fields_of(inputs)}
         unknown = [] if known is None else sorted(inputs.keys() - known - optional)
         if unknown:
-            raise ValueError(f"inputs has the unknown keys {unknown}: known are {sorted(known)}.")
+            raise ValueError(f"inputs has the unknown keys {unknown}: it takes {sorted(known)}.")
 
     def known_inputs(self) -> set[str] | None:
         """Return the names that packed inputs may have; None for any."""

@@ -86,14 +86,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 if about.get("teachers", []) != self._teachers(model):
                     raise ValueError(
                         f"{self.path} is a checkpoint of a run with another teacher, whose weights "
-                        "differ: train with that one, or remove the file to begin anew."
+                        "differ: train with that one, or remove the file to start over."
                     )
                 names = list(file.keys())
                 shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
                 if shapes != {name: tuple(v.shape) for name, v in variables.items()}:
                     raise ValueError(
                         f"{self.path} is a checkpoint of another model or optimizer: train with "
-                        "those, or remove it to begin anew."
+                        "those, or remove it to start over."
                     )
                 arrays = {name: file.get_tensor(name) for name in names}
                 for name, array in arrays.items():  # all, before anything is changed
@@ -103,7 +103,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.path} is not a complete checkpoint of a training run ({error}): remove "
-                "it to begin anew."
+                "it to start over."
             ) from error
         self.step = self._step_before_epoch = about["step"]
         schedule, _ = schedule_and_steps(model)
@@ -117,7 +117,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             if then != now:
                 raise ValueError(
                     f"{self.path} is a checkpoint of a run with {name}={then}, and not {now}: "
-                    "repeat that run to go on, or remove the file to begin anew."
+                    "repeat that run to go on, or remove the file to start over."
                 )
 
     def save(self) -> None:

@@ -69,7 +69,7 @@ class Run:
             if changed:
                 raise ValueError(
                     f"{self.folder} holds an unfinished run with another {', '.join(changed)}. "
-                    "Repeat its command to go on, or remove the folder to begin anew."
+                    "Repeat its command to go on, or remove the folder to start over."
                 )
             if workers_of(self.strategy).is_chief:  # others find what the chief has just begun
                 self.say(f"Going on with the run in {self.folder}.")

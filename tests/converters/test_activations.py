@@ -47,7 +47,7 @@ def test_every_name_of_the_table_is_tried():
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_names_without_a_counterpart_are_refused(name):
-    with pytest.raises(ValueError, match=f"hidden_act='{name}', and known are gelu, "):
+    with pytest.raises(ValueError, match=f"hidden_act='{name}'; supported: gelu, "):
         Activation("hidden_act").read({"hidden_act": name})
     with pytest.raises(Refused, match=f"activation='{name}'"):
         Activation("hidden_act").write("activation", {"activation": name})
@@ -56,7 +56,7 @@ def test_names_without_a_counterpart_are_refused(name):
 def test_names_of_other_libraries():
     assert own_activation("gelu", {"gelu": "gelu_tanh"}) == "gelu_tanh"
     assert own_activation("relu", {"gelu": "gelu_tanh"}) == "relu"
-    with pytest.raises(ValueError, match="activation='gelu_new', and known are gelu, linear"):
+    with pytest.raises(ValueError, match="activation='gelu_new'; supported: gelu, linear"):
         own_activation("gelu_new", {"gelu": "gelu_tanh"})
     assert own_activation(TANH) is TANH
 

@@ -698,11 +698,11 @@ def test_an_adapter_of_another_folders_network(make, network, tmp_path):
 # === Errors ===
 
 BROKEN = {
-    "unknown module": ([("LSTM", {}, {})], {}, "module 'LSTM', and known are Transformer"),
+    "unknown module": ([("LSTM", {}, {})], {}, "module 'LSTM'; supported: Transformer"),
     "no pooling": (
         [],
         {"modules": [{"type": "sentence_transformers.models.Transformer", "path": ""}]},
-        "modules Transformer, and known is this order",
+        "modules Transformer; supported is this order",
     ),
     "other order": (
         [],
@@ -713,7 +713,7 @@ BROKEN = {
                 {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
             ]
         },
-        "Normalize, Pooling, and known is",
+        "Normalize, Pooling; supported is",
     ),
     "own code": (
         [],

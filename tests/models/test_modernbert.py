@@ -120,7 +120,7 @@ def test_both_forms(variant, config, windows, wavelengths):
         ({"layer_types": ["full_attention"]}, "layer_types="),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling=.*yarn"),
         ({"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "rope_type='linear'"),
-        ({"rope_parameters": {"rope_theta": 500.0}}, "rope_parameters of 'rope_theta', and known"),
+        ({"rope_parameters": {"rope_theta": 500.0}}, "rope_parameters of 'rope_theta'; supported"),
         ({"sliding_window": 6}, "sliding_window=6, and local_attention=8 asks for 4"),
         ({"classifier_pooling": "max"}, "classifier_pooling='max'"),
         ({"local_attention": 1}, "attention_windows has 1"),

@@ -115,7 +115,7 @@ def test_choices_of_a_folder_that_names_no_head(name, architectures, changed, go
 
 def test_an_unknown_problem_type_is_refused(changed):
     folder = changed("bert-seqcls", problem_type="ranking")
-    with pytest.raises(CheckpointError, match="problem_type='ranking', and known are 'single_"):
+    with pytest.raises(CheckpointError, match="problem_type='ranking'; supported: 'single_"):
         tasks.TextClassifier.from_preset(folder, tokenizer=None)
 
 

@@ -150,7 +150,7 @@ def test_learned_positions_and_bits(weights, tmp_path):
     [
         ("", "has no configuration: its arrays do not tell the lengths of chunks"),
         (GIN + "SelfAttention.share_qk = True\n", "only attention by hashing may share"),
-        (GIN.replace("Relu", "Selu"), "ff_activation is 'Selu', and known are Relu"),
+        (GIN.replace("Relu", "Selu"), "ff_activation is 'Selu'; supported: Relu"),
     ],
 )
 def test_what_the_configuration_lacks(weights, tmp_path, gin, message):

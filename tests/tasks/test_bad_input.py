@@ -373,7 +373,7 @@ def test_tasks_drop_no_inputs(name, backbone_of):
     backbone = backbone_of(name)
     ids, state = np.array([[5, 6, 7]]), backbone.state_name
     for task in tiny.tasks_over(backbone).values():
-        with pytest.raises(ValueError, match=r"unknown keys \['extra'\]: known are"):
+        with pytest.raises(ValueError, match=r"unknown keys \['extra'\]: it takes"):
             task({"token_ids": ids, "extra": ids})
         if state is not None:
             with pytest.raises(ValueError, match=f"inputs has '{state}'.*task.backbone"):
