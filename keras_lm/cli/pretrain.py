@@ -139,7 +139,7 @@ data_options = opt.together(
         metavar="SOURCE",
         type=Source(),
         help="For distillation: the masked language model to learn from. Without --from, the "
-        "student starts with half of its layers, or as many as --size has.",
+        "student starts with half of its layers, or with as many as --size, of its kind.",
     ),
     document_options,
     streams_option,
