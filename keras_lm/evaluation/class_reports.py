@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.analysis.drawings import Picture
+from keras_lm.feeding.user_labels import named_column
 
 INCHES, MOST_NAMED = 0.45, 60  # of a class in a picture; more classes have no names and numbers
 
@@ -46,7 +47,7 @@ class ClassReport:
         class_names: Sequence[str] | None = None,
         multi_label: bool = False,
     ):
-        labels, found = list(labels), list(found)
+        labels, found = list(named_column(labels, "labels")), list(found)
         _check_numbers(labels, found, "labels", "found")
         if not multi_label and isinstance(labels[0], (list, tuple, np.ndarray)):
             for row, (right, answer) in enumerate(zip(labels, found)):

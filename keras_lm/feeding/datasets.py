@@ -8,9 +8,9 @@ import keras
 import numpy as np
 
 from keras_lm.feeding import replicas
-from keras_lm.feeding.user_data import (
-    check_names,
-    is_stream,
+from keras_lm.feeding.user_data import check_names, is_stream
+from keras_lm.feeding.user_labels import (
+    check_label_names,
     labelled,
     labels_from_user,
     weights_from_user,
@@ -288,7 +288,7 @@ def take(data, rows):
 
 def one_batch(task, x, y=None, sample_weight=None, needs_labels=False):
     """Return lists or arrays as a single packed batch; see `batches`."""
-    if needs_labels:
+    if needs_labels or y is not None:
         x, y = labelled(task, x, y)
     return _packed(task, *arrays(task, x, y, sample_weight, needs_labels))
 
@@ -370,6 +370,10 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
         task.note_pairs(named(task, spec))
     if needs_labels and len(_as_tuple(dataset.element_spec)) == 1:
         raise _missing_labels(task, "let the tf.data.Dataset yield (x, y)")
+
+    if not labels_are_ready:
+        labels = (_as_tuple(dataset.element_spec)[1:2] or [None])[0]
+        check_label_names(task, labels, packed, "x is a tf.data.Dataset, whose y")
 
     # This is plain graph code: without AutoGraph it traces faster, and errors are clearer.
     @tf.autograph.experimental.do_not_convert

@@ -1,7 +1,6 @@
 """Users' data → arrays of equal length by name, or an error that says what to pass."""
 
 import contextlib
-import numbers
 import re
 from typing import Any
 
@@ -18,9 +17,6 @@ from keras_lm.utils.user_columns import (
     refuse_queries,
     refuse_tables,
 )
-
-# Labels of a row that are no column of a library.
-PLAIN = (str, bytes, int, float, list, tuple, dict, np.ndarray, np.generic, type(None))
 
 
 def columns_from_user(x, names, required=None, lists=()):
@@ -43,7 +39,7 @@ def columns_from_user(x, names, required=None, lists=()):
     elif isinstance(x, tuple):
         columns = _pair(x, names)
     else:
-        column = _as_objects(x, "x")
+        column = as_objects(x, "x")
         if len(column) and all(isinstance(row, dict) for row in column):
             raise ValueError(
                 "x is a list of dicts: pass pandas.DataFrame(x), or a dict of lists, "
@@ -127,108 +123,6 @@ def columns_of_table(table, names, required=None):
     return {name: table[name] for name in names if name in found}
 
 
-def label_column(task, x):
-    """Return the name of a table's column of labels; None if there is none, or x is not a table."""
-    found = names_in_table(x) or ()
-    return next((name for name in task.label_columns if name in found), None)
-
-
-def labelled(task, x, y):
-    """Return texts and labels: of a table without `y`, its columns, and that of the labels.
-
-    Raises:
-        ValueError: if the task needs labels, and a table has none.
-    """
-    found = names_in_table(x)
-    y = _in_order_of_classes(task, _one_column(y))
-    if found is None:
-        return x, by_names_of(task, y)
-    if y is None and task.needs_labels:
-        column = label_column(task, x)
-        if column is None:
-            raise ValueError(
-                f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
-                f"that of the labels to {task.label_columns[0]!r}, or pass it as y."
-            )
-        y = by_names_of(task, x[column], (getattr(x, "features", None) or {}).get(column))
-    else:
-        y = by_names_of(task, y)
-    return columns_of_table(x, task.text_names, task.required_names), y
-
-
-def _one_column(y):
-    """Return the column of a table of labels with one; others are as they are."""
-    refuse_queries(y, "y")
-    names = None if is_stream(y) or isinstance(y, dict) else getattr(y, "column_names", None)
-    if names is not None and len(names) != 1:
-        raise ValueError(
-            f"y is a {type(y).__name__} with the columns {[*names]}: pass one, y[{names[0]!r}]."
-        )
-    return y if names is None else y[names[0]]
-
-
-def _in_order_of_classes(task, y):
-    """Return a DataFrame with a column for each class in the order of the task's classes."""
-    classes = getattr(task, "class_names", None)
-    columns = None if is_stream(y) else getattr(y, "columns", None)
-    if classes is None or columns is None or len(columns) < 2:
-        return y
-    by_name = {str(column): column for column in columns}
-    if {*by_name} == {*classes}:
-        return y[[by_name[name] for name in classes]]
-    if any(isinstance(column, str) for column in columns):
-        raise ValueError(
-            f"y is a {type(y).__name__} with the columns {[*by_name]}, and class_names are "
-            f"{classes}: pass one column, one for each class by its name, or y.to_numpy() with "
-            "columns in the order of class_names."
-        )
-    return y
-
-
-def by_names_of(task, y, feature=None):
-    """Return labels whose numbers a Hugging Face `Dataset` names as numbers of the task's classes.
-
-    Of several labels a row, those of `multi_label`, it returns names. Labels without names, and
-    those of a task without `class_names`, are returned as they are.
-
-    Args:
-        y: column of labels, of a `Dataset` or not.
-        feature: the `ClassLabel` of the column, or a sequence of it; None for that of `y`.
-
-    Raises:
-        ValueError: if a name is not in `class_names`.
-    """
-    names = _names_of_feature(getattr(y, "features", None) if feature is None else feature)
-    classes, is_multi_label = (
-        getattr(task, "class_names", None),
-        getattr(task, "multi_label", False),
-    )
-    if names is None or classes is None or (names == classes and not is_multi_label):
-        return y
-
-    def renamed(label):
-        if isinstance(label, (list, tuple, np.ndarray)) and np.ndim(label):
-            return [renamed(each) for each in label]
-        if not isinstance(label, numbers.Integral) or not 0 <= label < len(names):
-            return label  # -100, or nothing that the feature names
-        if names[label] not in classes:
-            raise ValueError(
-                f"the table calls a label {names[label]!r}, and class_names are {classes}: make "
-                f"the task with class_names={names}, or pass the table's numbers as a list, y."
-            )
-        return names[label] if is_multi_label else classes.index(names[label])
-
-    return [renamed(label) for label in plain_column(y, "y")]
-
-
-def _names_of_feature(feature):
-    """Return the names of a `ClassLabel`, or of a sequence of it, of Hugging Face's `datasets`."""
-    while getattr(feature, "names", None) is None and feature is not None:
-        inner = feature[0] if isinstance(feature, list) and feature else None
-        feature = getattr(feature, "feature", inner)
-    return None if feature is None else [*feature.names]
-
-
 def check_names(x, names, required=None):
     """Raise ValueError if a key of `x` is not among `names`, or a required one is missing."""
     required = names[:1] if required is None else required
@@ -267,13 +161,14 @@ def _pair(x, names):
     return dict(zip(names[:2], x, strict=True))
 
 
-def _as_objects(column, name):
+def as_objects(column, name):
+    """Return a column as an array of objects; ValueError if it has no rows."""
     kind = type(column).__name__
     refuse_tables(column, name)
     column = plain_column(column, name)
     if hasattr(column, "numpy"):  # a ragged tensor
         column = column.numpy()
-    if not _is_sequence(column):
+    if not is_sequence(column):
         raise ValueError(
             f"{name} is a {kind}: pass {ACCEPTED}, a dict of these, or a tf.data.Dataset of raw "
             "strings."
@@ -283,7 +178,7 @@ def _as_objects(column, name):
     return array
 
 
-def _is_sequence(value):
+def is_sequence(value):
     """Whether rows can be read in their order, as from a list; so from a column of a `Dataset`."""
     if isinstance(value, (str, bytes, dict)):
         return False
@@ -292,7 +187,7 @@ def _is_sequence(value):
 
 
 def _strings(column, name):
-    column = _as_objects(column, name)
+    column = as_objects(column, name)
     for row, value in enumerate(column):
         if isinstance(value, str):
             # A lone surrogate becomes invalid UTF-8, which the tokenizers replace.
@@ -307,7 +202,7 @@ def _strings(column, name):
 
 def _lists(column, name):
     """The same for a column whose rows are strings, or lists of strings."""
-    column = _as_objects(column, name)
+    column = as_objects(column, name)
     if all(isinstance(value, (str, bytes)) for value in column):
         return _strings(column, name)
     for row, value in enumerate(column):
@@ -319,44 +214,6 @@ def _lists(column, name):
             )
         column[row] = list(_strings(value, f"{name}[{row}]"))
     return column
-
-
-def labels_from_user(labels, length, name="labels"):
-    """Return labels as an array with a row per example; ValueError if their number differs."""
-    labels = plain_column(labels, name)
-    if isinstance(labels, tf.RaggedTensor):
-        labels = labels.to_list()
-    is_column = _is_sequence(labels) and not hasattr(labels, "__array__")
-    is_object = isinstance(labels, np.ndarray) and labels.dtype.kind == "O" and labels.ndim
-    if is_column or (is_object and all(map(_is_row, labels))):  # of a Series of lists
-        labels = [
-            row if isinstance(row, PLAIN) else plain_column(row, f"{name}[{i}]")
-            for i, row in enumerate(labels)
-        ]
-    try:
-        labels = np.asarray(labels)
-    except ValueError:  # lists of different lengths: the classes of a multi-label row
-        labels = _as_objects(labels, name)
-    if labels.ndim == 0 or len(labels) != length:
-        raise ValueError(
-            f"{name} has {len(labels) if labels.ndim else 1} rows for {length} examples: pass one "
-            "a row."
-        )
-    return labels
-
-
-def weights_from_user(weights, length):
-    """Return `sample_weight` as an array of numbers with a row per example."""
-    weights = labels_from_user(weights, length, "sample_weight")
-    is_number = weights.dtype.kind in "biuf"
-    for row, weight in enumerate(weights):
-        if not (is_number or isinstance(weight, (int, float))) or np.isnan(weight).any():
-            raise ValueError(f"sample_weight[{row}]={weight!r} is not a number.")
-    return weights if is_number else weights.astype("float32")
-
-
-def _is_row(value):
-    return isinstance(value, (list, tuple, np.ndarray))
 
 
 def refuse_empty_words(columns):

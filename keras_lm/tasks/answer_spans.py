@@ -66,6 +66,14 @@ def _answers_of_row(label, row):
     return found
 
 
+def rows_of_columns(labels):
+    """Return the labels of rows, dicts, for columns by name: `text`, and `start`."""
+    lengths = {name: len(column) for name, column in labels.items()}
+    if len(lengths) != 2 or "text" not in labels or len({*lengths.values()}) > 1:
+        raise ValueError(f"y has columns of the lengths {lengths}: pass 'text' and 'start' alike.")
+    return [dict(zip(labels, row, strict=True)) for row in zip(*labels.values(), strict=True)]
+
+
 def _start_in(answer):
     """Return what an answer has as its start, which SQuAD calls `answer_start`."""
     return answer.get("start", answer.get("answer_start"))

@@ -85,6 +85,18 @@ def class_numbers(task, labels, place):
     return [numbers[label] for label in labels]
 
 
+def learn_names(task, names):
+    """Take the names that a table states for the numbers 0, 1, …, if the task has none yet."""
+    if task.class_names is not None:
+        return
+    if len(names) != task.num_classes:
+        raise ValueError(
+            f"the table names {len(names)} classes, {names}, and num_classes={task.num_classes}: "
+            f"make the task with class_names={names}, or pass the table's numbers as a list, y."
+        )
+    task.class_names = [*names]
+
+
 def names_of_classes(class_names, num_classes):
     """Return the names to serve: those given, or else `"0"`, `"1"`, …."""
     return class_names or [str(i) for i in range(num_classes)]

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.datasets.trees import CHAIN, NO_TAG, read_tree, unescaped
+from keras_lm.datasets.trees import CHAIN, NO_TAG, Tree, read_tree, unescaped
 from keras_lm.generation.work import few_pairs
 from keras_lm.layers import SpanScorer
 from keras_lm.layers.masks import IGNORED
@@ -133,7 +133,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         return TreeHinge()
 
     def prepare_labels(self, labels):
-        if labels.dtype.kind in "iu":
+        if labels.dtype.kind in "iu" and labels.ndim == 3:
             return labels.astype("int32")
         return [_tree(label, row) for row, label in enumerate(labels)]
 
@@ -307,8 +307,13 @@ def _lengths(packed):
 
 def _tree(label, row):
     """Return a label as a `Tree`; ValueError if it is not a tree."""
-    if not isinstance(label, (str, bytes)):
+    if isinstance(label, Tree):
         return label
+    if not isinstance(label, (str, bytes)):
+        raise ValueError(
+            f"labels[{row}]={label!r} is a {type(label).__name__}: pass a tree in brackets, "
+            "'(S (NN a))', or what keras_lm.data.read_tree returns."
+        )
     text = text_of(label)
     try:
         return read_tree(text or "()")

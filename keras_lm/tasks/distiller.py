@@ -11,7 +11,7 @@ import keras
 
 from keras_lm.feeding import datasets, predict_batches
 from keras_lm.feeding.replicas import distributed
-from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
+from keras_lm.feeding.user_labels import label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks.multiple_choice import MultipleChoice
@@ -196,7 +196,7 @@ class Distiller(TextModel):
             ValueError: if `x` comes in batches or packed, or as `Task.fit` does.
         """
         student = self.student
-        if label_column(student, x):
+        if y is not None or label_column(student, x):
             x, y = labelled(student, x, y)
         if datasets.is_stream(x) or student.is_packed(x) or self.teacher.is_packed(x):
             raise ValueError(

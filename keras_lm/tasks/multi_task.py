@@ -11,7 +11,7 @@ import numpy as np
 from keras_lm import presets
 from keras_lm.feeding import replicas
 from keras_lm.feeding.datasets import number_of_batches
-from keras_lm.feeding.user_data import labelled
+from keras_lm.feeding.user_labels import labelled
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps

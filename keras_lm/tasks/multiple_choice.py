@@ -119,6 +119,14 @@ class MultipleChoice(Task):
             _refuse_padding(columns["choices"].numpy())
         return labels
 
+    def learn_label_names(self, names):
+        """Raise ValueError if names of positions, such as "0" or "A", are not in their order."""
+        if names != sorted(names, key=lambda name: (len(name), name)):
+            raise ValueError(
+                f"the table names its labels {names}, and MultipleChoice takes positions of "
+                "choices, from 0: pass these as a list, y."
+            )
+
     def prepare_labels(self, labels):
         labels = classes.without_last_axis(labels)
         if labels.ndim == 2 and labels.dtype.kind not in "US":

@@ -57,10 +57,11 @@ class PretrainingTask(Task):
         return f"pass y, and say there {' and '.join(self._labels_of_data)}"
 
     def prepare_labels(self, labels):
-        if labels.dtype.kind in "OSU" and not self.needs_labels:
+        if not self.needs_labels and (labels.dtype.kind not in "iuf" or labels.ndim < 2):
+            held = "strings" if labels.dtype.kind in "OSU" else f"{labels.dtype} {labels.shape}"
             raise ValueError(
-                f"y holds strings, and {type(self).__name__} learns from the texts of x alone: "
-                "leave y out."
+                f"y holds {held}, and {type(self).__name__} learns from the texts of x alone: "
+                "leave y out, or pass x packed and the ids of its labels, integers (B, S)."
             )
         return super().prepare_labels(labels)
 
@@ -254,6 +255,10 @@ class Pretrainer(PretrainingTask):
 
     def default_metrics(self):
         return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
+
+    def label_names(self, is_packed):
+        names = [name for one in self.objectives for name in _outputs(one)]
+        return [*names, *(name.replace("_logits", "_labels") for name in names)]
 
     def prepare_batch(self, data: Any, training: bool | None) -> Any:
         """Corrupt a batch by all objectives, each with its own forward for itself."""

@@ -166,6 +166,12 @@ class QuestionAnswerer(ScoredAnswers):
     def prepare_labels(self, labels):
         return answer_spans.answers_of_rows(labels)
 
+    def label_names(self, is_packed):
+        return ENDS if is_packed else ("text", "start", "answer_start")
+
+    def named_labels(self, labels, is_packed):
+        return labels if is_packed else answer_spans.rows_of_columns(labels)
+
     def prepare_label_tensor(self, labels):
         if isinstance(labels, dict) and set(labels) == set(ENDS):
             return labels

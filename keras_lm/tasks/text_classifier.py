@@ -160,6 +160,9 @@ class TextClassifier(Prompted, Task):
             return [accuracy, LooseF1(name="micro_f1")]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
+    def learn_label_names(self, names):
+        classes.learn_names(self, names)
+
     def prepare_labels(self, labels):
         if self.multi_label:
             return self._multi_hot(labels)
@@ -206,7 +209,9 @@ class TextClassifier(Prompted, Task):
             )
         rows = np.zeros((len(labels), self.num_classes), "float32")
         for row, names in enumerate(labels):
-            names = names if isinstance(names, (list, tuple, set, np.ndarray)) else [names]
+            names = (
+                names if isinstance(names, (list, tuple, set, frozenset, np.ndarray)) else [names]
+            )
             rows[row, class_numbers(self, names, lambda _: f"[{row}]")] = 1.0  # noqa: B023
         return rows
 

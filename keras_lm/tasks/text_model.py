@@ -9,7 +9,8 @@ import keras
 from keras import ops
 
 from keras_lm.feeding import datasets, predict_batches, replicas
-from keras_lm.feeding.user_data import labelled, labels_from_user, watching
+from keras_lm.feeding.user_data import watching
+from keras_lm.feeding.user_labels import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
 from keras_lm.tasks.runtime import steps
@@ -85,6 +86,17 @@ class TextModel(keras.Model):
     def prepare_label_tensor(self, labels):
         """The same for a batch of a `tf.data.Dataset`, in the graph."""
         return labels
+
+    def label_names(self, is_packed: bool) -> list[str]:
+        """Return the names that labels in a dict may have; without any, they are no dict."""
+        return [name for name in self.compiled_losses.by_output if name is not None]
+
+    def named_labels(self, labels: dict[str, Any], is_packed: bool) -> Any:
+        """Return labels in a dict as `prepare_labels` takes them, or as they are."""
+        return labels
+
+    def learn_label_names(self, names: list[str]) -> None:
+        """Take the names that a table has for the numbers of its labels, if there are none yet."""
 
     def matched_labels(self, columns, labels):
         """Return prepared labels for texts or packed inputs; raise an error if they do not fit."""

@@ -483,6 +483,9 @@ class TokenClassifier(WordReader, Task):
 
     # === Labels ===
 
+    def learn_label_names(self, names):
+        classes.learn_names(self, names)
+
     def prepare_labels(self, labels: RawLabels) -> Any:
         """Return what words have, ragged (B, W) or (B, W, C); or (B, S) or (B, S, C) of arrays."""
         return prepared(self, labels)

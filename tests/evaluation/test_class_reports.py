@@ -66,3 +66,11 @@ def test_it_is_printed_and_drawn(tmp_path):
     many = [str(number) for number in range(100)]
     report = ClassReport(many, many)
     assert not report.draw().figure.axes[0].texts  # they would not be readable
+
+
+def test_numbers_of_a_table_that_names_them():
+    """They were positions in `class_names`, whatever the table called them."""
+    column = type("Column", (list,), {"features": type("ClassLabel", (), {"names": ["b", "a"]})()})
+    report = ClassReport(column([0, 1, 1]), ["b", "a", "b"], class_names=["a", "b"])
+    assert report.accuracy == pytest.approx(2 / 3)
+    assert report.classes == ClassReport(["b", "a", "a"], ["b", "a", "b"]).classes

@@ -1,6 +1,7 @@
 """DataFrames, and what the Hugging Face library `datasets` hands out, as texts and as labels."""
 
 import collections.abc
+import json
 
 import keras
 import numpy as np
@@ -205,7 +206,8 @@ def test_names_of_a_table_that_are_none_of_the_tasks(make, classifier):
     with pytest.raises(ValueError, match=message):
         classifier.fit(TEXTS, LABELS, validation_data=table)
     numbers = make(TextClassifier, num_classes=2)  # which names none itself
-    assert measured(numbers, table) == measured(numbers, TEXTS, LABELS)
+    expected = measured(numbers, TEXTS, LABELS)
+    assert measured(numbers, table) == expected and numbers.class_names == ["neg", "pos"]
     hidden = with_names({"text": TEXTS, "label": [-1] * 8}, label=ClassLabel(["good", "bad"]))
     with pytest.raises(ValueError, match=r"labels\[0\]=-1"):
         measured(classifier, hidden)
@@ -224,6 +226,91 @@ def test_a_table_names_the_numbers_of_several_labels_and_of_words(make):
     for feature in (Sequence(ClassLabel(tags)), [ClassLabel(tags)]):  # of datasets 4, and of 1
         table = with_names({"text": words, "label": [[2, 0], [-100]]}, label=feature)
         assert measured(tagger, table) == measured(tagger, words, [[1, 2], [-100]])
+
+
+def learning(make, table, cls=TextClassifier, **arguments):
+    """Return a task without names, what it learns from a table, and measures of both."""
+    task = make(cls, **arguments)
+    return task, measured(task, table), task.class_names
+
+
+def test_a_task_without_names_learns_those_of_a_table(make):
+    """Its answers were "0" and "1", whatever the table called them."""
+    names = ["good", "bad"]  # not in the order of names that are sorted
+    table = with_names({"text": TEXTS, "label": LABELS}, label=ClassLabel(names))
+    task, found, learned = learning(make, table, num_classes=2)
+    assert learned == names and found == measured(task, TEXTS, LABELS)
+    assert found == measured(task, TEXTS, [names[label] for label in LABELS])
+    assert {*task.classify(TEXTS)["labels"]} <= {*names}
+    assert task.classify(TEXTS[:1])["class_names"].tolist() == names
+    both = with_names({"text": TEXTS, "text_pair": TEXTS, "label": LABELS}, **table.features)
+    assert learning(make, both, num_classes=2)[2] == names
+
+
+def test_names_that_are_learned_of_several_labels_and_of_words(make):
+    names = ["good", "bad"]
+    several = with_names(
+        {"text": TEXTS[:3], "label": [[0], [1, 0], []]}, label=Sequence(ClassLabel(names))
+    )
+    task, found, learned = learning(make, several, num_classes=2, multi_label=True)
+    assert learned == names and found == measured(task, TEXTS[:3], [[1, 0], [1, 1], [0, 0]])
+    words = with_names(
+        {"text": [["a", "film"], ["good"]], "label": [[1, 0], [-100]]},
+        label=Sequence(ClassLabel(["X", "O"])),
+    )
+    for crf in (False, True):
+        task, found, learned = learning(make, words, TokenClassifier, num_classes=2, crf=crf)
+        assert learned == ["X", "O"]
+        assert found == measured(task, words.columns_["text"], words.columns_["label"])
+
+
+def test_a_table_names_another_number_of_classes(make):
+    table = with_names({"text": TEXTS, "label": LABELS}, label=ClassLabel(["a", "b", "c"]))
+    words = {"text": [["a", "film"]], "label": [[1, 0]]}
+    words = with_names(words, label=Sequence(ClassLabel(["a", "b", "c"])))
+    for task, data in (
+        (make(TextClassifier, num_classes=2), table),
+        (make(TextClassifier, num_classes=4), table),
+        (make(TokenClassifier, num_classes=2), words),
+    ):
+        with pytest.raises(
+            ValueError, match=r"the table names 3 classes, \['a', 'b', 'c'\], and nu"
+        ):
+            task.fit(data)
+        assert task.class_names is None
+
+
+def test_a_table_names_positions_of_choices(make):
+    choices = {"text": ["a", "it"], "choices": [["good", "bad"], ["x", "y"]], "label": [0, 1]}
+    chooser = make(MultipleChoice)
+    for names in (["A", "B"], ["0", "1"], [str(number) for number in range(12)]):
+        table = with_names(choices, label=ClassLabel(names))
+        assert measured(chooser, table) == measured(chooser, Dataset(choices))
+    with pytest.raises(ValueError, match=r"the table names its labels \['B', 'A'\], and Multi"):
+        chooser.fit(with_names(choices, label=ClassLabel(["B", "A"])))
+
+
+def test_names_in_a_table_of_pyarrow(classifier):
+    """`datasets` writes them beside the columns, also into Parquet files."""
+    pyarrow = pytest.importorskip("pyarrow")
+    feature = {"names": ["good", "bad"], "_type": "ClassLabel"}
+    stated = json.dumps({"info": {"features": {"label": feature}}})
+    table = pyarrow.table({"text": TEXTS, "label": [1 - label for label in LABELS]})
+    table = table.replace_schema_metadata({"huggingface": stated})
+    assert measured(classifier, table) == measured(classifier, TEXTS, LABELS)
+
+
+def test_a_column_called_features(classifier):
+    frame = pandas.DataFrame({"text": TEXTS, "label": LABELS, "features": LABELS})
+    assert measured(classifier, frame) == measured(classifier, TEXTS, LABELS)
+
+
+def test_a_stream_of_numbers_with_names(classifier):
+    """A list of its numbers would lose what they mean."""
+    table = with_names({"text": TEXTS, "label": LABELS}, label=ClassLabel(["good", "bad"]))
+    column = type("IterableColumn", (), {"source": table, "column_name": "label"})()
+    with pytest.raises(ValueError, match=r"the classes \['good', 'bad'\]: pass names, \[y.source"):
+        classifier.fit(TEXTS, column)
 
 
 def test_tables_that_come_in_batches(classifier):
