@@ -327,6 +327,68 @@ def test_a_vocabulary_of_ones_own(kind, tmp_path):
     assert again.tokenizer(texts[:3]).to_list() == tokenizer(texts[:3]).to_list()
 
 
+OF_BERT = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+OF_ALBERT = {**OF_BERT, "pad": "<pad>", "unknown": "<unk>"}
+OF_ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unknown": "<unk>", "mask": "<mask>"}
+OF_XLNET = {"unknown": "<unk>", "cls": "<cls>", "sep": "<sep>", "pad": "<pad>", "mask": "<mask>"}
+OWN = [
+    ("AlbertBackbone", "unigram", OF_ALBERT),
+    ("AlbertBackbone", "unigram", OF_ALBERT | {"bos": "<s>", "eos": "</s>"}),
+    ("AlbertBackbone", "byte_pair", OF_ALBERT),
+    ("DebertaV3Backbone", "unigram", OF_BERT),
+    ("DebertaV3Backbone", "unigram", OF_ROBERTA),
+    (
+        "DebertaV3Backbone",
+        "unigram",
+        {"pad": "<p>", "eos": "</s>", "unknown": "<unk>", "bos": "<s>"},
+    ),
+    ("DebertaV3Backbone", "wordpiece", OF_BERT),
+    ("XLNetBackbone", "unigram", OF_XLNET),
+    ("XLNetBackbone", "byte_pair", OF_XLNET),
+    ("RobertaBackbone", "unigram", OF_ROBERTA),
+    ("RobertaBackbone", "byte_pair", OF_ROBERTA),
+    ("MPNetBackbone", "byte_pair", OF_ROBERTA),
+    ("ReformerBackbone", "unigram", OF_ALBERT),
+    ("GPT2Backbone", "byte_pair", OF_BERT),
+    ("GPT2Backbone", "byte_pair", None),
+]
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(("name", "kind", "special"), OWN)
+def test_special_tokens_of_ones_own(name, kind, special, tmp_path):
+    """Readers took the family's for roles without one, and ALBERT's own steps around its model."""
+    texts = ["the cat sat on the mat", "a ``dog'' saw 12, and it sat", "Émile ran"]
+    size = {"unigram": 32, "byte_pair": 270}.get(kind, 70)
+    tokenizer = train_vocabulary(kind, size, texts=texts * 30, special_tokens=special)
+    backbone = tiny.make_backbone(name, tokenizer.vocabulary_size)
+    backbone.save_to_huggingface(tmp_path / "new", tokenizer=tokenizer)
+    again = Tokenizer.from_preset(tmp_path / "new")
+    assert again.get_config() | {"template": None} == tokenizer.get_config() | {"template": None}
+    assert again(texts).to_list() == tokenizer(texts).to_list()
+    config = json.loads((tmp_path / "new" / "tokenizer_config.json").read_text())
+    if config["tokenizer_class"] == "PreTrainedTokenizerFast":  # the others have usual tokens
+        lacking = {*tokenizer.ROLES} - {*tokenizer.special_tokens} - {"unknown"}
+        assert all(config[f"{role}_token"] is None for role in lacking)
+    else:
+        assert special is None
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("special", [OF_BERT, None])
+def test_an_entry_that_transformers_takes_for_padding(special, tmp_path):
+    """It counts RoBERTa's positions without the id 1, be it padding or a letter."""
+    texts = ["the cat sat on the mat"]
+    tokenizer = train_vocabulary("byte_pair", 270, texts=texts, special_tokens=special)
+    backbone = tiny.make_backbone("RobertaBackbone", tokenizer.vocabulary_size)
+    pad = r"'\[PAD\]'" if special else None
+    with pytest.raises(ValueError, match=rf"has pad_token={pad}, .* the id 1, as first_position"):
+        backbone.save_to_huggingface(tmp_path / "new", tokenizer=tokenizer)
+    if special:
+        first = models.RobertaBackbone(270, **tiny.TRANSFORMER, first_position=1)
+        first.save_to_huggingface(tmp_path / "new", tokenizer=tokenizer)
+
+
 @pytest.mark.eager
 def test_words_without_all_of_berts_tokens(tmp_path):
     entries = ["[UNK]", "[PAD]", "[SEP]", "a", "b", "##b"]

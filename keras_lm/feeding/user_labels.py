@@ -122,7 +122,7 @@ def by_names_of(task, y, feature=None):
         feature: the `ClassLabel` of the column, or a sequence of it; None for that of `y`.
 
     Raises:
-        ValueError: if a name is none of `class_names`, or the task has another number of classes.
+        ValueError: if a name is not in `class_names`, or the task has another number of classes.
     """
     names = names_of_feature(getattr(y, "features", None) if feature is None else feature)
     if names is None:

@@ -126,10 +126,11 @@ def _token_ids(config, tokenizer, kinds, task):
     if kinds in ("classification", "multiple_choice") and task.backbone.is_causal:
         ids.setdefault("pad_token_id", task.packer.pad_id)  # by which it finds a text's last token
     padding = config.get("pad_token_id")
-    if padding is not None and ids.get("pad_token_id", padding) != padding:
+    if padding is not None and ids.get("pad_token_id") != padding:
         raise ValueError(
-            f"The tokenizer's pad_token has the id {ids['pad_token_id']}, and transformers counts "
-            f"positions from the id {padding} on, as first_position of the backbone says."
+            f"The tokenizer has pad_token={special.get('pad')!r}, and transformers counts "
+            f"positions without the id {padding}, as first_position of the backbone says: give "
+            "the pad_token that id, or make the backbone with its id + 1 as first_position."
         )
     return ids
 

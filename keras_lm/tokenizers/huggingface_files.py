@@ -7,7 +7,7 @@ its published form and the settings of Hugging Face's class, as older versions r
 import json
 import os
 
-from keras_lm.tokenizers.published_files import CLASSES
+from keras_lm.tokenizers.published_files import CLASSES, END_OF_TEXT
 from keras_lm.tokenizers.sentence_piece_model import SPACE, UNIGRAM, UNKNOWN, parse_model
 from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks
 from keras_lm.utils.optional_dependencies import require
@@ -56,7 +56,10 @@ def write(
             "without one."
         )
     backend, settings = _WRITERS[kind](tokenizer)
-    config = {"tokenizer_class": _class(name, kind, tokenizer), **settings, **_named(tokenizer)}
+    cls = _class(name, kind, tokenizer)
+    # Readers would take the usual tokens for roles that are not named.
+    lacking = {f"{_role(role)}_token": None for role in tokenizer.ROLES} if cls == GENERIC else {}
+    config = {"tokenizer_class": cls, **lacking, **settings, **_named(tokenizer)}
     config["clean_up_tokenization_spaces"] = tokenizer.get_config().get("clean_up") is True
     config["padding_side"] = template.padding_side
     config["truncation_side"] = truncation_side
@@ -86,8 +89,12 @@ def _class(name, kind, tokenizer):
     is_own = CLASSES.get(name, (None,))[0] == kind and kind != "SentencePieceTokenizer"
     config = tokenizer.get_config()
     is_own = is_own and all(config.get(key, value) == value for key, value in DEFAULTS.items())
-    if kind == "WordPieceTokenizer":
-        is_own = is_own and tokenizer.special_tokens.keys() >= {*tokenizer.ROLES}
+    # Others append the usual token of a role that is not named, for which the model has no row.
+    roles = tokenizer.special_tokens
+    if kind == "WordPieceTokenizer" or (kind == "BytePairTokenizer" and name != "GPT2Tokenizer"):
+        is_own = is_own and roles.keys() >= {*tokenizer.ROLES}
+    elif kind == "BytePairTokenizer":
+        is_own = is_own and END_OF_TEXT in tokenizer.vocabulary
     return name if is_own else GENERIC
 
 
@@ -96,12 +103,15 @@ def _class(name, kind, tokenizer):
 
 def _named(tokenizer):
     """Return the special tokens by Hugging Face's names for their roles."""
-    names = {role: "unk" if role == "unknown" else role for role in tokenizer.ROLES}
-    names |= {"unknown": "unk"}
+    known = {*tokenizer.ROLES, "unknown"}
     roles = tokenizer.special_tokens.items()
-    found = {f"{names[role]}_token": token for role, token in roles if role in names}
+    found = {f"{_role(role)}_token": token for role, token in roles if role in known}
     more = tokenizer.get_config()["additional_special_tokens"]
     return found | ({"additional_special_tokens": list(more)} if more else {})
+
+
+def _role(role):
+    return "unk" if role == "unknown" else role
 
 
 def _added(tokenizer):
@@ -183,13 +193,11 @@ def _wordpiece(tokenizer):
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     backend.decoder = tokenizers.decoders.WordPiece(prefix="##", cleanup=bool(tokenizer.clean_up))
-    # Readers would take BERT's for roles that are not named.
-    lacking = [role for role in tokenizer.ROLES if role not in tokenizer.special_tokens]
     return backend, {
         "do_lower_case": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,
         "tokenize_chinese_chars": True,
-    } | {f"{role}_token": None for role in lacking}
+    }
 
 
 def _bytes(tokenizer):
@@ -284,6 +292,8 @@ def _pieces(tokenizer):
         "keep_accents": not config["strip_accents"],
         "remove_space": config["collapse_whitespace"],
         "legacy": not config["prefix_once"],
+        # An entry of ours: no file of theirs can say it, and ALBERT's own code does it.
+        "split_digit_commas": config["split_digit_commas"],
     }
     return backend, settings
 

@@ -110,7 +110,8 @@ _OWN = {
     ),
     "GPTTokenizer": Entries(harmless={_CLEANED}, refused={_NEVER_FOR_BPE: (False,)}),
     "SentencePieceTokenizer": Entries(
-        read={"do_lower_case", "keep_accents", "remove_space", "legacy", "extra_ids", _CLEANED},
+        read={"do_lower_case", "keep_accents", "remove_space", "legacy", "extra_ids", _CLEANED}
+        | {"split_digit_commas"},
         refused={"split_by_punct": (False,), "add_prefix_space": (True,)},
     ),
     "MarianTokenizer": Entries(read={"separate_vocabs", _CLEANED}),

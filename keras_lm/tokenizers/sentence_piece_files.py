@@ -157,10 +157,7 @@ def read_folder(folder, family, usual_family):
             settings[key] = found[0] if found else None
 
     beyond = vocabulary[len(pieces) :]
-    usual = settings.pop("extra_ids", 0)
-    if published_files.is_generic(folder):  # which adds no tokens to those of its tokenizer.json
-        usual = 0
-    extra_ids = files.config.get("extra_ids", usual)
+    extra_ids = files.config.get("extra_ids", settings.pop("extra_ids", 0))
     if type(extra_ids) is not int or not 0 <= extra_ids <= MAX_EXTRA_IDS:
         raise ValueError(
             f"tokenizer_config.json has `extra_ids` {extra_ids!r}; it must be a number from 0 to "
@@ -236,8 +233,11 @@ def _read_model(folder, family, usual_family, files):
     settings = {**FAMILIES[family]}
     if family == "xlm_roberta":
         data = _in_fairseq_order(model, path).SerializeToString()
-    if family == "plain":
+    is_generic = published_files.is_generic(folder)
+    if family == "plain" or is_generic:
         settings |= _normalizers(files.tokenizer)
+    if is_generic:  # its class adds no tokens to those of its tokenizer.json
+        settings |= {"appended_tokens": [], "extra_ids": 0}
     return path, data, settings | _hugging_face_config(files)
 
 
@@ -295,6 +295,7 @@ def _hugging_face_config(files):
         "remove_space": ("collapse_whitespace", False),
         "legacy": ("prefix_once", True),
         "clean_up_tokenization_spaces": ("clean_up", False),
+        "split_digit_commas": ("split_digit_commas", False),
     }
     return {
         ours: bool(files.config[name]) != is_opposite

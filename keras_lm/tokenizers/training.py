@@ -218,7 +218,13 @@ def _by_id(ids):
 def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
     sentencepiece = _package("sentencepiece")
     model = io.BytesIO()
-    arguments = {}
+    arguments, entries = {}, {}
+    for role, entry in roles.items():
+        if role in ("pad", "unknown", "bos", "eos") and entries.setdefault(entry, role) != role:
+            raise ValueError(
+                f"`special_tokens` has {entry!r} for {entries[entry]!r} and {role!r}; in "
+                "SentencePiece each has an entry of its own."
+            )
     for number, role in enumerate(roles):
         name = {"unknown": "unk"}.get(role, role)
         if name in ("pad", "unk", "bos", "eos"):

@@ -199,3 +199,11 @@ def test_lower_case_of_greek():
     tokenizer = train_vocabulary("unigram", 14, texts=texts, lowercase=True)
     unknown = tokenizer.special_id("unknown")
     assert unknown not in tokenizer(texts).values.numpy()
+
+
+def test_one_entry_of_sentencepiece_for_two_roles():
+    """Its trainer failed with a line of its own code."""
+    roles = {"unknown": "<unk>", "bos": "<s>", "eos": "<s>"}
+    for kind in ("unigram", "sentencepiece_bpe"):
+        with pytest.raises(ValueError, match="`special_tokens` has '<s>' for 'bos' and 'eos'"):
+            train_vocabulary(kind, 40, texts=TEXTS, special_tokens=roles)
