@@ -185,8 +185,8 @@ task_options = opt.together(
         "--class-weight",
         callback=parse_class_weight,
         metavar="balanced|NAME=WEIGHT,…",
-        help="Weight of the texts of a class, or of its words if words have labels, 1 if not named; "
-        "balanced gives all classes the same total weight.",
+        help="Weight of the texts of a class, or of its words if words have labels, 1 if "
+        "not named; balanced gives all classes the same total weight.",
     ),
     opt.targets,
     opt.option(
@@ -197,8 +197,8 @@ task_options = opt.together(
     opt.option(
         "--target-length",
         type=click.IntRange(2),
-        help="For seq2seq-lm: truncate targets to this many tokens, which is also the most that the "
-        "preset then writes.  [default: SOURCE's, otherwise the sequence length]",
+        help="For seq2seq-lm: truncate targets to this many tokens, which is also the most that "
+        "the preset then writes.  [default: SOURCE's, otherwise the sequence length]",
     ),
     opt.option(
         "--label-smoothing",
@@ -211,8 +211,8 @@ task_options = opt.together(
         "--lora",
         type=click.IntRange(1),
         metavar="RANK",
-        help="Train the head, and updates of this rank for the kernels of queries, keys and values, "
-        "instead of all weights: takes less memory, and often a learning rate ten times as high.",
+        help="Train the head, and updates of this rank for the kernels of queries, keys and "
+        "values, instead of all weights: takes less memory, and often a learning rate ten times as high.",
     ),
     opt.option(
         "--adapters",
