@@ -21,6 +21,8 @@ from keras_lm.utils.user_columns import plain_column
 
 if TYPE_CHECKING:
     from keras_lm.presets import Source
+else:
+    Source = Any  # it comes with the readers of all formats
 
 
 def traced(function):
@@ -100,13 +102,13 @@ class Tokenizer(tf.Module):
         register(cls, TOKENIZERS)
 
     @classmethod
-    def from_preset(cls, source: "PathLike | Source", **overrides: Any) -> Self:
+    def from_preset(cls, source: PathLike | Source, **overrides: Any) -> Self:
         """Return the tokenizer of a preset or of a published checkpoint.
 
         `source` is the folder of one, `hf://owner/name` or a size name; `overrides` are constructor
         arguments that replace its own.
         """
-        from keras_lm import presets  # with the readers of all formats: only if a source is read
+        from keras_lm import presets
 
         return presets.load_tokenizer(source, cls, **overrides)
 
