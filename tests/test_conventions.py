@@ -16,7 +16,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 LONGEST_FILE = 900  # lines of code
-LONGEST_FUNCTION = 90
+LONGEST_FUNCTION = 60
 
 # What other libraries call it → what it is called here
 RENAMED = {

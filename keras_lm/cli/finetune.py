@@ -212,7 +212,8 @@ task_options = opt.together(
         type=click.IntRange(1),
         metavar="RANK",
         help="Train the head, and updates of this rank for the kernels of queries, keys and "
-        "values, instead of all weights: takes less memory, and often a learning rate ten times as high.",
+        "values, instead of all weights: takes less memory, and often a learning rate ten times "
+        "as high.",
     ),
     opt.option(
         "--adapters",

@@ -186,10 +186,7 @@ class ElectraBackbone(Backbone):
         self.projection = None
         if embedding_dim != hidden_dim:
             self.projection = Dense(
-                hidden_dim,
-                kernel_initializer=truncated_normal(),
-                dtype=dtype,
-                name="projection",
+                hidden_dim, kernel_initializer=truncated_normal(), dtype=dtype, name="projection"
             )
         self.attention_bias = PaddingBias()
         self.blocks = [

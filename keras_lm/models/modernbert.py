@@ -149,10 +149,7 @@ class ModernBertBackbone(Backbone):
         name: str = "modernbert_backbone",
     ):
         super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
+            inputs={"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")},
             dtype=dtype,
             name=name,
         )

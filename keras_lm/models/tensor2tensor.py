@@ -93,6 +93,16 @@ class TimingSignal(SinusoidalPositionEmbedding):
         self.embeddings = np.pad(table, [(0, 0), (0, self.hidden_dim % 2)]).astype("float32")
 
 
+def _space_embedding(hidden_dim, initializer, dtype):
+    return keras.layers.ReversibleEmbedding(
+        NUM_SPACES,
+        hidden_dim,
+        embeddings_initializer=initializer,
+        dtype=dtype,
+        name="target_space_embedding",
+    )
+
+
 def _check_space(target_space):
     if target_space is not None and not 0 <= target_space < NUM_SPACES:
         raise ValueError(
@@ -178,13 +188,7 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         )
         self.target_space_embedding = None
         if target_space is not None:
-            self.target_space_embedding = keras.layers.ReversibleEmbedding(
-                NUM_SPACES,
-                hidden_dim,
-                embeddings_initializer=initializer(),
-                dtype=dtype,
-                name="target_space_embedding",
-            )
+            self.target_space_embedding = _space_embedding(hidden_dim, initializer(), dtype)
         self.position_embedding = TimingSignal(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
