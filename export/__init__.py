@@ -136,7 +136,7 @@ def _check_form(format, weights, freeze, tokenizer, attention):
         raise ValueError(f"tokenizer={tokenizer!r}: use 'graph' or 'metadata'.")
     if tokenizer == "metadata" and format == "saved_model":
         raise ValueError("tokenizer='metadata' needs a .tflite: pass format='litert', too.")
-    if weights not in WEIGHTS:
+    if not isinstance(weights, str) or weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if freeze and weights == "float16":
         raise ValueError(

@@ -1,7 +1,9 @@
 """Whatever byte of a file of ours changes: it is refused, or the answer is the same."""
 
 import json
+import zipfile
 
+import keras
 import numpy as np
 import pytest
 
@@ -106,3 +108,31 @@ def test_exports(task, tmp_path):
             assert "task.tflite" in str(error)
         else:
             np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.eager
+def test_files_of_keras(task, tmp_path):
+    path = tmp_path / "m.weights.h5"
+    task.save_weights(path)
+    content = path.read_bytes()
+    for damaged in (b"", b"x", content[:100], content[:-100]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="cannot be read as a file of weights"):
+            task.load_weights(path)
+    path.write_bytes(content)
+    task.load_weights(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        task.load_weights(path)
+
+    # Keras reads these before any code of ours: what docs/interruptions.md says of them.
+    path = tmp_path / "m.keras"
+    task.save(path)
+    content = path.read_bytes()
+    for changed in flips(content, 5):
+        path.write_bytes(changed)
+        with pytest.raises(zipfile.BadZipFile):
+            keras.models.load_model(path)
+    path.write_bytes(content[:-100])
+    with pytest.raises(ValueError, match="File not found"):
+        keras.models.load_model(path)

@@ -9,14 +9,13 @@ from keras_lm.cli.command import ConfiguredCommand, config_option, takes, write_
 from keras_lm.cli.finetune import (
     LabelledTrainingOptions,
     check_data,
-    check_loss,
+    decisive,
     export_too,
-    fit_arguments,
+    fit_texts,
     held_out_options,
     read_data,
     say_data,
     say_results,
-    stopping_callbacks,
     training_options,
 )
 from keras_lm.cli.options import INPUT_FILE, TASKS, FloatRange, Source, flag_of
@@ -91,6 +90,8 @@ def distill_command(options):
 
     The teacher reads each text once, before the first epoch. OUTPUT is a preset like any other,
     without the teacher; it is written at the end, and nothing if anything goes wrong before that.
+    The run can be interrupted at any time: until it has ended, OUTPUT.unfinished holds its state,
+    and the same command goes on, and ends in the same weights as in one go.
     Its run.toml holds all options; with it, --config repeats the run.
     """
     check_data(options)
@@ -115,15 +116,17 @@ def distill_command(options):
     options = options.with_learning_rate(student.backbone)
     distiller = tasks.Distiller(student, teacher, options.temperature, options.label_weight)
     distiller.compile(optimizer=training.AdamW(learning_rate=options.learning_rate))
-    history = distiller.fit(
-        data.texts,
-        data.targets(class_names, multi_label),
-        validation_data=held_out and (held_out.texts, held_out.targets(class_names, multi_label)),
-        **fit_arguments(options, *stopping_callbacks(options)),
-    ).history
-    check_loss(history, options)
+    rows = {
+        "x": data.texts,
+        "y": data.targets(class_names, multi_label),
+        "validation_data": held_out
+        and (held_out.texts, held_out.targets(class_names, multi_label)),
+    }
+    settings = decisive(options, data, held_out)
+    history, run = fit_texts(distiller, options.output, rows, options, settings)
     student.save_to_preset(options.output, overwrite=True)
     write_config(options)
+    run.remove()
     exported = export_too(student, options.export_path)
     say_results(history, options, exported)
 

@@ -301,10 +301,11 @@ def finetune_command(options):
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
     if anything goes wrong before that. A preset there is replaced with --overwrite only. Its
     run.toml holds all options; with it, --config repeats the run. For
-    causal-lm, texts are concatenated and cut into full windows of tokens, and an interrupted run
-    can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
-    continues it; one of several --seeds does not repeat those that are done. Several processes
-    train together by keras-lm launch, or where TF_CONFIG is set.
+    causal-lm, texts are concatenated and cut into full windows of tokens. The run can be
+    interrupted at any time: until it has ended, OUTPUT.unfinished holds its state, and the same
+    command goes on, and ends in the same weights as in one go; of several --seeds, those that are
+    done are not repeated. Several processes train together by keras-lm launch, or where TF_CONFIG
+    is set.
     """
     options = _follow_format(options)
     _check(options)
@@ -375,7 +376,8 @@ class Finetuning:
             return task, history
         from keras_lm.training.runs import SeveralSeeds
 
-        self.state = SeveralSeeds(self.options.output, self._decisive(), say=click.echo)
+        settings = decisive(self.options, self.data, self.held_out)
+        self.state = SeveralSeeds(self.options.output, settings, say=click.echo)
         seeds = range(self.options.seed, self.options.seed + self.options.seeds)
         best, history = self.state.best(self._train, seeds, self.options.early_stopping)
         return load_task(best), history
@@ -390,16 +392,6 @@ class Finetuning:
         """Remove the state of a run that could be interrupted, which has ended."""
         if self.state:
             self.state.remove()
-
-    def _decisive(self):
-        """Return what must be the same for a run over several seeds to go on."""
-        from keras_lm.training.runs import fingerprint
-
-        options = dataclasses.asdict(self.options)
-        for name in (*NOT_DECISIVE, "train", "output", "export_path", "overwrite"):
-            del options[name]
-        both = (self.data, self.held_out)
-        return options | {"rows": fingerprint(json.dumps([e.texts, e.labels]) for e in both)}
 
     def _load(self):
         return load_task(self.source, self.task_class, **self.task_arguments)
@@ -423,15 +415,14 @@ class Finetuning:
         if isinstance(task, tasks.CausalLM):
             return task, *self._fit_windows(task, output, options)
         targets, held_out_targets = self.targets
-        history = task.fit(
-            self.data.texts,
-            targets,
-            validation_data=self.held_out and (self.held_out.texts, held_out_targets),
-            class_weight=options.class_weight,
-            **fit_arguments(options, *stopping_callbacks(options), silent=options.seeds > 1),
-        ).history
-        check_loss(history, options)
-        return task, history, None
+        rows = {
+            "x": self.data.texts,
+            "y": targets,
+            "validation_data": self.held_out and (self.held_out.texts, held_out_targets),
+            "class_weight": options.class_weight,
+        }
+        settings = decisive(options, self.data, self.held_out)
+        return task, *fit_texts(task, output, rows, options, settings, self.strategy)
 
     def _fit_windows(self, task, output, options):
         """Train on packed windows, which can be interrupted; return the history and the `Run`."""
@@ -667,6 +658,33 @@ def read_rows(path, *arguments, **options):
     return examples
 
 
+def decisive(options, data, held_out):
+    """Return what has to be the same for a run to go on: options, and a digest of the rows."""
+    from keras_lm.training.runs import fingerprint
+
+    settings = dataclasses.asdict(options)
+    for name in (*NOT_DECISIVE, "train", "output", "export_path", "overwrite"):
+        del settings[name]
+    rows = (each and [each.texts, each.labels] for each in (data, held_out))
+    return settings | {"rows": fingerprint(json.dumps(each, default=str) for each in rows)}
+
+
+def fit_texts(task, output, rows, options, settings, strategy=None):
+    """Train on rows, in a run that can be interrupted; return the history and the `Run`.
+
+    `rows` are arguments of `fit`; a run of other `settings` cannot go on as this one.
+    """
+    from keras_lm.training.runs import Run
+
+    run = Run(output, settings, strategy, say=click.echo)
+    silent = getattr(options, "seeds", 1) > 1
+    callbacks = stopping_callbacks(options)
+    fitting = fit_arguments(options, *callbacks, silent=silent) | {"seed": options.seed}
+    history = run.fit_texts(task, **rows, **fitting)
+    check_loss(history, options)
+    return history, run
+
+
 def fit_arguments(options, *callbacks, silent=False):
     """Return what `fit` takes, of the options of a command that trains; with further callbacks."""
     import keras
@@ -687,11 +705,10 @@ def stopping_callbacks(options):
     """Return the callbacks that end a training early."""
     import keras
 
-    callbacks = [keras.callbacks.TerminateOnNaN()]
-    if options.early_stopping:
-        patience = {"patience": options.early_stopping, "restore_best_weights": True}
-        callbacks.append(keras.callbacks.EarlyStopping("val_loss", mode="min", **patience))
-    return callbacks
+    if not options.early_stopping:
+        return []
+    patience = {"patience": options.early_stopping, "restore_best_weights": True}
+    return [keras.callbacks.EarlyStopping("val_loss", mode="min", **patience)]
 
 
 def check_loss(history, options):

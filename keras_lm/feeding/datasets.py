@@ -169,12 +169,13 @@ def batches(
     group=True,
     whole=False,
     needs_labels=False,
+    seed=None,
 ):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` from arguments of `fit`.
 
     With `shuffle` and `group`, rows of similar lengths are batched together, so that there is
     little padding. Under a strategy, batches are divided into parts, unless `whole`; see
-    `replicas`. With `needs_labels`, data without labels raise a ValueError.
+    `replicas`. With `needs_labels`, data without labels raise a ValueError. `seed` is of the order.
     """
     if isinstance(x, (tf.distribute.DistributedDataset, PackedRows)):
         return x  # Keras's `fit` passes the same dataset again to evaluate
@@ -196,7 +197,8 @@ def batches(
         return PackedRows(data, batch_size, shuffle)
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
-        seed = common_seed(task.distribute_strategy) if has_replicas(task) else None
+        if seed is None and has_replicas(task):
+            seed = common_seed(task.distribute_strategy)
         dataset = shuffled_batches(data, batch_size, counts, seed)
     else:
         dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size)

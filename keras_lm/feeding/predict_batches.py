@@ -159,6 +159,8 @@ def _is_text(values):
 
 def answer_all(task, x, batch_size, answer, verbose="auto"):
     """See `Task.answer_all`."""
+    if not callable(answer):
+        raise ValueError(f"answer={answer!r}: pass a function of a dict of tensors, or None.")
     order, number = [], None
     if isinstance(x, tf.data.Dataset):
         datasets.batches_spec(task, x)

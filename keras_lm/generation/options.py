@@ -116,13 +116,14 @@ class Sampling:
     def __post_init__(self):
         for name in ("num_beams", "num_return_sequences"):
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or not 1 <= value <= MOST[name]:
+            if not is_int(value) or not 1 <= value <= MOST[name]:
                 raise ValueError(
                     f"{name}={value!r} is out of range: it must be an int from 1 to {MOST[name]}."
                 )
         penalty, beams = self.length_penalty, f"num_beams={self.num_beams}"
-        if not isinstance(penalty, (int, float)) or not np.isfinite(penalty):
-            raise ValueError(f"length_penalty={penalty!r} is not a number.")
+        is_number = isinstance(penalty, (int, float)) and not isinstance(penalty, bool)
+        if not is_number or abs(penalty) > np.finfo("float32").max or np.isnan(penalty):
+            raise ValueError(f"length_penalty={penalty!r} is not a finite number.")
         if self.num_beams > 1 and self.temperature:
             raise ValueError(
                 f"{beams} with temperature={self.temperature}: beam search does not sample. Leave "
@@ -187,6 +188,11 @@ class Sampling:
         return numbers
 
 
+def is_int(value):
+    """Return whether a value is an int, and no bool."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 OF_SAMPLING = ("temperature", "top_k", "top_p")
 OF_SEARCH = ("num_beams", "length_penalty")
 
@@ -207,7 +213,7 @@ def completed(given, stated):
 
 def check_lookup(prompt_lookup, num_beams=1):
     """Check `prompt_lookup`, given the number of beams."""
-    if not isinstance(prompt_lookup, (int, np.integer)) or prompt_lookup < 0:
+    if not is_int(prompt_lookup) or prompt_lookup < 0:
         raise ValueError(
             f"prompt_lookup={prompt_lookup!r} is out of range: it must be an int, the number of "
             "tokens to propose, or 0 for off."
@@ -242,7 +248,9 @@ def check_options(**values):
             what = "a whole number" if kinds == "iu" else "a number"
             raise ValueError(f"{name}={value!r} is not {what}: it must be {option.words}.")
         is_held = kinds == "iuf" or np.all(array <= np.iinfo(option.dtype).max)
-        if not (is_held and np.all(option.allowed(array))):
+        with np.errstate(over="ignore"):  # 1e300 is infinite as float32
+            held = array.astype(option.dtype) if kinds == "iuf" else array
+        if not (is_held and np.all(option.allowed(held))):
             raise ValueError(option.message(name, value))
 
 
@@ -260,7 +268,7 @@ def split_stop(stop, vocabulary_size, special_tokens=MappingProxyType({})):
                 raise ValueError("stop has an empty string, which every text contains: remove it.")
             strings.append(value.encode("utf-8") if isinstance(value, str) else value)
             ids += [id for token, id in special_tokens.items() if token.encode() == strings[-1]]
-        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        elif is_int(value):
             if not 0 <= value < vocabulary_size:
                 raise ValueError(
                     f"stop has the token id {value}: ids go from 0 to {vocabulary_size - 1}."

@@ -7,7 +7,6 @@ for the names of labels: they stand in the card.
 """
 
 import json
-import pathlib
 from typing import Any
 
 import keras
@@ -40,7 +39,7 @@ def begin(format, folder, backbone, task, tokenizer):
         FileExistsError: if the folder is not empty.
         ValueError: see `counterpart`.
     """
-    folder = pathlib.Path(folder).expanduser()
+    folder = files.as_path(folder)
     files.require_free(folder, "is not empty")
     tokenizer = tokenizer if task is None else task.tokenizer
     return folder, tokenizer, *counterpart(format, backbone, task)

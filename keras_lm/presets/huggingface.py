@@ -25,6 +25,7 @@ from keras_lm.presets.saving import MAX_SHARD_BYTES, check_finite
 from keras_lm.presets.source import innermost_backbone
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.batch_iteration import check_whole
 from keras_lm.utils.user_warning import warn
 
 FORMAT = "huggingface"
@@ -54,6 +55,8 @@ def save_to_huggingface(
         ImportError: if there is a tokenizer, and the package `tokenizers` is not installed.
         ValueError: if weights are NaN or infinite, or something has no counterpart in transformers.
     """
+    if max_shard_bytes is not None:
+        check_whole("max_shard_bytes", max_shard_bytes, 1)
     folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
     check_finite(task or backbone, allow_nan)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)

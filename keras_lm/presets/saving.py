@@ -1,8 +1,9 @@
 """From a backbone, a task or a tokenizer to a preset folder, and to files of Keras's own."""
 
 import json
-import pathlib
+import numbers
 import re
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,7 +78,7 @@ def save(
 
 def free(folder, overwrite):
     """Return the folder of a new preset, or raise the FileExistsError of `save`."""
-    folder = pathlib.Path(folder).expanduser()
+    folder = files.as_path(folder)
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
     if overwrite is None and folder.is_dir():
         others = sorted(p.name for p in folder.iterdir() if not OF_PRESETS.fullmatch(p.name))
@@ -199,7 +200,7 @@ def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 class SavedWhole:
-    """The methods of a backbone or a task that write files of Keras's, whole or not at all."""
+    """The methods of a backbone or a task that write files of Keras's, whole, and read weights."""
 
     def save(
         self,
@@ -225,10 +226,31 @@ class SavedWhole:
         Of shards, each is written by itself.
         """
         check_finite(self, allow_nan)
+        if max_shard_size is not None and not (
+            isinstance(max_shard_size, numbers.Real) and max_shard_size > 0
+        ):
+            raise ValueError(f"max_shard_size={max_shard_size!r}: pass a number of GB above 0.")
         options = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
         if max_shard_size is not None:
             filepath = str(filepath).removesuffix(".h5").removesuffix(".json") + ".json"
         _save_whole(super().save_weights, filepath, overwrite, **options)
+
+    def load_weights(self, filepath: PathLike, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """As `keras.Model.load_weights`.
+
+        Raises:
+            ValueError: if the file is damaged, or of another model.
+        """
+        try:
+            super().load_weights(str(filepath), skip_mismatch=skip_mismatch, **kwargs)
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, zipfile.BadZipFile) as error:  # of h5py and zipfile
+            raise ValueError(
+                f"filepath={str(filepath)!r} cannot be read as a file of weights: "
+                f"{' '.join(str(error).split())}. It is damaged, cut off or of another format: "
+                "take another copy, or save it again."
+            ) from error
 
 
 def _save_whole(save, path, overwrite, **options):

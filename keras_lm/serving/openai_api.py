@@ -101,11 +101,12 @@ def completions(served, document):
     served.check_rows(len(rows))
     if inputs.get("seed", FRESH_SEED) != FRESH_SEED:  # a seed each, or all choices are the same
         inputs["seed"] = np.tile(int(inputs["seed"]) + np.arange(choices), len(prompts))
-    arrays = {
-        name: np.broadcast_to(np.asarray(value, OPTIONS[name].dtype), [len(rows)])
-        for name, value in inputs.items()
-        if name in OPTIONS
-    }
+    with np.errstate(over="ignore"):  # 1e300 is infinite as float32, which the signature refuses
+        arrays = {
+            name: np.broadcast_to(np.asarray(value, OPTIONS[name].dtype), [len(rows)])
+            for name, value in inputs.items()
+            if name in OPTIONS
+        }
     arrays["stop"] = np.broadcast_to(_bytes(inputs["stop"])[None], [len(rows), len(inputs["stop"])])
     written = served.run("generate", {"prompt": _bytes(rows)} | arrays)
     texts = [text.decode("utf-8", "replace") for text in written["text"].tolist()]

@@ -310,6 +310,7 @@ def _message_to_dict(message):
 # === Bodies of requests ===
 
 PART = 2**16  # bytes to unzip at once
+GZIP = ("gzip", "x-gzip")
 
 
 async def read_body(request, workers, most, take):
@@ -329,7 +330,12 @@ async def read_body(request, workers, most, take):
         body += chunk
         if len(body) > most:
             raise _too_large(most)
-    if request.headers.get("content-encoding", "").lower() == "gzip":
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", *GZIP):
+        raise HTTPException(
+            415, f"Content-Encoding {encoding[:80]!r} is not read: send the body as it is, or gzip."
+        )
+    if encoding in GZIP:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(workers, _unzip, bytes(body), most, take)
     return bytes(body)
@@ -357,6 +363,8 @@ def _unzip(body, most, take):
                 take(len(part))
                 unzipped += part
                 rest = unzip.unconsumed_tail
+            if unzip.eof and (unzip.unused_data or start + PART < len(body)):
+                raise invalid("The gzipped body goes on after its end: send one gzip stream.")
     except zlib.error as error:
         raise invalid("Failed to uncompress the gzipped body.") from error
     if len(unzipped) > most:

@@ -167,7 +167,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         words, places, pieces = self.read_words(columns, tokenize)
         return words, places, self.rows.pack_windows(self.packer, words, pieces)
 
-    def validation_batches(self, data, batch_size, steps):
+    def validation_batches(self, data, batch_size, steps=None):
         CoreferenceF1()  # raises before the first epoch if its extra is missing
         return super().validation_batches(data, batch_size, steps)
 

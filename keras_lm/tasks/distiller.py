@@ -9,8 +9,9 @@ from typing import Any
 
 import keras
 
-from keras_lm.feeding import datasets, predict_batches
+from keras_lm.feeding import datasets
 from keras_lm.feeding.replicas import distributed
+from keras_lm.feeding.step_arguments import check_arguments
 from keras_lm.feeding.user_labels import label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
@@ -21,7 +22,6 @@ from keras_lm.tasks.text_model import TextModel
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
 from keras_lm.training.optimizers import plan_schedule
-from keras_lm.training.progress import watched
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
@@ -195,6 +195,22 @@ class Distiller(TextModel):
         Raises:
             ValueError: if `x` comes in batches or packed, or as `Task.fit` does.
         """
+        check_arguments("fit", {}, batch_size=batch_size, epochs=epochs, callbacks=callbacks)
+        make = self.maker_of_batches(x, y, batch_size, shuffle=shuffle, verbose=verbose)
+        if validation_data is not None:
+            validation_data = self.validation_batches(validation_data, batch_size)
+        batches = distributed(self.distribute_strategy, make(None))
+        plan_schedule(self, 0, epochs * datasets.number_of_batches(batches))
+        return self.fit_packed(
+            batches,
+            callbacks=callbacks,
+            validation_data=validation_data,
+            epochs=epochs,
+            verbose=verbose,
+        )
+
+    def maker_of_batches(self, x, y, batch_size, class_weight=None, shuffle=True, verbose=0):
+        """Return a function from a seed to the batches of an epoch; the teacher reads all now."""
         student = self.student
         if y is not None or label_column(student, x):
             x, y = labelled(student, x, y)
@@ -213,23 +229,11 @@ class Distiller(TextModel):
         if y is not None:
             labels = student.prepare_labels(labels_from_user(y, answers.shape[0]))
             targets["labels"] = student.matched_labels(columns, labels)
-        batches = datasets.batches(student, x, targets, None, batch_size, shuffle, shuffle)
-        if validation_data is not None:
-            validation_data = predict_batches.validation_batches(
-                student, validation_data, batch_size
-            )
-        batches = distributed(self.distribute_strategy, batches)
-        validation_data = distributed(self.distribute_strategy, validation_data)
-        plan_schedule(self, 0, epochs * datasets.number_of_batches(batches))
-        return keras.Model.fit(
-            self,
-            batches,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=watched(callbacks, self),
-            validation_data=validation_data,
-            shuffle=False,  # done above
-        )
+        arguments = student, x, targets, None, batch_size, shuffle, shuffle
+        return lambda seed: datasets.batches(*arguments, seed=seed)
+
+    def validation_batches(self, data, batch_size, steps=None):
+        return self.student.validation_batches(data, batch_size, steps)
 
 
 def _check_pair(student, teacher):

@@ -13,6 +13,7 @@ from keras_lm.tasks import host_answers
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
+from keras_lm.utils.batch_iteration import check_whole
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -44,8 +45,7 @@ class MaskedLM(PretrainingTask):
 
     def __init__(self, backbone: Backbone, top_k: int = 5, objective: Any = None, **arguments: Any):
         vocabulary_size = backbone.vocabulary_size
-        if not 1 <= top_k <= vocabulary_size:
-            raise ValueError(f"top_k={top_k} is not between 1 and {vocabulary_size}.")
+        check_whole("top_k", top_k, 1, vocabulary_size, ", the number of tokens")
         super().__init__(backbone, **arguments)
         if objective is not None:
             self._train_on([objective])

@@ -11,6 +11,7 @@ import numpy as np
 from keras_lm import presets
 from keras_lm.feeding import replicas
 from keras_lm.feeding.datasets import number_of_batches
+from keras_lm.feeding.step_arguments import check_arguments
 from keras_lm.feeding.user_labels import labelled
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
@@ -130,6 +131,8 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
             ValueError: if there is no data or no such task, a dataset's length is unknown, or as
                 the task's own `fit` does.
         """
+        options = {"verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch}
+        check_arguments("fit", {}, batch_size=batch_size, epochs=epochs, **options)
         batches = {
             name: self.tasks[name].first_batches(*given, batch_size, True, True)
             for name, given in self._by_task(data).items()
@@ -143,8 +146,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         # Without an end, so that an epoch takes each task's batches once, newly shuffled.
         self._batches = {name: iter(self._distributed(b.repeat())) for name, b in batches.items()}
         try:
-            callbacks = watched(callbacks, self)
-            options = {"verbose": verbose, "callbacks": callbacks, "initial_epoch": initial_epoch}
+            options["callbacks"] = watched(callbacks, self)
             # Shuffled above.
             return keras.Model.fit(self, turns, epochs=epochs, shuffle=False, **options)
         finally:

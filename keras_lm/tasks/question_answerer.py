@@ -25,6 +25,7 @@ from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.batch_iteration import check_whole
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
 
@@ -193,17 +194,18 @@ class QuestionAnswerer(ScoredAnswers):
             packed, columns["context"], **labels, null=self._null_positions(packed)
         )
 
-    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group):
+    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
         # Of several workers each makes all windows: only then is known which of them are its own.
         strategy = self.distribute_strategy
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
-        batches = datasets.batches(self, *arguments, whole=True, needs_labels=self.needs_labels)
+        how = {"whole": True, "needs_labels": self.needs_labels, "seed": seed}
+        batches = datasets.batches(self, *arguments, **how)
         if "example" not in batches.element_spec[0]:
             return replicas.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
             batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]
         batch_size = datasets.TRAINING_BATCH_SIZE if batch_size is None else batch_size
-        seed = common_seed(strategy)
+        seed = common_seed(strategy) if seed is None else seed
         windows = window_batches(batches, batch_size, self.packer, shuffle, group, seed)
         if not datasets.is_stream(x):
             # A schedule needs to know how many there are.
@@ -291,8 +293,8 @@ class QuestionAnswerer(ScoredAnswers):
         """
         if isinstance(x, dict) and x and all(map(tf.is_tensor, x.values())):
             return self._answer(self.preprocess(x, tokenize), strings.valid_utf8(x["context"]))
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k}: pass 1 or more, or None for all.")
+        if top_k is not None:
+            check_whole("top_k", top_k, 1, otherwise=", or None for all")
         found = self._compared(x, batch_size, verbose)
         columns = [found[name].tolist() for name in ("text", "scores", "start", "end")]
         answers = []

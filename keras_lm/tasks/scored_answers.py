@@ -21,7 +21,7 @@ class ScoredAnswers(Task):
         """Return whether `y` can be compared with the answers to `x`: both are raw."""
         return y is not None and not self.is_packed(x)
 
-    def validation_batches(self, data, batch_size, steps):
+    def validation_batches(self, data, batch_size, steps=None):
         batches = super().validation_batches(data, batch_size, steps)
         x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
         self._validation = *labelled(self, x, y), batch_size

@@ -197,7 +197,11 @@ UNSUPPORTED = (
 
 def check(model, jit_compile, micro_batch_size, smoothing):
     """Raise a ValueError if what `compile` was given does not go together."""
-    is_size = isinstance(micro_batch_size, numbers.Integral) and micro_batch_size >= 1
+    is_size = (
+        isinstance(micro_batch_size, numbers.Integral)
+        and not isinstance(micro_batch_size, bool)
+        and micro_batch_size >= 1
+    )
     if micro_batch_size is not None and (not is_size or jit_compile is True):
         raise ValueError(
             f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass a whole "

@@ -28,6 +28,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
 from keras_lm.utils.argument_types import RawTexts, Tensor
+from keras_lm.utils.batch_iteration import check_whole
 
 # What a CrossEncoder may do to its logits; the last is what `classify` does, too.
 SCORES = (None, "linear", "sigmoid", "torch.nn.modules.activation.Softmax")
@@ -311,8 +312,8 @@ class TextClassifier(Prompted, Task):
         Raises:
             ValueError: if there is no text, or `top_k` is not a number of classes.
         """
-        if top_k is not None and not 1 <= top_k <= self.num_classes:
-            raise ValueError(f"top_k={top_k} is not between 1 and {self.num_classes}, the classes.")
+        if top_k is not None:
+            check_whole("top_k", top_k, 1, self.num_classes, ", the number of classes")
         answer = self.answer_all(x, batch_size, verbose=verbose)
         if self.multi_label:
             answer["labels"] = [[name for name in row if name] for row in answer["labels"]]

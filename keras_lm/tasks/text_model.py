@@ -1,24 +1,23 @@
 """Keras's entry points on raw strings, and the batch and loss of a step. Shapes: B batch."""
 
 import contextlib
-import numbers
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_lm.feeding import datasets, predict_batches, replicas
+from keras_lm.feeding.step_arguments import check_arguments
 from keras_lm.feeding.user_data import watching
-from keras_lm.feeding.user_labels import labelled, labels_from_user
+from keras_lm.feeding.user_labels import labelled
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
+from keras_lm.tasks.fits_texts import FitsTexts
 from keras_lm.tasks.runtime import steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
-from keras_lm.training.windows import restored_epoch
-from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.argument_types import RawTexts, Tensor
 from keras_lm.utils.user_warning import warn
 
 
@@ -43,7 +42,7 @@ class Computed(NamedTuple):
     terms: object = ()
 
 
-class TextModel(keras.Model):
+class TextModel(FitsTexts, keras.Model):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
     As in KerasHub's `PipelineModel`, `preprocess` runs in `tf.data`, on the host; the network takes
@@ -138,13 +137,12 @@ class TextModel(keras.Model):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""
         return self.preprocess(columns), labels
 
-    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group):
+    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
         """Return the packed batches of `fit`; overridden if an example has several rows there."""
-        return datasets.batches(
-            self, x, y, sample_weight, batch_size, shuffle, group, needs_labels=self.needs_labels
-        )
+        arguments = (x, y, sample_weight, batch_size, shuffle, group)
+        return datasets.batches(self, *arguments, needs_labels=self.needs_labels, seed=seed)
 
-    def validation_batches(self, data, batch_size, steps):
+    def validation_batches(self, data, batch_size, steps=None):
         """Return the packed batches of `validation_data`."""
         return predict_batches.validation_batches(self, data, batch_size, steps)
 
@@ -205,6 +203,9 @@ class TextModel(keras.Model):
                 `jit_compile`; or under a strategy that Keras cannot train with, or cannot with
                 these options.
         """
+        check_arguments(
+            "compile", kwargs, optimizer=optimizer, loss=loss, loss_weights=loss_weights
+        )
         steps.check(self, jit_compile, micro_batch_size, smoothing)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
@@ -231,97 +232,10 @@ class TextModel(keras.Model):
         check_rate(self.optimizer)
         steps.check_compiled(self, [metrics, weighted_metrics])
 
-    def fit(
-        self,
-        x: RawTexts | None = None,
-        y: RawLabels = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: int | str = "auto",
-        callbacks: Sequence[Any] | None = None,
-        validation_split: float = 0.0,
-        validation_data: Any = None,
-        shuffle: bool = True,
-        class_weight: Mapping[Any, float] | None = None,
-        sample_weight: Tensor = None,
-        initial_epoch: int = 0,
-        steps_per_epoch: int | None = None,
-        validation_batch_size: int | None = None,
-        group_by_length: bool = True,
-        **kwargs: Any,
-    ) -> keras.callbacks.History:
-        """As `keras.Model.fit`, on raw strings.
-
-        `batch_size` is 16 by default, half of Keras's: few examples then teach more, as they make
-        more steps. Of a table without `y`, a pandas DataFrame or a Hugging Face `Dataset`, the
-        column `labels` or `label` has the labels. `class_weight` may have class names as keys; a
-        tagger's weighs each word by its own class. It is `"balanced"`, of labels in memory, for
-        classes that count the same, however many labels they have. Where lists or arrays of texts
-        are shuffled, `group_by_length` puts texts of similar length into one batch, to save the
-        time of padding: rows are shuffled, sorted in blocks of up to 50 batches, and the batches
-        shuffled again.
-
-        A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
-        call.
-
-        Raises:
-            FloatingPointError: in the first step whose loss is not a finite number; with a
-                `keras.callbacks.TerminateOnNaN`, training ends there without an error.
-            ValueError: if strings or labels have another form; names row and value.
-        """
-        if not isinstance(epochs, numbers.Integral) or epochs < 0:
-            raise ValueError(f"epochs={epochs!r} must be an int, 0 or more.")
-        x, y = labelled(self, x, y)
-        if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = predict_batches.split_validation(
-                x, y, sample_weight, validation_split
-            )
-        batches = self.first_batches(x, y, sample_weight, batch_size, shuffle, group_by_length)
-        if class_weight is not None:
-            is_counted = isinstance(class_weight, str) and y is not None
-            labels = self.prepare_labels(labels_from_user(y, len(y))) if is_counted else None
-            weights = self.prepare_class_weight(class_weight, labels)
-            batches = classes.with_class_weights(batches, weights)
-        if validation_data is not None:
-            size = batch_size if validation_batch_size is None else validation_batch_size
-            steps = kwargs.get("validation_steps")
-            validation_data = self.validation_batches(validation_data, size, steps)
-        if datasets.has_replicas(self):
-            batches = replicas.distributed(self.distribute_strategy, batches)
-            validation_data = replicas.distributed(self.distribute_strategy, validation_data)
-        steps = datasets.number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
-        if steps is None or steps < 1:
-            plan_schedule(self, 0, None)
-        else:
-            plan_schedule(self, -initial_epoch * steps, epochs * steps)
-        kwargs["callbacks"] = callbacks
-        with watching(kwargs, self):
-            history = super().fit(
-                batches,
-                epochs=epochs,
-                verbose=verbose,
-                validation_data=validation_data,
-                shuffle=False,  # done above
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                **kwargs,
-            )
-        history.restored_epoch = restored_epoch(callbacks)
-        return history
-
-    def first_batches(self, x, y, sample_weight, batch_size, shuffle, group):
-        """Return the packed batches of `fit`, and learn from its data what the task begins with."""
-        guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
-        self.trained_on_pairs = None
-        batches = self.training_batches(x, y, sample_weight, batch_size, shuffle, group)
-        self.trained_on_pairs = self.text_pair
-        self.text_pair = guessed if self.text_pair is None else self.text_pair
-        self.start_from(y)
-        return batches
-
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
+        check_arguments("evaluate", kwargs, batch_size=batch_size)
         x, y = labelled(self, x, y)
         batches, _ = predict_batches.sorted_batches(
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
@@ -335,6 +249,7 @@ class TextModel(keras.Model):
         self, x: RawTexts, batch_size: int | None = None, verbose: int | str = "auto", **kwargs: Any
     ) -> Any:
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
+        check_arguments("predict", kwargs, batch_size=batch_size)
         steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
         strategy = self.distribute_strategy
         batches, places = predict_batches.sorted_batches(

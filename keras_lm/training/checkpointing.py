@@ -20,13 +20,18 @@ from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
 
+BEST = "best/"  # before the names of the best weights of an early stopping
+
 
 class TrainingCheckpoint(keras.callbacks.Callback):
-    """Save the state of a run: weights, optimizer, random seeds and step.
+    """Save the state of a run: weights, optimizer, random seeds, step, and the logs of its epochs.
 
     The weights include companions of the task's objectives, such as a generator. Of a teacher it
     has a digest of the weights, so that a run does not continue with another one. The file is
     replaced atomically. It has no data: skip as many batches as `restore` returns steps.
+
+    An epoch that ends soon after a save is not saved if that took more than a second: saving takes
+    a tenth of the time at most.
 
     Of several workers, the chief writes the file and all read it: it has to lie where all can. A
     run may go on with another number of workers.
@@ -37,6 +42,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             run with other settings cannot continue from this file.
         minutes: float. Minutes between two saves, at the end of a step.
         carried: list of `keras.Variable`, state of the run beside the model and its optimizer.
+        stopping: `keras.callbacks.EarlyStopping` that keeps the best weights, which are saved too;
+            it comes before this among the callbacks.
 
     Example:
         checkpoint = keras_lm.training.TrainingCheckpoint("run.safetensors", {"batch_size": 8})
@@ -50,13 +57,18 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         settings: Mapping[str, Any] | None = None,
         minutes: float = 5.0,
         carried: Sequence[Any] = (),
+        stopping: keras.callbacks.EarlyStopping | None = None,
     ):
         super().__init__()
         self.path = Path(path).expanduser()
         self.settings = json.loads(json.dumps(settings or {}))  # as they come back from the file
         self.minutes = minutes
         self.carried = list(carried)
+        self.stopping = stopping
+        self.logs = []  # of whole epochs
+        self.best_weights = None  # of `stopping`, as they were restored
         self.step = 0
+        self._seconds = 0.0  # that the last save took
         self._step_before_epoch = 0
         self._digests = None
 
@@ -89,7 +101,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                         "differ: train with that one, or remove the file to start over."
                     )
                 names = list(file.keys())
-                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+                own = [name for name in names if not name.startswith(BEST)]
+                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in own}
                 if shapes != {name: tuple(v.shape) for name, v in variables.items()}:
                     raise ValueError(
                         f"{self.path} is a checkpoint of another model or optimizer: train with "
@@ -100,12 +113,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                     safetensors_files.check_tensor(self.path, name, array, expected)
                 for name, variable in variables.items():
                     variable.assign(arrays[name])
+                best = [arrays[f"{BEST}{number}"] for number in range(len(names) - len(own))]
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.path} is not a complete checkpoint of a training run ({error}): remove "
                 "it to start over."
             ) from error
         self.step = self._step_before_epoch = about["step"]
+        self.logs, self.best_weights = about.get("logs", []), best or None
         schedule, _ = schedule_and_steps(model)
         if schedule is not None:
             schedule.skipped = about.get("skipped", 0)
@@ -128,6 +143,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """
         if not workers_of(self.model.distribute_strategy).is_chief:
             return
+        began = time.monotonic()
         arrays = {
             name: np.array(keras.ops.convert_to_numpy(variable), order="C")
             for name, variable in self._variables(self.model).items()
@@ -137,13 +153,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 f"{name} is NaN or infinite after step {self.step}, so it is not saved: go on from "
                 f"{self.path}, if it is there, with a lower learning_rate."
             )
+        best = getattr(self.stopping, "best_weights", None) or ()
+        arrays |= {f"{BEST}{number}": array for number, array in enumerate(best)}
         schedule, steps = schedule_and_steps(self.model)
         skipped = schedule.start + self.step - steps if schedule else 0
         about = {"step": self.step, "settings": self.settings, "skipped": skipped}
+        about["logs"] = self.logs
         about["teachers"] = self._teachers(self.model)
         with replacing(self.path) as new:
             save_checked(arrays, new, {"training": json.dumps(about)})
         self._saved_at = time.monotonic()
+        self._seconds = self._saved_at - began
 
     def on_train_begin(self, logs=None):
         self._saved_at = time.monotonic()
@@ -157,7 +177,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             self._save_unless_broken(logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._save_unless_broken(logs)
+        self.logs.append({name: float(value) for name, value in (logs or {}).items()})
+        is_long = self._seconds > 1
+        if not is_long or time.monotonic() - self._saved_at >= 10 * self._seconds:
+            self._save_unless_broken(logs)
 
     def _save_unless_broken(self, logs):
         if np.isfinite((logs or {}).get("loss", 0.0)):

@@ -4,6 +4,7 @@ While a run goes on, `OUTPUT.unfinished` holds what it is (`run.json`), its toke
 has come; the same call goes on from there, and removes the folder at the end.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -14,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_lm import data
 from keras_lm.tensorflow import tf
+from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import chief_first, workers_of
 from keras_lm.training.streams import fit_streams
-from keras_lm.training.windows import fit_windows
-from keras_lm.utils.argument_types import PathLike
+from keras_lm.training.windows import fit_epochs, fit_windows
+from keras_lm.utils.argument_types import PathLike, RawLabels, RawTexts
 from keras_lm.utils.files import replacing
+
+STATE = "state.safetensors"
 
 
 class Run:
@@ -66,6 +71,9 @@ class Run:
             changed = sorted(
                 name for name in {*stored, *settings} if stored.get(name) != settings.get(name)
             )
+            if changed and [file.name for file in self.folder.iterdir()] == [about.name]:
+                changed = []  # nothing was saved yet
+                _write(about, settings)
             if changed:
                 raise ValueError(
                     f"{self.folder} holds an unfinished run with another {', '.join(changed)}. "
@@ -79,8 +87,7 @@ class Run:
                 "output=FOLDER."
             )
         else:
-            with replacing(about) as new:
-                new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+            _write(about, settings)
 
     def fit(
         self,
@@ -114,8 +121,7 @@ class Run:
             ValueError: if the loss is no longer a number. Then, and if training fails before
                 anything was saved, the folder of the run is removed.
         """
-        state = self.folder / "state.safetensors"
-        try:
+        with self._kept():
             read = self._stream_rows if streams and rows is not None else self._windows
             if validation is not None:
                 validation = read(task, validation, "validation", rows)
@@ -124,23 +130,84 @@ class Run:
                 task,
                 read(task, documents, "tokens", rows, own_shards),
                 validation_windows=validation,
-                checkpoint=state,
+                checkpoint=self.folder / STATE,
                 minutes=minutes,
                 callbacks=[keras.callbacks.TerminateOnNaN(), *callbacks],
                 **options,
             )
-        except BaseException as error:
-            if not state.is_file():
-                self.remove()
-            elif isinstance(error, KeyboardInterrupt):
-                raise self._interrupted() from None
-            raise
         if history and not math.isfinite(history["loss"][-1]):
             self.remove()
             raise ValueError(
                 "the loss is no longer a number: try a lower learning_rate. Nothing was written."
             )
         return history
+
+    def fit_texts(
+        self,
+        task: keras.Model,
+        x: RawTexts,
+        y: RawLabels,
+        batch_size: int,
+        epochs: int,
+        seed: int = 0,
+        validation_data: Any = None,
+        class_weight: Any = None,
+        minutes: float = 5.0,
+        callbacks: Sequence[Any] = (),
+        verbose: int | str = "auto",
+    ) -> dict[str, list[float]]:
+        """Train on raw texts and labels; the rest as `fit`.
+
+        Where the loss is no longer a number, training ends, and the folder of the run is removed.
+
+        Args:
+            task: a compiled task, or a `Distiller`.
+            x, y, batch_size, epochs, validation_data, class_weight: as its `fit` takes them.
+            seed: int, of the order of the rows.
+            minutes, callbacks, verbose: see `fit`. Keras's `EarlyStopping` goes on, too.
+        """
+        stopping = [c for c in callbacks if isinstance(c, keras.callbacks.EarlyStopping)]
+        past = TrainingCheckpoint(
+            self.folder / STATE, {}, minutes, stopping=stopping[0] if stopping else None
+        )
+        with self._kept():
+            make = task.maker_of_batches(x, y, batch_size, class_weight)
+            if validation_data is not None:
+                validation_data = task.validation_batches(validation_data, batch_size)
+            here = workers_of(self.strategy).replicas
+
+            def batches(epoch, first):
+                order = make(int(np.random.default_rng((seed % 2**32, epoch)).integers(2**31)))
+                return order.skip(first * here)  # of a batch, each replica has a part
+
+            steps = len(batches(0, 0)) // here
+            history = fit_epochs(
+                task,
+                batches,
+                steps,
+                epochs * steps,
+                past.restore(task),
+                validation_data,
+                [keras.callbacks.TerminateOnNaN(), *callbacks, past],
+                verbose,
+                task.fit_packed,
+                past,
+            )
+        if not math.isfinite(history["loss"][-1]):
+            self.remove()
+        return history
+
+    @contextlib.contextmanager
+    def _kept(self):
+        """A context that removes the folder if training fails before anything was saved."""
+        try:
+            yield
+        except BaseException as error:
+            if not (self.folder / STATE).is_file():
+                self.remove()
+            elif isinstance(error, KeyboardInterrupt):
+                raise self._interrupted() from None
+            raise
 
     def _interrupted(self):
         return KeyboardInterrupt(
@@ -244,6 +311,11 @@ class SeveralSeeds(Run):
     def _say_values(self, name, values):
         shown = (f"{metric.removeprefix('val_')} {value}" for metric, value in values.items())
         self.say(f"{name:<8}{', '.join(shown)}".replace("_", " "))
+
+
+def _write(path, settings):
+    with replacing(path) as new:
+        new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def kept_epoch(history, early_stopping):

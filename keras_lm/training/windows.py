@@ -34,13 +34,29 @@ class OneRun(keras.callbacks.CallbackList):
     def end(self):
         super().on_train_end()
 
+    def replay(self, checkpoint):
+        """Begin, and let history and early stopping see the epochs that a checkpoint has."""
+        self.on_train_begin()
+        stopping = checkpoint.stopping
+        for epoch, logs in enumerate(checkpoint.logs):
+            self.model.history.on_epoch_end(epoch, logs)
+            if stopping is not None:
+                stopping.on_epoch_end(epoch, logs)
+        if stopping is not None:
+            stopping.best_weights = checkpoint.best_weights
 
-def fit_epochs(task, batches, steps, total, done, validation_data, callbacks, verbose):
+
+def fit_epochs(
+    task, batches, steps, total, done, validation_data, callbacks, verbose, fit=None, past=None
+):
     """Train on different batches in each epoch, starting from step `done` of the whole run.
 
     `batches(epoch, first)` returns a dataset of an epoch's `steps` batches, from the step `first`
     on. The run has `total` steps: its last epoch may be shorter. For the callbacks this is one call
     of `fit`. Returns the history of each (rest of an) epoch.
+
+    `fit` trains on these batches; by default it is the task's own. `past` is a `TrainingCheckpoint`
+    whose earlier epochs count as if they had been trained in this call.
     """
     epochs = -(-total // steps)
     run = OneRun(
@@ -53,22 +69,25 @@ def fit_epochs(task, batches, steps, total, done, validation_data, callbacks, ve
         model=task,
     )
     task.stop_training = False
+    if past is not None and past.logs:
+        run.replay(past)
     with _Plan(task, done, total):
         for epoch in range(done // steps, epochs):
+            if task.stop_training:
+                break
             first = max(done - epoch * steps, 0)
             left = total - epoch * steps - first
             if not left:
                 break
-            task.fit(
-                batches(epoch, first).take(left),
+            data = batches(epoch, first)
+            (fit or task.fit)(
+                data.take(left) if left < steps - first else data,
                 initial_epoch=epoch,
                 epochs=epoch + 1,
                 validation_data=validation_data,
                 callbacks=run,
                 verbose=verbose,
             )
-            if task.stop_training:
-                break
     if run.has_begun:
         run.end()
     return task.history.history
@@ -98,7 +117,7 @@ def restored_epoch(callbacks: Any) -> int | None:
     Args:
         callbacks: Keras's callbacks, a list or a `CallbackList`, or None.
     """
-    for each in getattr(callbacks, "callbacks", callbacks) or ():
+    for each in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or []):
         if isinstance(each, keras.callbacks.EarlyStopping) and each.restore_best_weights:
             return each.best_epoch if each.best_weights is not None else None
     return None

@@ -5,6 +5,7 @@ import sys
 import time
 
 import keras
+import numpy as np
 
 SILENT_SECONDS = 5
 
@@ -22,10 +23,19 @@ def iterate_batches(dataset):
 
 def check_batch_size(batch_size):
     """Return a batch size; raise a ValueError if it is not an int of 1 or more."""
-    is_whole = isinstance(batch_size, numbers.Integral) and not isinstance(batch_size, bool)
-    if not is_whole or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r}: pass an int, 1 or more.")
-    return batch_size
+    return check_whole("batch_size", batch_size, 1)
+
+
+def check_whole(name, value, least, most=None, otherwise=""):
+    """Return the value of an argument; raise a ValueError if it is not an int in a range.
+
+    `otherwise` ends the message.
+    """
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
+    if not is_whole or value < least or (most is not None and value > most):
+        allowed = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name}={value!r}: pass an int, {allowed}{otherwise}.")
+    return value
 
 
 def with_progress(batches, number, verbose):

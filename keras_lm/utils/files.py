@@ -29,7 +29,9 @@ CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def as_path(path):
-    """Return a user's path as `Path`; raise a ValueError if it has a null byte."""
+    """Return a user's path as `Path`; raise a ValueError if it is none, or has a null byte."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"{path!r} is a {type(path).__name__}: pass a path, a str or a Path.")
     if "\0" in str(path):
         raise ValueError(f"{str(path)!r} has a null byte, which paths cannot have: remove it.")
     return Path(path).expanduser()

@@ -328,7 +328,7 @@ def test_full_memory_is_answered_with_advice(fail, write, tmp_path, tiny, monkey
     def fit(*arguments, **options):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating a tensor")
 
-    monkeypatch.setattr(tasks.Task, "fit", fit)
+    monkeypatch.setattr(tasks.Task, "fit_packed", fit)
     arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
     assert "lower --batch-size" in fail(*arguments)
     assert not (tmp_path / "new").exists()

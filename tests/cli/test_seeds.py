@@ -27,7 +27,7 @@ def arguments(write, tiny):
 
 def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
     several = [*arguments, "--seed", 4, "--seeds", 2, "--output", tmp_path / "several"]
-    fit, seeds = tasks.Task.fit, []
+    fit, seeds = tasks.Task.fit_packed, []
 
     def interrupted(self, *args, **options):
         seeds.append(len(seeds))
@@ -35,7 +35,7 @@ def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return fit(self, *args, **options)
 
-    monkeypatch.setattr(tasks.Task, "fit", interrupted)
+    monkeypatch.setattr(tasks.Task, "fit_packed", interrupted)
     assert "The same command goes on" in fail(*several)
     assert not (tmp_path / "several").exists()
     assert "with another --batch-size" in fail(*several, "--batch-size", 2)

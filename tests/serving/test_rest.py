@@ -122,6 +122,14 @@ def test_body_needs_no_content_type_and_may_be_zipped(rest):
     headers = {"Content-Encoding": "gzip"}
     zipped = requests.post(rest.url + ":predict", gzip.compress(body), headers=headers)
     assert zipped.json() == {"predictions": [2.5]}
+    zipped = requests.post(rest.url + ":predict", body, headers={"Content-Encoding": "identity"})
+    assert zipped.json() == {"predictions": [2.5]}
+    for encoding in ("br", "deflate", "gzip, gzip"):
+        answer = requests.post(rest.url + ":predict", body, headers={"Content-Encoding": encoding})
+        assert answer.status_code == 415
+        assert f"Content-Encoding '{encoding}' is not read" in answer.json()["error"]
+    more = requests.post(rest.url + ":predict", gzip.compress(body) + b"x", headers=headers)
+    assert more.status_code == 400 and "goes on after its end" in more.json()["error"]
     large = gzip.compress(bytes(2**26 + 1))
     assert requests.post(rest.url + ":predict", large, headers=headers).status_code == 413
     for broken in (body, gzip.compress(body)[:-3]):

@@ -60,7 +60,7 @@ def test_names_stand_beside_scores_and_top_k_keeps_the_best(make):
         assert best["scores"][row].tolist() == answer["scores"][row][order].tolist()
         assert best["labels"][row] == best["class_names"][row][0]
     for wrong in (0, 4):
-        with pytest.raises(ValueError, match=f"top_k={wrong} is not between 1 and 3"):
+        with pytest.raises(ValueError, match=f"top_k={wrong}: pass an int, from 1 to 3"):
             task.classify(TEXTS, top_k=wrong)
 
 

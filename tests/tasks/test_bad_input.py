@@ -1,5 +1,7 @@
 """Errors name the value that was passed and what to pass instead."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -319,8 +321,59 @@ def test_batches_without_rows(classifier, method, size):
 @pytest.mark.eager
 @pytest.mark.parametrize("arguments", [{"epochs": -5}, {"epochs": float("nan")}])
 def test_runs_without_an_end(classifier, arguments):
-    with pytest.raises(ValueError, match=r"epochs=.* must be an int, 0 or more"):
+    with pytest.raises(ValueError, match=r"epochs=.*: pass an int, 0 or more"):
         classifier.fit(["a", "b"], [0, 1], **arguments, verbose=0)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "method, arguments, said",
+    [
+        ("fit", {"epochs": "3"}, "epochs='3': pass an int, 0 or more"),
+        ("fit", {"epochs": True}, "epochs=True: pass an int"),
+        ("fit", {"initial_epoch": -1}, "initial_epoch=-1: pass an int, 0 or more"),
+        ("fit", {"steps_per_epoch": 1.5}, "steps_per_epoch=1.5: pass an int, 1 or more"),
+        ("fit", {"validation_steps": "3"}, "validation_steps='3': pass an int, 1 or more"),
+        ("fit", {"validation_freq": 0}, "validation_freq=0: pass an int, 1 or more"),
+        ("fit", {"validation_freq": [1, 0.5]}, "validation_freq=0.5: pass an int, 1 or more"),
+        ("fit", {"validation_split": 2}, "validation_split=2: pass a share of the rows"),
+        ("fit", {"validation_split": float("nan")}, "validation_split=nan: pass a share"),
+        ("fit", {"callbacks": 3}, "callbacks has 3: pass objects of keras.callbacks.Callback"),
+        ("fit", {"callbacks": [None]}, "callbacks has None: pass objects"),
+        ("evaluate", {"steps": float("inf")}, "steps=inf: pass an int, 1 or more"),
+        ("predict", {"steps": 0}, "steps=0: pass an int, 1 or more"),
+        ("predict", {"batch_size": 0.5}, "batch_size=0.5: pass an int, 1 or more"),
+        ("compile", {"optimizer": {}}, "optimizer={}: pass a keras.Optimizer"),
+        ("compile", {"loss": 3}, "loss=3: pass a keras.Loss"),
+        ("compile", {"loss_weights": -1.0}, "loss_weights has -1.0: pass finite numbers"),
+        ("compile", {"steps_per_execution": 0}, "steps_per_execution=0: pass an int"),
+        ("compile", {"micro_batch_size": True}, "micro_batch_size=True"),
+    ],
+)
+def test_arguments_of_keras(classifier, method, arguments, said):
+    data = {"fit": (["a", "b"], [0, 1]), "compile": ()}.get(method, (["a", "b"],))
+    with pytest.raises(ValueError, match=re.escape(said)):
+        getattr(classifier, method)(*data, **arguments)
+
+
+@pytest.mark.eager
+def test_unknown_arguments_of_keras(classifier):
+    data = (["a", "b"], [0, 1])
+    with pytest.raises(TypeError, match=r"fit\(\) has no argument 'callback'. Did you mean callb"):
+        classifier.fit(*data, callback=None)
+    with pytest.raises(TypeError, match=r"evaluate\(\) has no argument 'step'. Did you mean steps"):
+        classifier.evaluate(*data, step=3)
+    with pytest.raises(TypeError, match=r"predict\(\) has no argument 'sample_weight'"):
+        classifier.predict(data[0], sample_weight=[1, 1])
+    with pytest.raises(TypeError, match=r"Did you mean run_eagerly"):
+        classifier.compile(run_eager=True)
+
+
+@pytest.mark.eager
+def test_one_callback_needs_no_list(classifier):
+    stop = keras.callbacks.TerminateOnNaN()
+    history = classifier.fit(["a", "b"], [0, 1], callbacks=stop, verbose=0)
+    assert history.restored_epoch is None
 
 
 @pytest.mark.eager
