@@ -6,14 +6,15 @@ REST only needs `requests`; TensorFlow is imported for `grpc://` servers only.
 import base64
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from keras_lm.utils.user_columns import plain_column, refuse_tables
+from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_tables
 
 # === Arrays and the JSON of requests and answers ===
 
@@ -48,6 +49,49 @@ def fits(inputs, columns):
     """Return whether all inputs are known, and all inputs without a default are there."""
     required = {name for name, column in columns.items() if "default" not in column}
     return required <= set(inputs) <= set(columns)
+
+
+def rows_of(column, name):
+    """Return an input as a list, an array of numbers, or a number.
+
+    A lone surrogate becomes invalid UTF-8, as in tasks.
+
+    Args:
+        column: what a user passes, of any library.
+        name: str, of the input, for messages.
+
+    Raises:
+        ValueError: if it has no rows.
+    """
+    refuse_tables(column, name)
+    column = plain_column(column, name)
+    if hasattr(column, "row_splits"):  # a ragged tensor
+        column = column.to_list()
+    if isinstance(column, np.ndarray) and (column.dtype.kind not in "biufc" or not column.ndim):
+        column = column.tolist() if column.size else column
+    if isinstance(column, (str, bytes)):
+        raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
+    if isinstance(column, Sequence) and not isinstance(column, (bytearray, memoryview)):
+        return [_row(row, f"{name}[{number}]") for number, row in enumerate(column)]
+    if not isinstance(column, (np.ndarray, np.generic, numbers.Number)):
+        raise ValueError(f"{name} is a {type(column).__name__}: pass {ACCEPTED}.")
+    return column
+
+
+def _row(row, name):
+    if isinstance(row, str):
+        return row if row.isascii() or _is_utf8(row) else row.encode("utf-8", "surrogatepass")
+    is_plain = row is None or isinstance(row, (bytes, numbers.Number, np.generic))
+    is_row = isinstance(row, Sequence) or hasattr(row, "__array__")
+    return rows_of(row, name) if is_row and not is_plain else row
+
+
+def _is_utf8(text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_strings(inputs, columns):
@@ -220,11 +264,7 @@ class Client:
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: pass a dict, such as {{'text': ['a text']}}."
             )
-        for name, column in inputs.items():
-            if isinstance(column, (str, bytes)):
-                raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
-            refuse_tables(column, name)
-        inputs = {name: plain_column(column, name) for name, column in inputs.items()}
+        inputs = {name: rows_of(column, name) for name, column in inputs.items()}
         expected = self._signatures.get(signature)
         if expected is None or not fits(inputs, expected["inputs"]):
             # The first call, or the server has loaded a new version.

@@ -1,5 +1,6 @@
 """The client reads what TF Serving writes, over both protocols, and its errors say what to do."""
 
+import collections
 import json
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_lm.serving.client import Client, ServerError
+from keras_lm.serving.client_values import rows_of
 
 
 def column(dtype, *sizes):
@@ -232,6 +234,44 @@ def test_columns_of_other_libraries(url):
                 client.predict({"text": column})
         with pytest.raises(ValueError, match="text is a set, without an order: pass a list"):
             client.predict({"text": {"a", "b"}})
+
+
+ROWS = {
+    "deque": collections.deque(["a", "b"]),
+    "ragged": tf.ragged.constant([["a", "b"], []])[0],
+    "tuple": ("a", "b"),
+    "objects": np.array(["a", "b"], object),
+    "a column of rows": [pandas.Series(["a"]), np.array(["b"])],
+}
+NO_ROWS = {
+    "None": (None, "text is a NoneType: pass a list, an array"),
+    "dict": ({0: "a"}, "text is a dict: pass a list, an array"),
+    "bytes": (memoryview(b"ab"), "text is a memoryview: pass a list, an array"),
+    "one text": (np.array("ab"), r"text='ab': pass a list of texts, \['ab'\]"),
+    "numbers": (range(2), r"text\[0\] is 0, a int, and not a string"),
+}
+
+
+@pytest.mark.parametrize("kind", [*ROWS, *NO_ROWS])
+def test_what_has_rows(url, kind):
+    """REST told what JSON cannot hold, and gRPC what TensorFlow cannot convert."""
+    with Client(url, "critic") as client:
+        if kind in NO_ROWS:
+            column, message = NO_ROWS[kind]
+            with pytest.raises(ValueError, match=message):
+                client.predict({"text": column})
+        elif kind == "a column of rows":
+            assert rows_of(ROWS[kind], "text") == [["a"], ["b"]]
+        else:
+            assert {"labels", "scores"} <= client.predict({"text": ROWS[kind]}).keys()
+
+
+def test_lone_surrogates_are_sent_as_tasks_read_them():
+    assert rows_of(["a \ud800", "é", b"\xff"], "text") == [b"a \xed\xa0\x80", "é", b"\xff"]
+    assert rows_of(np.array(["\ud800"], object), "text") == [b"\xed\xa0\x80"]
+    numbers = np.ones((2, 3), "float16")
+    assert rows_of(numbers, "x") is numbers and rows_of(1.5, "x") == 1.5
+    assert rows_of(np.zeros((0, 2), object), "text").shape == (0, 2)
 
 
 def test_a_version_is_asked_by_its_number(rest_stub):
