@@ -1,6 +1,7 @@
 """A source that is opened once: what it holds, on demand, and what is loaded from it."""
 
 import collections
+import copy
 import dataclasses
 import functools
 
@@ -99,6 +100,7 @@ def test_a_source_is_of_one_of_three_kinds(goldens, tmp_path):
         opened = open_source(name)
         assert (type(opened), str(opened)) == (kind, str(name))
         assert open_source(opened) is opened
+        assert type(copy.copy(opened)) is kind
         assert opened.recognise()[0] is BertBackbone
         assert opened.recognise(Backbone)[0] is BertBackbone
         with pytest.raises(ValueError, match="GPT2Backbone"):

@@ -61,7 +61,7 @@ class Source:
     # How many presets of tasks are in it, if it is an ensemble's.
     members = 0
 
-    def __new__(cls, checkpoint):
+    def __new__(cls, checkpoint=None):  # which a copy does not pass
         if cls is Source:
             cls = Preset if checkpoint.format == "keras_lm" else PublishedCheckpoint
         return super().__new__(cls)
