@@ -1,6 +1,6 @@
 """ESIM: two texts compared word by word, by LSTMs and soft alignment.
 
-Differs from the baseline of GLUE, `pair_lstm.py`: what a word attends to is also subtracted from it
+Differs from the baseline of GLUE, `pairs.py`: what a word attends to is also subtracted from it
 and multiplied with it, a layer makes this narrow again, and texts are pooled by mean and maximum.
 
 Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.

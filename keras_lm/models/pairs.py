@@ -1,4 +1,6 @@
-"""What readers of pairs share: their words, each text's mask and LSTM, attention between the texts.
+"""GLUE's baselines: CBoW, and a BiLSTM with attention between the two texts of a pair.
+
+What readers of pairs share is here, too: words, masks, an LSTM for each text, attention.
 
 Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.
 """

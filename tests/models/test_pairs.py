@@ -1,12 +1,18 @@
-"""The pair classifier of GLUE: over a table and over ELMo; equations, files, exports."""
+"""Both baselines: their equations, over tables and over frozen models; files, exports."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.models import CoveBackbone, ElmoBackbone, PairLSTMBackbone
-from keras_lm.tasks import Task, TextClassifier
+from keras_lm.models import (
+    CoveBackbone,
+    ElmoBackbone,
+    PairCBOWBackbone,
+    PairLSTMBackbone,
+    WordVectorBackbone,
+)
+from keras_lm.tasks import Task, TextClassifier, TextRegressor
 from keras_lm.tokenizers import CharacterTokenizer, WordTokenizer
 
 WORDS = ["<unk>", "<pad>", "x", "y", "z", "a"]
@@ -105,3 +111,32 @@ def test_words_of_a_model_whose_layers_differ_in_width():
         PairLSTMBackbone(9, hidden_dim=5)
     with pytest.raises(ValueError, match="no attention with heads"):
         backbone.attention_probabilities({"token_ids": [[2, 3]]})
+
+
+def test_the_equations_of_cbow():
+    vectors = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    frozen = WordVectorBackbone.from_vectors(vectors)
+    for backbone in (PairCBOWBackbone(6, 4), PairCBOWBackbone(language_model=frozen)):
+        if backbone.language_model is None:
+            backbone.get_layer("pair_embedding").embeddings.assign(vectors)
+        inputs = {
+            "token_ids": [[2, 3, 4, 5, 1], [3, 2, 1, 1, 1]],
+            "segment_ids": [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]],
+            "padding_mask": [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
+        }
+        u = np.stack([vectors[2:5].mean(axis=0), vectors[2:4].mean(axis=0)])
+        v = np.stack([vectors[5], np.zeros(4, "float32")])
+        compared = np.concatenate([u, v, np.abs(u - v), u * v], axis=-1)
+        expected = backbone.get_layer("pooler")(compared)
+        np.testing.assert_allclose(backbone(inputs)["pooled_output"], expected, atol=1e-5)
+
+
+@pytest.mark.eager
+def test_frozen_vectors_are_not_trained():
+    frozen = WordVectorBackbone(6, 4)
+    words = WordTokenizer(["<unk>", "<pad>", "x", "y", "z", "a"], "<unk>", "<pad>")
+    task = TextRegressor(PairCBOWBackbone(language_model=frozen), tokenizer=words, text_pair=True)
+    trained = {variable.path for variable in task.trainable_variables}
+    assert trained and trained.isdisjoint(variable.path for variable in frozen.variables)
+    same, other = task.regress((["x y", "x"], ["y x", "z"]))["scores"]
+    assert same != pytest.approx(other)
