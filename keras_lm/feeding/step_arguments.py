@@ -23,9 +23,13 @@ COUNTS = {
     "validation_steps": 1,
 }
 REQUIRED = ("epochs", "initial_epoch", "steps_per_execution", "validation_freq")
+# Names of further arguments, also those that need no check.
 MORE = {
-    "fit": ("validation_freq", "validation_steps"),
-    "evaluate": ("callbacks", "return_dict", "steps"),
+    "fit": (
+        *("class_weight", "group_by_length", "sample_weight", "shuffle", "validation_data"),
+        *("validation_freq", "validation_steps"),
+    ),
+    "evaluate": ("callbacks", "return_dict", "sample_weight", "steps"),
     "predict": ("callbacks", "steps"),
     "compile": ("auto_scale_loss", "run_eagerly", "steps_per_execution"),
 }
