@@ -212,7 +212,7 @@ def _displace(pairs, num_rows):
         columns = np.sort(pairs[row, 1])
         found, begin = (), max(begins.get(len(row), 0) - columns[0], 0)
         while not len(found):
-            if begin + columns[-1] + WINDOW > len(is_free):
+            while begin + columns[-1] + WINDOW > len(is_free):
                 is_free = np.concatenate([is_free, np.ones_like(is_free)])
             found = begin + np.flatnonzero(is_free[begin + columns[0] :][:WINDOW])
             for column in columns[1:]:

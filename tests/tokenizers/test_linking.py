@@ -134,3 +134,16 @@ def test_files_keep_the_dictionary(tokenizer, tmp_path):
     for copy in copies:
         assert copy.entities == tokenizer.entities and copy.mentions == MENTIONS
         assert found(copy, text) == expected
+
+
+def test_few_mentions_of_a_large_vocabulary():
+    """Several that begin alike, with words far apart in the list, were an IndexError."""
+    words = [f"w{number}" for number in range(20_000)]
+    tokenizer = EntityTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words],
+        lowercase=True,
+        mentions={"w7 w0": "a", "w7 w19999": "b", "w7 w9999 w19998": "c", "w19999": "d"},
+    )
+    entities, starts, _ = tokenizer.find_mentions(["w7 w19999, w7 w9999 w19998 w19999", "w7 w1"])
+    assert [tokenizer.entities[row] for row in entities.to_list()[0]] == ["b", "c", "d"]
+    assert starts.to_list() == [[0, 11, 27], []]
