@@ -141,7 +141,7 @@ def trained(run, tiny, tmp_path_factory):
     (folder / "train.csv.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + CSV.encode()))
     preset, exported = folder / "critic", folder / "exported"
     arguments = ["finetune", tiny, folder / "train.csv.gz", "--output", preset]
-    options = ["--validation-split", 0.25, "--epochs", 4, "--batch-size", 5]
+    options = ["--validation-split", 0.25, "--epochs", 8, "--batch-size", 5]
     more = ["--learning-rate", 0.05, "--sequence-length", 16, "--export", exported]
     return run(*arguments, *options, *more), preset, exported
 
@@ -151,7 +151,7 @@ def test_finetune_says_what_it_did(trained):
     assert "9 to train on, 3 held out" in output
     assert "labels  bad, good" in output
     assert "validation accuracy  1.0000" in output
-    assert "Epoch 4/4" in output
+    assert "Epoch 8/8" in output
     assert "\b" not in output and "\x1b" not in output  # no bar where there is no terminal
 
 

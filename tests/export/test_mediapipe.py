@@ -246,7 +246,7 @@ def test_what_mediapipe_cannot_run_is_refused(make_backbone, tokenizer, tmp_path
     marks = WordTokenizer(vocabulary, "[UNK]", "[PAD]")
     words = models.WordVectorBackbone(len(vocabulary), 4)
     refuses(classifier(words, tokenizer=marks), "splitter='punctuation', by which marks are words")
-    with pytest.raises(ValueError, match="pass format='litert' with it"):
+    with pytest.raises(ValueError, match="pass format='litert', too"):
         classifier().export(tmp_path / "model", tokenizer="metadata")
     with pytest.raises(ValueError, match="tokenizer='none': use 'graph' or 'metadata'"):
         classifier().export(tmp_path / "model.tflite", format="litert", tokenizer="none")
