@@ -180,14 +180,14 @@ def _feature(table, column):
 def labels_from_user(labels, length, name="labels"):
     """Return labels as an array with a row per example; ValueError if their number differs."""
     labels = plain_column(labels, name)
+    if isinstance(labels, tf.RaggedTensor):
+        labels = labels.to_list()
     has_rows = hasattr(labels, "__len__") or hasattr(labels, "ndim")
     if isinstance(labels, ROWLESS) or not (has_rows or isinstance(labels, numbers.Number)):
         raise ValueError(
             f"{name} is a {type(labels).__name__}: pass {ACCEPTED}, with a row for each of the "
             f"{length} examples."
         )
-    if isinstance(labels, tf.RaggedTensor):
-        labels = labels.to_list()
     is_column = is_sequence(labels) and not hasattr(labels, "__array__")
     is_object = isinstance(labels, np.ndarray) and labels.dtype.kind == "O" and labels.ndim
     if is_column or (is_object and all(map(_is_row, labels))):  # of a Series of lists

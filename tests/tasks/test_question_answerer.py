@@ -224,7 +224,7 @@ def test_of_several_answers_none_overlaps_a_better_one(task):
                 taken |= places
         assert found == expected[:4]
     assert max(map(len, several)) == 4 and several != [row[:4] for row in everything]
-    with pytest.raises(ValueError, match="top_k=0: pass 1 or more"):
+    with pytest.raises(ValueError, match="top_k=0: pass an int, 1 or more"):
         task.answer(DATA, top_k=0)
 
 
@@ -366,7 +366,7 @@ def test_fitting_takes_windows_in_batches_of_the_given_size(tokenizer):
     task = make(tokenizer)
     sizes = []
     make_batches = task.training_batches
-    task.training_batches = lambda *arguments: make_batches(*arguments).map(
+    task.training_batches = lambda *arguments, **options: make_batches(*arguments, **options).map(
         lambda *batch: (
             tf.py_function(
                 lambda n: sizes.append(int(n)), [tf.shape(batch[1]["end_logits"])[0]], []

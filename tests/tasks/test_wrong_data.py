@@ -72,7 +72,7 @@ def test_labels_that_are_no_classes(make, wrong):
 @pytest.mark.eager
 def test_names_and_numbers_of_many_classes(make):
     task = make(TextClassifier, class_names=["x", "y"])
-    with pytest.raises(ValueError, match=r"none of \['x', 'y'\]: zz$"):
+    with pytest.raises(ValueError, match=r"not one of \['x', 'y'\]: zz$"):
         task.fit(data(["x", "zz"]), verbose=0)
     task = make(TextClassifier, class_names=["x", "y"], multi_label=True)
     with pytest.raises(ValueError, match="more than 0 and 1 for the classes, and one is 7"):
