@@ -9,7 +9,7 @@ import tensorflow as tf
 import tiny
 
 from keras_lm import tasks
-from keras_lm.datasets.feature_names import names_of_feature
+from keras_lm.datasets.row_files import names_of_feature
 from keras_lm.feeding.user_labels import labels_from_user
 
 pytestmark = pytest.mark.eager

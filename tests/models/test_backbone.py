@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_lm.layers import CausalLMHead, PooledClassifier
 from keras_lm.models import Backbone, BertBackbone
-from keras_lm.models.backbone import Head, Input, own
+from keras_lm.models.backbone import Head, Input, from_backbone
 from keras_lm.packers import Template
 from keras_lm.tasks import TextClassifier
 
@@ -141,9 +141,11 @@ class Marked(BertBackbone):
             "classifier",
             template=Template(single="[CLS]:0 $A:0 [MARK]:0", pair="[CLS]:0 $A:0 $B:1 [MARK]:1"),
             lm_loss_weight=0.25,
-            dropout=own("attention_dropout", "dropout"),
+            dropout=from_backbone("attention_dropout", "dropout"),
         ),
-        "causal_lm": Head(CausalLMHead, "token_head", token_embedding=own("token_embedding")),
+        "causal_lm": Head(
+            CausalLMHead, "token_head", token_embedding=from_backbone("token_embedding")
+        ),
     }
 
 

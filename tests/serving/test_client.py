@@ -23,8 +23,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_lm.serving.client import Client, ServerError
-from keras_lm.serving.client_values import rows_of
+from keras_lm.serving.client import Client, ServerError, rows_of
 
 
 def column(dtype, *sizes):
