@@ -30,6 +30,7 @@ from keras_lm.datasets.text_lines import (
 )
 from keras_lm.utils import input_files
 from keras_lm.utils.registry import advice
+from keras_lm.utils.user_columns import names_of_feature
 
 PLAIN = ("csv", "tsv", "jsonl", "lines")
 FORMATS = {
@@ -499,22 +500,6 @@ def _names_of_columns(stated):
         return {}
     names = {column: names_of_feature(feature) for column, feature in features.items()}
     return {column: classes for column, classes in names.items() if classes}
-
-
-def names_of_feature(feature):
-    """Return the names of the classes of a feature, or of what its sequences hold, or None.
-
-    A feature is what a file states, or an object of `datasets`.
-    """
-
-    def stated(name):
-        return feature.get(name) if isinstance(feature, dict) else getattr(feature, name, None)
-
-    while stated("names") is None and feature is not None:
-        feature = feature[0] if isinstance(feature, list) and feature else stated("feature")
-    names = stated("names")
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return names if is_list else None
 
 
 def named(rows, names):

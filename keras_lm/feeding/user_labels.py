@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_lm.datasets.row_files import names_of_feature
 from keras_lm.feeding.user_data import (
     as_objects,
     columns_of_table,
@@ -15,7 +14,7 @@ from keras_lm.feeding.user_data import (
     names_in_table,
 )
 from keras_lm.tensorflow import tf
-from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_queries
+from keras_lm.utils.user_columns import ACCEPTED, names_of_feature, plain_column, refuse_queries
 
 # Labels of a row that are no column of a library.
 PLAIN = (

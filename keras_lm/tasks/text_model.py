@@ -16,8 +16,8 @@ from keras_lm.tasks import classes
 from keras_lm.tasks.runtime import steps
 from keras_lm.tensorflow import tf
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
+from keras_lm.training.progress import restored_epoch
 from keras_lm.training.smoothing import AdversarialSmoothing
-from keras_lm.training.windows import restored_epoch
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.utils.user_warning import warn
 

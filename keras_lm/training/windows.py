@@ -111,18 +111,6 @@ class _Plan:
             self.schedule.is_planned_by_fit = True
 
 
-def restored_epoch(callbacks: Any) -> int | None:
-    """Return the number of the epoch, from 0, whose weights a callback restores after `fit`.
-
-    Args:
-        callbacks: Keras's callbacks, a list or a `CallbackList`, or None.
-    """
-    for each in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or []):
-        if isinstance(each, keras.callbacks.EarlyStopping) and each.restore_best_weights:
-            return each.best_epoch if each.best_weights is not None else None
-    return None
-
-
 def fit_windows(
     task: keras.Model,
     windows: tf.data.Dataset,

@@ -110,3 +110,19 @@ def iterable(values, name):
 
 def _library(kind):
     return kind.__module__.partition(".")[0]
+
+
+def names_of_feature(feature):
+    """Return the names of the classes of a feature, or of what its sequences hold, or None.
+
+    A feature is what a file states, or an object of `datasets`.
+    """
+
+    def stated(name):
+        return feature.get(name) if isinstance(feature, dict) else getattr(feature, name, None)
+
+    while stated("names") is None and feature is not None:
+        feature = feature[0] if isinstance(feature, list) and feature else stated("feature")
+    names = stated("names")
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if is_list else None
