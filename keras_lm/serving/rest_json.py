@@ -25,6 +25,7 @@ NaN and infinities are written as `NaN`, `Infinity` and `-Infinity`.
 
 import base64
 import binascii
+import collections
 import functools
 import json
 import logging
@@ -65,7 +66,10 @@ def parse(body):
         )
     try:
         document = json.loads(
-            body.decode("utf-8-sig", "surrogateescape"), parse_int=_integer, parse_float=_decimal
+            body.decode("utf-8-sig", "surrogateescape"),
+            parse_int=_integer,
+            parse_float=_decimal,
+            object_pairs_hook=_members,
         )
     except RecursionError as error:
         raise invalid("JSON Parse error: Nested too deeply.") from error
@@ -74,6 +78,18 @@ def parse(body):
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {_show(document)} Is not object")
     return document
+
+
+def _members(pairs):
+    """Return an object's members. TensorFlow Serving reads the first of a key that is repeated."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = collections.Counter(name for name, _ in pairs)
+        raise invalid(
+            f"JSON Parse error: The key {counts.most_common(1)[0][0]!r} is repeated in an object: "
+            "leave one out."
+        )
+    return members
 
 
 def _decimal(text):

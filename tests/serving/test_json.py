@@ -108,3 +108,9 @@ def test_many_small_objects_are_not_read():
     assert rest_json.parse(few) == {"a": [{}] * 11}
     with pytest.raises(ServingError, match=r"2097154 objects and arrays, .* at most 2097152"):
         rest_json.parse(b'{"a": [' + b"{}," * (2**21 - 1) + b"{}]}")
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1, "b": 2, "a": 3}', b'{"x": [{"a": 1, "a": 1}]}'])
+def test_repeated_keys_are_refused(body):
+    with pytest.raises(ServingError, match="The key 'a' is repeated in an object: leave one out"):
+        rest_json.parse(body)
