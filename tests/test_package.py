@@ -70,6 +70,21 @@ def test_a_tokenizer_is_imported_with_what_it_needs(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_source_knows_all_models_and_tasks(goldens):
+    """In a program that has imported neither."""
+    modules_after(
+        "from keras_lm import presets\n"
+        f"source = presets.Source.open({str(goldens('bert'))!r})\n"
+        "assert source.recognise()[0].__name__ == 'BertBackbone'\n"
+        "assert source.usual_task is None or source.usual_task.__name__ == 'Pretrainer'\n"
+    )
+    modules_after(
+        "from keras_lm.utils import registry\n"
+        "assert registry.sizes()['bert_base_en_uncased'].__name__ == 'BertBackbone'\n"
+    )
+
+
+@pytest.mark.slow
 def test_classes_load_without_the_packages_of_extras():
     names = [*optional_dependencies.EXTRAS]
     modules_after(f"import sys; sys.modules.update(dict.fromkeys({names})); import keras_lm.tasks")

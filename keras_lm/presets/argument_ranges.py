@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 from keras_lm.converters import CheckpointError
-from keras_lm.utils.registry import BACKBONES
+from keras_lm.utils.registry import backbone_classes
 
 
 class Range:
@@ -335,7 +335,7 @@ def _parts(value):
     """Yield the dicts in a dict, each with the backbone's class whose arguments it has, or None."""
     classes = {}
     for part in nested_dicts(value):
-        cls = BACKBONES.get(str(part.get("class") or part.get("class_name")))
+        cls = backbone_classes().get(str(part.get("class") or part.get("class_name")))
         classes |= {id(part.get(key)): cls for key in ("arguments", "config")}
         yield part, classes.get(id(part))
 

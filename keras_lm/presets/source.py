@@ -24,7 +24,14 @@ from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, archit
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.argument_ranges import check_claims, nested_dicts
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.registry import BACKBONES, TASKS, advice, sizes, tokenizer_classes
+from keras_lm.utils.registry import (
+    TASKS,
+    advice,
+    backbone_classes,
+    sizes,
+    task_classes,
+    tokenizer_classes,
+)
 from keras_lm.utils.user_warning import warn
 
 FORMAT_VERSION = 1
@@ -143,7 +150,7 @@ class Source:
     @property
     def usual_task(self):
         """The class of the task that it is ready for: `task`, or what its network alone does."""
-        return self.task or TASKS.get(self.recognise()[0].usual_task)
+        return self.task or task_classes().get(self.recognise()[0].usual_task)
 
     def task_arguments(
         self, cls: type, given: Mapping[str, Any] | None = None
@@ -289,12 +296,13 @@ class Preset(Source):
                 f"{path} describes no backbone: save the preset of a model again."
             )
         name = _innermost(config["backbone"])["class"]
-        if name not in BACKBONES:
+        classes = backbone_classes()
+        if name not in classes:
             raise CheckpointError(
-                f"{path} names the backbone {name!r}: this keras_lm has {sorted(BACKBONES)}. A "
+                f"{path} names the backbone {name!r}: this keras_lm has {sorted(classes)}. A "
                 "class of your own is known once its module is imported."
             )
-        return [(BACKBONES[name], OF_PRESETS)]
+        return [(classes[name], OF_PRESETS)]
 
     def arguments(self, cls=object):
         self.recognise(cls)
@@ -302,7 +310,9 @@ class Preset(Source):
 
     @functools.cached_property
     def task(self):
-        return next((cls for cls in TASKS.values() if self.task_arguments(cls) is not None), None)
+        return next(
+            (cls for cls in task_classes().values() if self.task_arguments(cls) is not None), None
+        )
 
     def task_arguments(self, cls, given=None):
         stored = self.checkpoint.config.get("task")
@@ -321,7 +331,7 @@ class Preset(Source):
             if "backbone" not in config:
                 return cls.from_config(config["arguments"] | overrides)
             # Older presets name the task `FeatureExtractor`, which brings the same backbone.
-            return (BACKBONES | TASKS)[config["class"]](
+            return (backbone_classes() | task_classes())[config["class"]](
                 build(config["backbone"]), **config["arguments"]
             )
 
@@ -356,7 +366,9 @@ class PublishedCheckpoint(Source):
         configuration names. Otherwise tensors decide, and all may be meant.
         """
         model_type = self.checkpoint.config.get("model_type")
-        models = [(cls, cls.CONVERTERS.get(self.checkpoint.format)) for cls in BACKBONES.values()]
+        models = [
+            (cls, cls.CONVERTERS.get(self.checkpoint.format)) for cls in backbone_classes().values()
+        ]
         return [(cls, each) for cls, each in models if each is not None and each.may_be(model_type)]
 
     def _what_it_is(self):
@@ -390,7 +402,7 @@ class PublishedCheckpoint(Source):
             def arguments_of(cls):
                 return cls.arguments_from_checkpoint(labels)
 
-        return next((cls for cls in TASKS.values() if arguments_of(cls) is not None), None)
+        return next((cls for cls in task_classes().values() if arguments_of(cls) is not None), None)
 
     def task_arguments(self, cls, given=None):
         if self.labels is not None:
@@ -668,7 +680,9 @@ def check_classes(checkpoint, config):
         )
         registered_class = keras.saving.get_registered_object(str(registered))
         # By its name as well: Keras makes some classes by it alone, whatever is registered.
-        is_backbone = registered_class in BACKBONES.values() and registered_class.__name__ == name
+        is_backbone = (
+            registered_class in backbone_classes().values() and registered_class.__name__ == name
+        )
         is_policy = module == "keras" and name == "DTypePolicy" and registered is None
         if not is_backbone and not is_policy:
             raise CheckpointError(

@@ -22,6 +22,18 @@ def register(cls, classes):
     classes[cls.__name__] = cls
 
 
+def backbone_classes():
+    """Return a dict of the names of all backbones → classes, a user's among them."""
+    importlib.import_module("keras_lm.models")
+    return BACKBONES
+
+
+def task_classes():
+    """Return a dict of the names of all tasks → classes, a user's among them."""
+    importlib.import_module("keras_lm.tasks")
+    return TASKS
+
+
 def tokenizer_classes():
     """Return a dict of the names of all tokenizers → classes, the library's own first."""
     own = {
@@ -33,7 +45,7 @@ def tokenizer_classes():
 
 def sizes():
     """Return a dict of the names of published sizes → backbone classes, in the classes' order."""
-    classes = [BACKBONES[name] for name in sorted(BACKBONES)]
+    classes = [cls for _, cls in sorted(backbone_classes().items())]
     return {name: cls for cls in classes for name in vars(cls).get("SIZES", {})}
 
 
