@@ -451,9 +451,8 @@ class Task(KerasFile, SavedWhole, TextModel):
 
     def call(self, inputs, training=None, with_terms=False):
         rows = self.packer.flatten(inputs)
-        rows = rows | self.backbone.complete(
-            self.backbone.select_inputs(rows)
-        )  # heads need the mask
+        # Heads need the mask, too.
+        rows = rows | self.backbone.complete(self.backbone.select_inputs(rows))
         outputs, terms = self._encode(rows, training), []
         if with_terms and self.fine_tuning:
             terms += self.fine_tuning.terms(self, outputs, rows)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from keras_lm import converters
 from keras_lm.converters import STATED, CheckpointError, Converter, match_score, open_checkpoint
 from keras_lm.converters.names import NameTable
 from keras_lm.models import Backbone, BertBackbone
@@ -175,3 +176,13 @@ def test_a_subclass_reads_its_bases_checkpoints_if_asked_for(goldens):
 
     assert type(Backbone.from_preset(goldens("bert"), load_weights=False)) is BertBackbone
     assert type(Mine.from_preset(goldens("bert"), load_weights=False)) is Mine
+
+
+def test_former_names_warn():
+    """For one release."""
+    with pytest.warns(DeprecationWarning, match="signs is deprecated: use match_score"):
+        assert converters.signs is match_score
+    backbone = BertBackbone(10, **SIZES)
+    task = TextClassifier(backbone, num_classes=2)
+    with pytest.warns(DeprecationWarning, match="over is deprecated: use with_backbone"):
+        assert task.over(backbone, None).num_classes == 2
