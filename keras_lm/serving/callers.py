@@ -14,8 +14,10 @@ from tensorflow.python.eager import cancellation
 
 from keras_lm.serving.errors import ServingError, StatusCode
 
-GONE = ServingError(StatusCode.CANCELLED, "Nobody waits for the answer any more.")
-SHUTTING_DOWN = ServingError(StatusCode.UNAVAILABLE, "The server is shutting down.")
+# Why callers leave, as the arguments of a `ServingError`. Not errors that stay: each time one is
+# raised, its traceback grows by the frames there, and all that they hold.
+GONE = StatusCode.CANCELLED, "Nobody waits for the answer any more."
+SHUTTING_DOWN = StatusCode.UNAVAILABLE, "The server is shutting down."
 
 _CURRENT = threading.local()  # `caller`, of a thread that works for one
 
@@ -43,7 +45,7 @@ class Caller:
 
     Attributes:
         has_left: whether nobody waits any more.
-        why: `ServingError`, what is said then.
+        why: the code and the message of the `ServingError` that is raised then.
         manager: TensorFlow's `CancellationManager`.
     """
 
@@ -76,7 +78,11 @@ class Caller:
     def check(self):
         """Raise a `ServingError` if this caller has left."""
         if self.has_left:
-            raise ServingError(self.why.code, self.why.message)
+            raise self.error()
+
+    def error(self):
+        """Return a new `ServingError` that says why this caller has left."""
+        return ServingError(*self.why)
 
     @contextlib.contextmanager
     def served(self):

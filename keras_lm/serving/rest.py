@@ -406,8 +406,8 @@ async def stream(request, writers, models, spec, parse, write_event, gone, calle
     def work():
         try:
             rest_json.answer(write, models, spec, parse, caller)
-        except ServingError as error:
-            put(error)
+        except ServingError as error:  # without its traceback, whose frames hold the queue
+            put(ServingError(error.code, error.message))
 
     async def events(event):
         is_whole = False
@@ -422,7 +422,7 @@ async def stream(request, writers, models, spec, parse, write_event, gone, calle
             if not is_whole:
                 gone()
 
-    caller.when_left(lambda: put(caller.why))
+    caller.when_left(lambda: put(caller.error()))
     loop.run_in_executor(writers, work)
     try:
         async with watched(request, caller) as (_, gone_now):

@@ -1,6 +1,7 @@
 """Streams and queued requests are dropped if nobody waits, and end with a last word."""
 
 import contextlib
+import gc
 import json
 import threading
 import time
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from keras_lm.serving import Server, server
+from keras_lm.serving.callers import Caller
 from keras_lm.serving.inference import SavedModel
 
 
@@ -119,6 +121,17 @@ def test_a_stream_left_in_the_middle_writes_no_more(gated, gate, rest_of):
     number = len(gate.ran)
     time.sleep(0.05)
     assert len(gate.ran) == number
+
+
+def test_who_has_left_is_forgotten(gated, gate, rest_of):
+    for _ in range(3):
+        leave(rest_of(gated).url + ":stream", prompt="a")
+        gate.goes_on.set()
+        assert is_idle(gated)
+        gate.goes_on.clear()
+    wait_for_gone(gated, 3)
+    gc.collect()
+    assert [one for one in gc.get_objects() if isinstance(one, Caller)] == []
 
 
 def ask_over_grpc(stubs, value, seconds):
