@@ -36,7 +36,7 @@ def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
         values = task.evaluate(examples.texts, batch_size=batch_size, verbose=0, return_dict=True)
         return results | {name: float(value) for name, value in values.items()}
     if isinstance(task, tasks.TextRegressor):
-        y = task.prepare_labels(np.array(examples.targets()))
+        y = task.labels.prepare(np.array(examples.targets()))
         scores = task.predict(examples.texts, batch_size=batch_size, verbose=0)
         return results | {
             metric.name: _value(metric, y, scores)

@@ -328,20 +328,20 @@ def arrays(task, x, y, sample_weight, needs_labels=False):
             {k: v if isinstance(v, ragged) else labels_from_user(v, length) for k, v in y.items()}
         )
     elif y is not None:
-        labels = task.prepare_labels(labels_from_user(y, length))
-        data.append(task.matched_labels(columns, labels))
+        labels = task.labels.prepare(labels_from_user(y, length))
+        data.append(task.labels.match(labels, columns, task.is_packed(columns)))
     if sample_weight is not None:
         if y is None:
             raise ValueError("sample_weight is given without y: it weighs the loss of labels.")
         weights = weights_from_user(sample_weight, length)
         data.append(weights[:, 0] if weights.shape[1:] == (1,) else weights)
     if needs_labels and y is None:
-        raise _missing_labels(task, task.labels_remedy)
+        raise _missing_labels(task.labels, task.labels.remedy)
     return tuple(data)
 
 
-def _missing_labels(task, remedy):
-    return ValueError(f"labels are missing, which {type(task).__name__} compares with: {remedy}.")
+def _missing_labels(labels, remedy):
+    return ValueError(f"labels are missing, which {labels.task} compares with: {remedy}.")
 
 
 def _packed(task, x, *rest):
@@ -371,11 +371,11 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
         task.require_tokenizer()
         task.note_pairs(named(task, spec))
     if needs_labels and len(_as_tuple(dataset.element_spec)) == 1:
-        raise _missing_labels(task, "let the tf.data.Dataset yield (x, y)")
+        raise _missing_labels(task.labels, "let the tf.data.Dataset yield (x, y)")
 
     if not labels_are_ready:
-        labels = (_as_tuple(dataset.element_spec)[1:2] or [None])[0]
-        check_label_names(task, labels, packed, "x is a tf.data.Dataset, whose y")
+        y = (_as_tuple(dataset.element_spec)[1:2] or [None])[0]
+        check_label_names(task.labels, y, packed, "x is a tf.data.Dataset, whose y")
 
     # This is plain graph code: without AutoGraph it traces faster, and errors are clearer.
     @tf.autograph.experimental.do_not_convert
@@ -387,7 +387,7 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
         if packed and not labels_are_ready:
             x = with_known_ids(task.backbone, x)
         if rest and not labels_are_ready:
-            rest[0] = task.prepare_label_tensor(rest[0])
+            rest[0] = task.labels.prepare_tensor(rest[0])
         return _packed(task, x, *rest)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

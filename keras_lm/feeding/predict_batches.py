@@ -121,7 +121,7 @@ def validation_batches(task, data, batch_size, steps=None):
         data = (data, None, None)
     x, y, sample_weight = data
     x, y = labelled(task, x, y)
-    return sorted_batches(task, x, y, sample_weight, batch_size, steps, task.needs_labels)[0]
+    return sorted_batches(task, x, y, sample_weight, batch_size, steps, task.labels.are_needed)[0]
 
 
 def split_validation(x, y, sample_weight, share):

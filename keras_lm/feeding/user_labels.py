@@ -25,10 +25,10 @@ PLAIN = (
 ROWLESS = (str, bytes, bytearray, memoryview, Mapping, type)
 
 
-def label_column(task, x):
+def label_column(labels, x):
     """Return the name of a table's column of labels; None if there is none, or x is not a table."""
     found = names_in_table(x) or ()
-    return next((name for name in task.label_columns if name in found), None)
+    return next((name for name in labels.columns if name in found), None)
 
 
 def labelled(task, x, y):
@@ -39,35 +39,36 @@ def labelled(task, x, y):
             names than the task's.
     """
     found = names_in_table(x)
-    check_label_names(task, y, task.is_packed(x))
+    labels, is_packed = task.labels, task.is_packed(x)
+    check_label_names(labels, y, is_packed)
     if isinstance(y, Mapping):
-        y = task.named_labels(dict(y), task.is_packed(x))
+        y = labels.of_names(dict(y), is_packed)
     else:
-        y = _in_order_of_classes(task, _one_column(y))
+        y = _in_order_of_classes(labels, _one_column(y))
     if found is None:
-        return x, by_names_of(task, y)
-    if y is None and task.needs_labels:
-        column = label_column(task, x)
+        return x, by_names_of(labels, y)
+    if y is None and labels.are_needed:
+        column = label_column(labels, x)
         if column is None:
             raise ValueError(
                 f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
-                f"that of the labels to {task.label_columns[0]!r}, or pass it as y."
+                f"that of the labels to {labels.columns[0]!r}, or pass it as y."
             )
-        y = by_names_of(task, x[column], _feature(x, column))
+        y = by_names_of(labels, x[column], _feature(x, column))
     else:
-        y = by_names_of(task, y)
+        y = by_names_of(labels, y)
     return columns_of_table(x, task.text_names, task.required_names), y
 
 
-def check_label_names(task, y, is_packed, name="y"):
-    """Raise ValueError if labels are a dict, and not by the names that the task compares."""
+def check_label_names(labels, y, is_packed, name="y"):
+    """Raise ValueError if `y` is a dict, and not by names of the task's labels."""
     if not isinstance(y, Mapping):
         return
-    known = sorted(task.label_names(is_packed))
+    known = sorted(labels.names(is_packed))
     if not y or not {*y} <= {*known}:
         needed = f"a dict with the keys {known}" if known else "a list with a label for each row"
         raise ValueError(
-            f"{name} is a {type(y).__name__} with the keys {[*y][:10]}: {type(task).__name__} "
+            f"{name} is a {type(y).__name__} with the keys {[*y][:10]}: {labels.task} "
             f"takes {needed}."
         )
 
@@ -91,9 +92,9 @@ def _one_column(y):
     return y if names is None else y[names[0]]
 
 
-def _in_order_of_classes(task, y):
+def _in_order_of_classes(labels, y):
     """Return a DataFrame with a column for each class in the order of the task's classes."""
-    classes = getattr(task, "class_names", None)
+    classes = labels.class_names
     columns = None if is_stream(y) else getattr(y, "columns", None)
     if classes is None or columns is None or len(columns) < 2:
         return y
@@ -109,7 +110,7 @@ def _in_order_of_classes(task, y):
     return y
 
 
-def by_names_of(task, y, feature=None):
+def by_names_of(labels, y, feature=None):
     """Return labels whose numbers a Hugging Face `Dataset` names as numbers of the task's classes.
 
     Of several labels a row, those of `multi_label`, it returns names. A task without `class_names`
@@ -117,6 +118,7 @@ def by_names_of(task, y, feature=None):
     returned as they are.
 
     Args:
+        labels: the task's `TaskLabels`.
         y: column of labels, of a `Dataset` or not.
         feature: the `ClassLabel` of the column, or a sequence of it; None for that of `y`.
 
@@ -126,11 +128,8 @@ def by_names_of(task, y, feature=None):
     names = names_of_feature(getattr(y, "features", None) if feature is None else feature)
     if names is None:
         return y
-    task.learn_label_names(names)
-    classes, is_multi_label = (
-        getattr(task, "class_names", None),
-        getattr(task, "multi_label", False),
-    )
+    labels.learn_names(names)
+    classes, is_multi_label = labels.class_names, labels.multi_label
     if classes is None or (names == classes and not is_multi_label):
         return y
 

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.layers.tensorflow.tracing import required
 from keras_lm.metrics.label_metrics import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
@@ -59,42 +60,6 @@ def _names(class_names):
                 "for a missing label, and pass names as strings."
             )
     return [text_of(name) for name in class_names]
-
-
-def class_numbers(task, labels, place):
-    """Return the class numbers of names; a task without `class_names` learns them here, sorted.
-
-    `place` maps a position in the list to that in the user's data, such as `"[3]"`, for errors.
-    """
-    labels = [label if label is None else text_of(label) for label in labels]
-    if task.class_names is None:
-        found = sorted(set(labels))
-        if len(found) != task.num_classes:
-            raise ValueError(
-                f"labels holds {len(found)} different names, but num_classes={task.num_classes}: "
-                "pass class_names when making the task."
-            )
-        task.class_names = found
-    numbers = {name: number for number, name in enumerate(task.class_names)}
-    for i, label in enumerate(labels):
-        if label not in numbers:
-            raise ValueError(
-                f"labels{place(i)}={label!r} is not one of {task.class_names}."
-                + advice(str(label), task.class_names)
-            )
-    return [numbers[label] for label in labels]
-
-
-def learn_names(task, names):
-    """Take the names that a table states for the numbers 0, 1, …, if the task has none yet."""
-    if task.class_names is not None:
-        return
-    if len(names) != task.num_classes:
-        raise ValueError(
-            f"the table names {len(names)} classes, {names}, and num_classes={task.num_classes}: "
-            f"make the task with class_names={names}, or pass the table's numbers as a list, y."
-        )
-    task.class_names = [*names]
 
 
 def names_of_classes(class_names, num_classes):
@@ -227,33 +192,6 @@ def metric_of_classes(metric, multi_label=False):
     return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric
 
 
-def weights_in_order(task, class_weight, labels=None):
-    """Return a weight for each class, of a dict by name or number; those that it lacks are 1.
-
-    Of `"balanced"`, prepared `labels` decide: numbers, or one-hot or soft labels.
-    """
-    num_classes = task.num_classes
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        return _balanced(labels, num_classes)
-    if not isinstance(class_weight, dict):
-        raise ValueError(
-            f"class_weight={class_weight!r}: pass a dict of class name or number → weight, or "
-            "'balanced' for classes that count the same, however many labels they have."
-        )
-    names = names_of_classes(task.class_names, num_classes)
-    numbers = {name: number for number, name in enumerate(names)}
-    weights = [1.0] * num_classes
-    for key, weight in class_weight.items():
-        number = numbers.get(text_of(key)) if isinstance(key, (str, bytes)) else key
-        if number not in range(num_classes):
-            raise ValueError(
-                f"class_weight has the key {key!r}: use the names {names}, or numbers from 0 to "
-                f"{num_classes - 1}."
-            )
-        weights[int(number)] = float(weight)
-    return weights
-
-
 def _balanced(labels, num_classes):
     """Return weights with which classes weigh the same in total, and labels 1 on average."""
     if labels is None:
@@ -383,3 +321,215 @@ def _remedy(loss):
 def _if(is_right, value, message, given):
     """Return a value, which fails in the graph with a message and the first that is not right."""
     return required(value, is_right, message, tf.boolean_mask(given, ~is_right)[:1])
+
+
+# === The labels of a classifier ===
+
+
+def of_labels(name):
+    """Return a property of a task that its `labels` hold, as they may learn it."""
+    return property(
+        lambda self: getattr(self.labels, name),
+        lambda self, value: setattr(self.labels, name, value),
+    )
+
+
+class NamedClasses(TaskLabels):
+    """Labels of classes that may have names.
+
+    Args:
+        num_classes: int, C.
+        class_names: list of str, or None to learn them from the first labels that are names.
+    """
+
+    def __init__(self, num_classes, class_names):
+        self.num_classes, self.class_names = num_classes, class_names
+
+    def numbers_of(self, names, place):
+        """Return the class numbers of names; without `class_names` these are learned, sorted.
+
+        `place` maps a position in the list to that in the user's data, such as `"[3]"`, for errors.
+        """
+        names = [name if name is None else text_of(name) for name in names]
+        if self.class_names is None:
+            found = sorted(set(names))
+            if len(found) != self.num_classes:
+                raise ValueError(
+                    f"labels holds {len(found)} different names, but "
+                    f"num_classes={self.num_classes}: pass class_names when making the task."
+                )
+            self.class_names = found
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        for i, name in enumerate(names):
+            if name not in numbers:
+                raise ValueError(
+                    f"labels{place(i)}={name!r} is not one of {self.class_names}."
+                    + advice(str(name), self.class_names)
+                )
+        return [numbers[name] for name in names]
+
+
+class ClassLabels(NamedClasses):
+    """A class for each row, as name or number, (B,) or (B, 1), or one-hot or soft, (B, C)."""
+
+    def learn_names(self, names):
+        if self.class_names is not None:
+            return
+        if len(names) != self.num_classes:
+            raise ValueError(
+                f"the table names {len(names)} classes, {names}, and "
+                f"num_classes={self.num_classes}: make the task with class_names={names}, or pass "
+                "the table's numbers as a list, y."
+            )
+        self.class_names = [*names]
+
+    def prepare(self, labels):
+        labels = without_last_axis(labels, self.num_classes)
+        if labels.shape[1:] == (self.num_classes,) and labels.dtype.kind not in "US":
+            return check_probabilities(labels, self.loss)
+        labels = _without_gaps(labels) if labels.ndim == 1 else labels
+        if labels.ndim == 1 and labels.dtype.kind in "OUS":
+            return np.array(self.numbers_of(labels, "[{}]".format), "int32")
+        if (
+            labels.ndim != 1
+            or labels.dtype.kind not in "biuf"
+            or not np.array_equal(labels, np.trunc(labels))
+        ):
+            raise ValueError(self._wrong_shape(labels))
+        check_range(labels, self.num_classes)
+        return labels.astype("int32")
+
+    def prepare_tensor(self, labels):
+        labels = without_last_axis(labels, self.num_classes)
+        if labels.dtype == tf.string:
+            if self.class_names is None:
+                raise ValueError(
+                    "x is a tf.data.Dataset with string labels: make the task with class_names."
+                )
+            return indices_of(labels, self.class_names)
+        if labels.shape.rank is None:
+            return labels
+        if labels.shape.rank == 1:
+            return check_number_tensor(labels, self.num_classes)
+        if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
+            raise ValueError(self._wrong_shape(labels))
+        return check_probability_tensor(labels, self.loss)
+
+    def _wrong_shape(self, labels):
+        is_float = isinstance(labels, np.ndarray) and labels.dtype.kind == "f"
+        missing = np.argwhere(np.isnan(labels)) if is_float else ()
+        row = f"labels[{missing[0][0]}]=nan, a missing value: " if len(missing) else ""
+        return (
+            f"{row}labels has shape {tuple(labels.shape)} and dtype {labels.dtype}, but "
+            f"num_classes={self.num_classes}: pass one integer or class name per row, or one-hot "
+            f"or soft labels of shape (B, {self.num_classes}); for any number of classes make the "
+            "task with multi_label=True."
+        )
+
+    def for_loss(self, labels, outputs, sample_weight):
+        return for_loss(self.loss, labels, outputs), sample_weight
+
+    def for_metrics(self, labels, outputs):
+        return for_metrics(labels, outputs)
+
+    def check_loss(self, loss):
+        warn_of_probabilities(loss)
+
+    def metric(self, metric):
+        return metric_of_classes(metric, self.multi_label)
+
+    def class_weights(self, class_weight, labels=None):
+        """Return a weight for each class, of a dict by name or number; those that it lacks are 1.
+
+        Of `"balanced"`, prepared `labels` decide: numbers, or one-hot or soft labels.
+        """
+        num_classes = self.num_classes
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            return _balanced(labels, num_classes)
+        if not isinstance(class_weight, dict):
+            raise ValueError(
+                f"class_weight={class_weight!r}: pass a dict of class name or number → weight, or "
+                "'balanced' for classes that count the same, however many labels they have."
+            )
+        names = names_of_classes(self.class_names, num_classes)
+        numbers = {name: number for number, name in enumerate(names)}
+        weights = [1.0] * num_classes
+        for key, weight in class_weight.items():
+            number = numbers.get(text_of(key)) if isinstance(key, (str, bytes)) else key
+            if number not in range(num_classes):
+                raise ValueError(
+                    f"class_weight has the key {key!r}: use the names {names}, or numbers from 0 "
+                    f"to {num_classes - 1}."
+                )
+            weights[int(number)] = float(weight)
+        return weights
+
+
+class MultiLabels(ClassLabels):
+    """Any number of classes for each row: lists of their names, or 0 and 1 for each, (B, C)."""
+
+    multi_label = True
+
+    def prepare(self, labels):
+        if labels.size and labels.dtype.kind not in "OUS":
+            if labels.shape[1:] != (self.num_classes,):
+                raise ValueError(
+                    f"labels has shape {labels.shape}, but num_classes={self.num_classes}: pass "
+                    f"shape ({len(labels)}, {self.num_classes}), of 0 and 1."
+                )
+            for row in np.flatnonzero(~((labels >= 0) & (labels <= 1)).all(axis=1))[:1]:
+                raise ValueError(f"labels[{row}]={labels[row]} holds more than 0 and 1.")
+            return labels.astype("float32")
+        if self.class_names is None:
+            raise ValueError(
+                "labels are names, but the task has no class_names: pass class_names when making "
+                "it, or labels of shape (B, classes) of 0 and 1."
+            )
+        rows = np.zeros((len(labels), self.num_classes), "float32")
+        for row, names in enumerate(labels):
+            names = (
+                names if isinstance(names, (list, tuple, set, frozenset, np.ndarray)) else [names]
+            )
+            rows[row, self.numbers_of(names, lambda _: f"[{row}]")] = 1.0  # noqa: B023
+        return rows
+
+    def prepare_tensor(self, labels):
+        if labels.dtype == tf.string:
+            raise ValueError(
+                "x is a tf.data.Dataset with string labels: for multi_label, let it yield (B, "
+                "classes) of 0 and 1."
+            )
+        if labels.shape.rank not in (None, 2) or labels.shape[1] not in (None, self.num_classes):
+            raise ValueError(
+                f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
+                f"dataset yield (B, {self.num_classes}), of 0 and 1."
+            )
+        return check_share_tensor(labels)
+
+    def for_loss(self, labels, outputs, sample_weight):
+        return labels, sample_weight
+
+    def for_metrics(self, labels, outputs):
+        return labels
+
+    def class_weights(self, class_weight, labels=None):
+        raise ValueError(
+            "class_weight weighs texts by their one class, and with multi_label=True they have "
+            "any number: pass sample_weight."
+        )
+
+
+def _without_gaps(labels):
+    """Return labels of mixed types, integers as such; raise ValueError for None and NaN."""
+    if labels.dtype.kind not in "Of":
+        return labels
+    for row, label in enumerate(labels):
+        is_known = isinstance(label, (str, bytes, int, np.integer, np.floating))
+        if not is_known or label != label:
+            label = label.item() if isinstance(label, np.generic) else label
+            raise ValueError(
+                f"labels[{row}]={label!r} is neither a class name nor an integer: pass one integer "
+                "or class name for each text."
+            )
+    has_names = any(isinstance(label, (str, bytes)) for label in labels)
+    return labels if has_names or labels.dtype != object else labels.astype("int64")

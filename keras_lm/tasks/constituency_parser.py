@@ -3,7 +3,6 @@
 Shapes: B batch, W words, F = W + 1 places, K constituents, L labels, N of all.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,13 @@ from keras_lm.metrics import ConstituentF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import TreeHinge
 from keras_lm.packers import WordEnds
-from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classes, text_of
+from keras_lm.tasks.classes import (
+    NamedClasses,
+    check_classes,
+    names_of_classes,
+    of_labels,
+    text_of,
+)
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.word_reader import WordReader
@@ -27,8 +32,65 @@ from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.splitting import SPACES
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.user_warning import warn
 
 LONGEST = 256  # tokens; a chart takes memory by the square
+
+
+class TreeLabels(NamedClasses):
+    """The tree of each text, whose constituents have classes; `rows` are the `WordEnds`."""
+
+    def __init__(self, num_classes, class_names, rows):
+        super().__init__(num_classes, class_names)
+        self.rows = rows
+
+    def prepare(self, labels):
+        if labels.dtype.kind in "iu" and labels.ndim == 3:
+            return labels.astype("int32")
+        return [_tree(label, row) for row, label in enumerate(labels)]
+
+    def prepare_tensor(self, labels):
+        if labels.dtype == tf.string:
+            raise ValueError(
+                "x is a tf.data.Dataset with trees as strings: let it yield what "
+                "task.label_spans(trees) returns for them."
+            )
+        return labels
+
+    def match(self, labels, columns, is_packed):
+        if not isinstance(labels, list):
+            return labels
+        if is_packed:
+            raise ValueError("labels are trees, and x is packed: pass numbers, (B, F, F).")
+        words, _ = self.rows.words(columns["text"])
+        for row, (found, tree) in enumerate(zip(words.to_list(), labels, strict=True)):
+            found = [unescaped(word.decode("utf-8", "replace")) for word in found]
+            if found != list(tree.words):
+                pairs = zip([*found, None], [*tree.words, None])
+                place, pair = next((i, pair) for i, pair in enumerate(pairs) if len({*pair}) > 1)
+                raise ValueError(
+                    f"word {place} of text[{row}] is {pair[0]!r}, and of the tree labels[{row}] "
+                    f"{pair[1]!r}: pass the tree's words, as a list to part them yourself."
+                )
+        return self.spans_of(labels)
+
+    def spans_of(self, trees):
+        """See `ConstituencyParser.label_spans`."""
+        trees = [_tree(tree, row) for row, tree in enumerate(trees)]
+        rows = [tree.spans() for tree in trees]
+        spans = [span for row in rows for span in row]
+        if self.class_names is None:
+            self.numbers_of([label for label, *_ in spans], lambda _: "")
+        numbers = {name: number for number, name in enumerate(self.class_names, start=1)}
+        unknown = [label for label, *_ in spans if label not in numbers]
+        if unknown:
+            warn(
+                f"{len(unknown)} of {len(spans)} constituents have a label that is not in "
+                f"class_names, such as {unknown[0]!r}: the loss does not count them."
+            )
+        found = [(start, end, numbers.get(label, 0)) for label, start, end in spans]
+        found = np.array(found, "int32").reshape(-1, 3)
+        return tf.RaggedTensor.from_row_lengths(found, [len(row) for row in rows])
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -79,6 +141,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
 
     predicts_sequences = True
     FRESH = ("span_scorer/",)
+    num_classes, class_names = of_labels("num_classes"), of_labels("class_names")
     uses_pooler = False
     row_names = ("word_positions",)
 
@@ -95,12 +158,11 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         splitting.check_word_splitter(splitter)
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
-        self.num_classes = num_classes
-        self.class_names = class_names
         self.splitter = splitter
         self.whole_texts = whole_texts
         self.hidden_dim = hidden_dim
         self.rows = WordEnds(splitter, whole_texts=whole_texts)
+        self.labels = TreeLabels(num_classes, class_names, self.rows)
         self.head = self.add_head("token_classification", num_classes=2 * hidden_dim)
         self.scorer = SpanScorer(num_classes, hidden_dim, name="span_scorer")
         self.scorer.build()
@@ -132,58 +194,13 @@ class ConstituencyParser(WordReader, ScoredAnswers):
     def default_loss(self):
         return TreeHinge()
 
-    def prepare_labels(self, labels):
-        if labels.dtype.kind in "iu" and labels.ndim == 3:
-            return labels.astype("int32")
-        return [_tree(label, row) for row, label in enumerate(labels)]
-
-    def prepare_label_tensor(self, labels):
-        if labels.dtype == tf.string:
-            raise ValueError(
-                "x is a tf.data.Dataset with trees as strings: let it yield what "
-                "task.label_spans(trees) returns for them."
-            )
-        return labels
-
-    def matched_labels(self, columns, labels):
-        if not isinstance(labels, list):
-            return labels
-        if "text" not in columns:
-            raise ValueError("labels are trees, and x is packed: pass numbers, (B, F, F).")
-        words, _ = self.rows.words(columns["text"])
-        for row, (found, tree) in enumerate(zip(words.to_list(), labels, strict=True)):
-            found = [unescaped(word.decode("utf-8", "replace")) for word in found]
-            if found != list(tree.words):
-                pairs = zip([*found, None], [*tree.words, None])
-                place, pair = next((i, pair) for i, pair in enumerate(pairs) if len({*pair}) > 1)
-                raise ValueError(
-                    f"word {place} of text[{row}] is {pair[0]!r}, and of the tree labels[{row}] "
-                    f"{pair[1]!r}: pass the tree's words, as a list to part them yourself."
-                )
-        return self.label_spans(labels)
-
     def label_spans(self, trees: Any) -> Tensor:
         """Return start, end and number of the label of trees' constituents, ragged (N, K, 3).
 
         These are the labels that a `tf.data.Dataset` yields for texts. A task without `class_names`
         learns them here.
         """
-        trees = [_tree(tree, row) for row, tree in enumerate(trees)]
-        rows = [tree.spans() for tree in trees]
-        spans = [span for row in rows for span in row]
-        if self.class_names is None:
-            class_numbers(self, [label for label, *_ in spans], lambda _: "")
-        numbers = {name: number for number, name in enumerate(self.class_names, start=1)}
-        unknown = [label for label, *_ in spans if label not in numbers]
-        if unknown:
-            warnings.warn(
-                f"{len(unknown)} of {len(spans)} constituents have a label that is not in "
-                f"class_names, such as {unknown[0]!r}: the loss does not count them.",
-                stacklevel=2,
-            )
-        found = [(start, end, numbers.get(label, 0)) for label, start, end in spans]
-        found = np.array(found, "int32").reshape(-1, 3)
-        return tf.RaggedTensor.from_row_lengths(found, [len(row) for row in rows])
+        return self.labels.spans_of(trees)
 
     def preprocess_with_labels(self, columns, labels):
         packed = self.preprocess(columns)

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.datasets.coreference import check_place, mentions_of
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.generation.work import few_pairs, longest
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import in_steps, take_rows
@@ -28,6 +29,27 @@ from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 
 # Each span is compared with all earlier ones, by several numbers.
 NUMBERS_A_PAIR = 4
+
+
+class MentionLabels(TaskLabels):
+    """The clusters of each text, lists of mentions; `rows` are the `WordWindows` that split it."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def prepare(self, labels):
+        return mentions_of_rows(labels)
+
+    def match(self, labels, columns, is_packed):
+        if not is_packed:
+            words, places = self.rows.words(columns["text"])
+            check_mentions(labels, columns["text"], words, places)
+            return labels
+        return labels.to_tensor(shape=[None, None, 3])
+
+    def check_loss(self, loss):
+        if loss is not None:
+            raise ValueError("loss: CoreferenceResolver has its own, so leave it at 'auto'.")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -115,6 +137,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         self.splitter = splitter
         self.whole_texts = whole_texts
         self.rows = WordWindows(splitter, whole_texts)
+        self.labels = MentionLabels(self.rows)
         # Any model that can label words works here; others raise an error.
         self.backbone.make_head("token_classification", num_classes=1)
         self.head = CoreferenceHead(**self.head_arguments, name="coreference_head")
@@ -138,22 +161,8 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         words = take_rows(x, ops.maximum(positions - 1, 0))  # (B, W, D)
         return self.head(words, mask, training=training)
 
-    def check_loss(self, loss):
-        if loss is not None:
-            raise ValueError("loss: CoreferenceResolver has its own, so leave it at 'auto'.")
-
     def losses_of(self, labels):
         return {None: (1.0, ClusterLikelihood())}
-
-    def prepare_labels(self, labels):
-        return mentions_of_rows(labels)
-
-    def matched_labels(self, columns, labels):
-        if "text" in columns:
-            words, places = self.rows.words(columns["text"])
-            check_mentions(labels, columns["text"], words, places)
-            return labels
-        return labels.to_tensor(shape=[None, None, 3])
 
     def preprocess_with_labels(self, columns, labels):
         if isinstance(labels, tf.RaggedTensor):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_lm.feeding import datasets
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.replicas import distributed
 from keras_lm.feeding.step_arguments import check_arguments
 from keras_lm.feeding.user_labels import label_column, labelled, labels_from_user
@@ -32,6 +33,22 @@ class _Teacher:
     """Holds the teacher: as an attribute of the model, Keras would count its weights as its own."""
 
     task: Task
+
+
+class DistilledLabels(TaskLabels):
+    """A teacher's answers, and labels as the student has them, if there are any."""
+
+    def __init__(self, of_student):
+        self.of_student = of_student
+
+    def measured(self, labels):
+        return labels.get("labels") if isinstance(labels, dict) else labels
+
+    def for_metrics(self, labels, outputs):
+        return self.of_student.for_metrics(labels, outputs)
+
+    def metric(self, metric):
+        return self.of_student.metric(metric)
 
 
 class Distiller(TextModel):
@@ -99,7 +116,7 @@ class Distiller(TextModel):
                 "student was made in another scope of tf.distribute than this Distiller: make both "
                 "inside of strategy.scope()."
             )
-        self.student = student
+        self.student, self.labels = student, DistilledLabels(student.labels)
         self.label_weight = label_weight
         self._teacher = _Teacher(teacher)
         if isinstance(student, TextRegressor):
@@ -132,9 +149,6 @@ class Distiller(TextModel):
     def default_metrics(self):
         return self.student.default_metrics()
 
-    def prepare_metric(self, metric):
-        return self.student.prepare_metric(metric)
-
     def known_inputs(self):
         return self.student.known_inputs()
 
@@ -155,16 +169,10 @@ class Distiller(TextModel):
         self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None
     ) -> dict[str, Any]:
         """Return the metrics of a step's labels, or its loss alone where there are none."""
-        y = self.measured_labels(y)
+        y = self.labels.measured(y)
         if y is None:
             return {"loss": self._loss_tracker.result()}
         return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def measured_labels(self, labels):
-        return labels.get("labels") if isinstance(labels, dict) else labels
-
-    def labels_for_metrics(self, labels, outputs):
-        return self.student.labels_for_metrics(labels, outputs)
 
     def get_metrics_result(self) -> dict[str, Any]:
         """As Keras's, which fails if no labels ever built the metrics."""
@@ -212,7 +220,7 @@ class Distiller(TextModel):
     def maker_of_batches(self, x, y, batch_size, class_weight=None, shuffle=True, verbose=0):
         """Return a function from a seed to the batches of an epoch; the teacher reads all now."""
         student = self.student
-        if y is not None or label_column(student, x):
+        if y is not None or label_column(student.labels, x):
             x, y = labelled(student, x, y)
         if datasets.is_stream(x) or student.is_packed(x) or self.teacher.is_packed(x):
             raise ValueError(
@@ -227,8 +235,8 @@ class Distiller(TextModel):
             answers = self.teacher.predict(x, batch_size, verbose)  # (B, C)
         targets = {"teacher": answers}
         if y is not None:
-            labels = student.prepare_labels(labels_from_user(y, answers.shape[0]))
-            targets["labels"] = student.matched_labels(columns, labels)
+            labels = student.labels.prepare(labels_from_user(y, answers.shape[0]))
+            targets["labels"] = student.labels.match(labels, columns, is_packed=False)
         arguments = student, x, targets, None, batch_size, shuffle, shuffle
         return lambda seed: datasets.batches(*arguments, seed=seed)
 

@@ -13,6 +13,7 @@ from keras_lm.converters.sentence_transformers import (
     read_inputs,
     write_modules,
 )
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
@@ -21,6 +22,18 @@ from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
 from keras_lm.utils.argument_types import RawTexts
+
+
+class NoLabels(TaskLabels):
+    """Any that the loss compares which a user has compiled a `FeatureExtractor` with."""
+
+    def prepare(self, labels):
+        if self.loss is None:
+            raise ValueError(
+                "y is given, and a FeatureExtractor has no loss to compare with: train another "
+                "task over it, such as TextClassifier(extractor, …), or compile it with a loss."
+            )
+        return labels
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -90,6 +103,7 @@ class FeatureExtractor(Task):
     https://arxiv.org/abs/1802.05365, equation 1; CoVe, https://arxiv.org/abs/1708.00107, section 4.
     """
 
+    labels_class = NoLabels
     rows = Texts(takes_words=True)
     output_name = "embedding"
 
@@ -250,14 +264,6 @@ class FeatureExtractor(Task):
         if not IS_INSTALLED:
             return [row.lower() for row in text] if is_left else text
         return strings.lower(text) if is_left else text
-
-    def prepare_labels(self, labels):
-        if self.loss is None:
-            raise ValueError(
-                "y is given, and a FeatureExtractor has no loss to compare with: train another "
-                "task over it, such as TextClassifier(extractor, …), or compile it with a loss."
-            )
-        return labels
 
     def call(self, inputs, training=None):
         (vectors,) = self.features(self.backbone.select_inputs(inputs), training=training).values()

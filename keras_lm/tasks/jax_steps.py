@@ -190,4 +190,4 @@ def _compared(model, data):
     with keras.StatelessScope():
         batch = model.prepare_batch(data, training=False)
         computed = model.compute_batch(batch, training=False)
-    return model.measured_labels(computed.labels), computed.outputs
+    return model.labels.measured(computed.labels), computed.outputs

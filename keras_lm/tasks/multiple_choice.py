@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.published_labels import Labels
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
@@ -16,6 +17,102 @@ from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.smoothing import symmetric_divergence
 from keras_lm.utils.argument_types import RawTexts, Tensor
+
+
+class ChoiceLabels(TaskLabels):
+    """The position of the right choice in each row, (B,), or one-hot or soft labels, (B, C).
+
+    `inputs` are the names of packed inputs.
+    """
+
+    def __init__(self, inputs):
+        self.inputs = inputs
+
+    def match(self, labels, columns, is_packed):
+        self._check_positions(labels, columns)
+        if getattr(self.loss, "label_smoothing", 0) and "choices" in columns:
+            _refuse_padding(columns["choices"].numpy())
+        return labels
+
+    def learn_names(self, names):
+        """Raise ValueError if names of positions, such as "0" or "A", are not in their order."""
+        if names != sorted(names, key=lambda name: (len(name), name)):
+            raise ValueError(
+                f"the table names its labels {names}, and MultipleChoice takes positions of "
+                "choices, from 0: pass these as a list, y."
+            )
+
+    def prepare(self, labels):
+        labels = classes.without_last_axis(labels)
+        if labels.ndim == 2 and labels.dtype.kind not in "US":
+            return classes.check_probabilities(labels, self.loss)
+        try:
+            whole = labels.astype("int32")
+            is_whole = labels.ndim == 1 and np.array_equal(whole, labels)
+        except (TypeError, ValueError):
+            is_whole = False
+        if not is_whole:
+            raise ValueError(
+                f"labels has shape {labels.shape} and dtype {labels.dtype}: pass for each row the "
+                "position of the right choice, an integer from 0, or one-hot or soft labels, a "
+                "number for each choice."
+            )
+        return whole
+
+    def prepare_tensor(self, labels):
+        labels = classes.without_last_axis(labels)
+        if labels.shape.rank == 1:
+            return classes.check_number_tensor(labels)
+        return classes.check_probability_tensor(labels, self.loss)
+
+    def _check_positions(self, labels, columns):
+        name = next(name for name in ("choices", *self.inputs) if name in columns)
+        number = columns[name].shape[1]
+        if labels.ndim == 2:
+            _check_likely(labels, columns.get("choices"), number)
+            return
+        for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:
+            raise ValueError(
+                f"labels[{row}]={labels[row]}, but there are {number} choices: their positions "
+                f"count from 0 to {number - 1}."
+            )
+        if "choices" in columns:
+            right = tf.gather(columns["choices"], labels, batch_dims=1).numpy()
+            for row in np.flatnonzero(right == b"")[:1]:
+                raise ValueError(
+                    f"labels[{row}]={labels[row]}, but choices[{row}] has no such choice: an "
+                    "empty one does not count."
+                )
+
+    def for_loss(self, labels, outputs, sample_weight):
+        return classes.for_loss(self.loss, labels, outputs), sample_weight
+
+    def for_metrics(self, labels, outputs):
+        return classes.for_metrics(labels, outputs)
+
+    def check_loss(self, loss):
+        classes.warn_of_probabilities(loss)
+
+
+def _refuse_padding(choices):
+    """Raise ValueError if a row lacks choices, as a loss that smooths labels counts them."""
+    for row in np.flatnonzero((choices == b"").any(axis=1))[:1]:
+        raise ValueError(
+            f"choices[{row}] has fewer choices than others, and the loss smooths labels over all: "
+            "pass as many for each text, or a loss without label_smoothing."
+        )
+
+
+def _check_likely(labels, choices, number):
+    """The same of one-hot or soft labels."""
+    if labels.shape[1] != number:
+        raise ValueError(
+            f"labels has shape {labels.shape}, but there are {number} choices: pass "
+            f"({len(labels)}, {number}), with 0 for choices that a row lacks."
+        )
+    lacks = np.zeros(labels.shape, bool) if choices is None else choices.numpy() == b""
+    for row in np.flatnonzero((lacks & (labels > 0)).any(axis=1))[:1]:
+        raise ValueError(f"labels[{row}]={labels[row]} is more than 0 for an empty choice.")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -61,6 +158,7 @@ class MultipleChoice(Task):
         if symmetric:
             raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
         super().__init__(backbone, **arguments)
+        self.labels = ChoiceLabels(backbone.input_names)
         self.fine_tuning = GPTFineTuning(self, "multiple_choice", lm_loss_weight=lm_loss_weight)
         self.lm_head = self.fine_tuning.lm_head
         self.head = self.add_head("multiple_choice")
@@ -78,15 +176,6 @@ class MultipleChoice(Task):
 
     def default_loss(self):
         return classes.ClassCrossentropy()
-
-    def check_loss(self, loss):
-        classes.warn_of_probabilities(loss)
-
-    def labels_for_loss(self, labels, outputs, sample_weight):
-        return classes.for_loss(self.loss, labels, outputs), sample_weight
-
-    def labels_for_metrics(self, labels, outputs):
-        return classes.for_metrics(labels, outputs)
 
     def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""
@@ -113,43 +202,6 @@ class MultipleChoice(Task):
             raise ValueError(f"choices[{row}] is empty: pass at least one choice for each text.")
         return columns | ({"choices": choices.to_tensor("")} if IS_INSTALLED else {})
 
-    def matched_labels(self, columns, labels):
-        _check_labels(labels, columns, self.packer)
-        if getattr(self.loss, "label_smoothing", 0) and "choices" in columns:
-            _refuse_padding(columns["choices"].numpy())
-        return labels
-
-    def learn_label_names(self, names):
-        """Raise ValueError if names of positions, such as "0" or "A", are not in their order."""
-        if names != sorted(names, key=lambda name: (len(name), name)):
-            raise ValueError(
-                f"the table names its labels {names}, and MultipleChoice takes positions of "
-                "choices, from 0: pass these as a list, y."
-            )
-
-    def prepare_labels(self, labels):
-        labels = classes.without_last_axis(labels)
-        if labels.ndim == 2 and labels.dtype.kind not in "US":
-            return classes.check_probabilities(labels, self.loss)
-        try:
-            whole = labels.astype("int32")
-            is_whole = labels.ndim == 1 and np.array_equal(whole, labels)
-        except (TypeError, ValueError):
-            is_whole = False
-        if not is_whole:
-            raise ValueError(
-                f"labels has shape {labels.shape} and dtype {labels.dtype}: pass for each row the "
-                "position of the right choice, an integer from 0, or one-hot or soft labels, a "
-                "number for each choice."
-            )
-        return whole
-
-    def prepare_label_tensor(self, labels):
-        labels = classes.without_last_axis(labels)
-        if labels.shape.rank == 1:
-            return classes.check_number_tensor(labels)
-        return classes.check_probability_tensor(labels, self.loss)
-
     # === Answers ===
 
     def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
@@ -164,44 +216,3 @@ class MultipleChoice(Task):
     ) -> dict[str, Any]:
         """Return `labels` and `scores` for raw texts and choices; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
-
-
-def _check_labels(labels, columns, packer):
-    name = next(name for name in ("choices", *packer.inputs) if name in columns)
-    number = columns[name].shape[1]
-    if labels.ndim == 2:
-        _check_likely(labels, columns.get("choices"), number)
-        return
-    for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:
-        raise ValueError(
-            f"labels[{row}]={labels[row]}, but there are {number} choices: their positions count "
-            f"from 0 to {number - 1}."
-        )
-    if "choices" in columns:
-        right = tf.gather(columns["choices"], labels, batch_dims=1).numpy()
-        for row in np.flatnonzero(right == b"")[:1]:
-            raise ValueError(
-                f"labels[{row}]={labels[row]}, but choices[{row}] has no such choice: an empty one "
-                "does not count."
-            )
-
-
-def _refuse_padding(choices):
-    """Raise ValueError if a row lacks choices, as a loss that smooths labels counts them."""
-    for row in np.flatnonzero((choices == b"").any(axis=1))[:1]:
-        raise ValueError(
-            f"choices[{row}] has fewer choices than others, and the loss smooths labels over all: "
-            "pass as many for each text, or a loss without label_smoothing."
-        )
-
-
-def _check_likely(labels, choices, number):
-    """The same of one-hot or soft labels."""
-    if labels.shape[1] != number:
-        raise ValueError(
-            f"labels has shape {labels.shape}, but there are {number} choices: pass "
-            f"({len(labels)}, {number}), with 0 for choices that a row lacks."
-        )
-    lacks = np.zeros(labels.shape, bool) if choices is None else choices.numpy() == b""
-    for row in np.flatnonzero((lacks & (labels > 0)).any(axis=1))[:1]:
-        raise ValueError(f"labels[{row}]={labels[row]} is more than 0 for an empty choice.")

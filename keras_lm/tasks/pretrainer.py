@@ -6,16 +6,47 @@ from typing import Any
 
 import keras
 
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import pretraining_objectives
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import Batch, Computed
 
 
+class PretrainingLabels(TaskLabels):
+    """Labels of data that some objectives need, or that replace those which they would make."""
+
+    objectives = ()
+    are_needed = property(lambda self: bool(self._of_data))
+    remedy = property(lambda self: f"pass y, and say there {' and '.join(self._of_data)}")
+
+    @property
+    def _of_data(self):
+        return [one.labels_of_data for one in self.objectives if one.labels_of_data]
+
+    def prepare(self, labels):
+        if not self.are_needed and (labels.dtype.kind not in "iuf" or labels.ndim < 2):
+            held = "strings" if labels.dtype.kind in "OSU" else f"{labels.dtype} {labels.shape}"
+            raise ValueError(
+                f"y holds {held}, and {self.task} learns from the texts of x alone: leave y out, "
+                "or pass x packed and the ids of its labels, integers (B, S)."
+            )
+        return labels
+
+
+class LabelsByOutput(PretrainingLabels):
+    """Those of a `Pretrainer`, in a dict by the outputs of its objectives."""
+
+    def names(self, is_packed):
+        names = [name for one in self.objectives for name in _outputs(one)]
+        return [*names, *(name.replace("_logits", "_labels") for name in names)]
+
+
 class PretrainingTask(Task):
     """A task that the objectives of `make_objectives` train; labels in the data replace theirs."""
 
     predicts_sequences = True
+    labels_class = PretrainingLabels
 
     def make_objectives(self):
         return []
@@ -36,6 +67,7 @@ class PretrainingTask(Task):
 
     def _train_on(self, objectives):
         self.objectives = list(objectives)
+        self.labels.objectives = self.objectives
         for objective in self.objectives:
             objective.set_tokenizer(self.tokenizer)
             objective.set_backbone(self.backbone)
@@ -47,27 +79,6 @@ class PretrainingTask(Task):
 
     def default_metrics(self):
         return self.objective.metrics()
-
-    @property
-    def needs_labels(self):
-        return bool(self._labels_of_data)
-
-    @property
-    def labels_remedy(self):
-        return f"pass y, and say there {' and '.join(self._labels_of_data)}"
-
-    def prepare_labels(self, labels):
-        if not self.needs_labels and (labels.dtype.kind not in "iuf" or labels.ndim < 2):
-            held = "strings" if labels.dtype.kind in "OSU" else f"{labels.dtype} {labels.shape}"
-            raise ValueError(
-                f"y holds {held}, and {type(self).__name__} learns from the texts of x alone: "
-                "leave y out, or pass x packed and the ids of its labels, integers (B, S)."
-            )
-        return super().prepare_labels(labels)
-
-    @property
-    def _labels_of_data(self):
-        return [one.labels_of_data for one in self.objectives if one.labels_of_data]
 
     @property
     def trainable_weights(self):
@@ -154,6 +165,7 @@ class Pretrainer(PretrainingTask):
     """
 
     is_pretraining = True
+    labels_class = LabelsByOutput
     has_decoder = True  # if the model has one, which T5's objective trains
 
     def __init__(
@@ -255,10 +267,6 @@ class Pretrainer(PretrainingTask):
 
     def default_metrics(self):
         return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
-
-    def label_names(self, is_packed):
-        names = [name for one in self.objectives for name in _outputs(one)]
-        return [*names, *(name.replace("_logits", "_labels") for name in names)]
 
     def prepare_batch(self, data: Any, training: bool | None) -> Any:
         """Corrupt a batch by all objectives, each with its own forward for itself."""

@@ -11,6 +11,7 @@ from keras_lm import metrics
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding import datasets, replicas
 from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import batches_of, window_batches
 from keras_lm.layers.tensorflow.tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
@@ -28,6 +29,36 @@ from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.utils.batch_iteration import check_whole
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
+
+
+class AnswerLabels(TaskLabels):
+    """The answers to each question, texts and where they begin; of packed rows, their `ENDS`."""
+
+    columns = ("answers", "labels", "label")
+
+    def prepare(self, labels):
+        return answer_spans.answers_of_rows(labels)
+
+    def names(self, is_packed):
+        return ENDS if is_packed else ("text", "start", "answer_start")
+
+    def of_names(self, labels, is_packed):
+        return labels if is_packed else answer_spans.rows_of_columns(labels)
+
+    def prepare_tensor(self, labels):
+        if isinstance(labels, dict) and set(labels) == set(ENDS):
+            return labels
+        return answer_spans.first_of_tensors(labels)
+
+    def match(self, labels, columns, is_packed):
+        if is_packed:
+            raise ValueError(
+                f"labels are answers, and x is packed: pass a dict of {' and '.join(ENDS)}, the "
+                "places of their first and last tokens, (B,) each."
+            )
+        texts = [columns[name].numpy() for name in ("question", "context")]
+        answer_spans.check_places(labels, *texts)
+        return answer_spans.first_answers(labels)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -77,8 +108,8 @@ class QuestionAnswerer(ScoredAnswers):
     `run_squad.py`.
     """
 
+    labels_class = AnswerLabels
     predicts_sequences = True
-    label_columns = ("answers", "labels", "label")
     uses_pooler = False
     # Of windows, from the packer: their example, and what of the context they hold.
     row_names = ("start_positions", "example", "start", "end", "max_context")
@@ -164,30 +195,6 @@ class QuestionAnswerer(ScoredAnswers):
     def prepare_batch(self, data, training):
         return self.ends.prepare(super().prepare_batch(data, training))
 
-    def prepare_labels(self, labels):
-        return answer_spans.answers_of_rows(labels)
-
-    def label_names(self, is_packed):
-        return ENDS if is_packed else ("text", "start", "answer_start")
-
-    def named_labels(self, labels, is_packed):
-        return labels if is_packed else answer_spans.rows_of_columns(labels)
-
-    def prepare_label_tensor(self, labels):
-        if isinstance(labels, dict) and set(labels) == set(ENDS):
-            return labels
-        return answer_spans.first_of_tensors(labels)
-
-    def matched_labels(self, columns, labels):
-        if self.is_packed(columns):
-            raise ValueError(
-                f"labels are answers, and x is packed: pass a dict of {' and '.join(ENDS)}, the "
-                "places of their first and last tokens, (B,) each."
-            )
-        texts = [columns[name].numpy() for name in self.text_names]
-        answer_spans.check_places(labels, *texts)
-        return answer_spans.first_answers(labels)
-
     def preprocess_with_labels(self, columns, labels):
         packed = self.preprocess(columns)
         return packed, answer_spans.labels_of_windows(
@@ -198,7 +205,7 @@ class QuestionAnswerer(ScoredAnswers):
         # Of several workers each makes all windows: only then is known which of them are its own.
         strategy = self.distribute_strategy
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
-        how = {"whole": True, "needs_labels": self.needs_labels, "seed": seed}
+        how = {"whole": True, "needs_labels": self.labels.are_needed, "seed": seed}
         batches = datasets.batches(self, *arguments, **how)
         if "example" not in batches.element_spec[0]:
             return replicas.parts(strategy, batches)  # packed by the user

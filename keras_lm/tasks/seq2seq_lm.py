@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.feeding.datasets import count_tokens, take
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import join_answers
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation.options import Sampling
@@ -33,6 +34,26 @@ from keras_lm.utils.argument_types import RawTexts, Tensor
 from keras_lm.utils.batch_iteration import check_batch_size, with_progress
 
 SENTINEL = re.compile(r"<extra_id_\d+>")
+
+
+class TargetLabels(TaskLabels):
+    """The target of each source, a text; of packed rows, the ids of its tokens, (B, S)."""
+
+    remedy = "pass y, the target of each source; for new text call generate"
+
+    def prepare(self, labels):
+        if labels.dtype.kind in "iu":
+            return labels.astype("int32")
+        return columns_from_user({"labels": labels}, ("labels",))["labels"]
+
+    def match(self, labels, columns, is_packed):
+        if is_packed != (labels.dtype.kind in "iu"):
+            raise ValueError(
+                "labels are "
+                + ("texts, and x is packed" if is_packed else "ids, and x are texts")
+                + ": pass both as strings, or both packed, with decoder_token_ids in x."
+            )
+        return labels
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -74,8 +95,8 @@ class Seq2SeqLM(GenerationSettings, Task):
 
     predicts_sequences = True
     uses_pooler = False
+    labels_class = TargetLabels
     has_decoder = True
-    labels_remedy = "pass y, the target of each source; for new text call generate"
 
     def __init__(
         self,
@@ -188,21 +209,6 @@ class Seq2SeqLM(GenerationSettings, Task):
 
     def default_metrics(self):
         return [Perplexity(), MaskedAccuracy()]
-
-    def prepare_labels(self, labels):
-        if labels.dtype.kind in "iu":
-            return labels.astype("int32")
-        return columns_from_user({"labels": labels}, ("labels",))["labels"]
-
-    def matched_labels(self, columns, labels):
-        is_packed = self.is_packed(columns)
-        if is_packed != (labels.dtype.kind in "iu"):
-            raise ValueError(
-                "labels are "
-                + ("texts, and x is packed" if is_packed else "ids, and x are texts")
-                + ": pass both as strings, or both packed, with decoder_token_ids in x."
-            )
-        return labels
 
     def row_lengths(self, columns, labels=None):
         # Sorted by source, then by target, since both are padded.

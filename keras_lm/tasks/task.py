@@ -573,7 +573,8 @@ class Task(KerasFile, SavedWhole, TextModel):
         if is_foreign or tf.config.functions_run_eagerly():
             return getattr(self, method)(columns)
         specs = {name: _spec_of_any_size(value) for name, value in columns.items()}
-        key = (method, str(sorted(specs.items())))
+        names = tuple(self.labels.class_names or ())  # learned, perhaps, since the last trace
+        key = (method, names, str(sorted(specs.items())))
         if key not in self._graphs:
             traced = tf.function(lambda columns: getattr(self, method)(columns), autograph=False)
             self._graphs[key] = traced.get_concrete_function(specs)

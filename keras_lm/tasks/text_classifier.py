@@ -14,18 +14,16 @@ from keras_lm.metrics.label_metrics import LooseF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks import classes
 from keras_lm.tasks.classes import (
+    ClassLabels,
+    MultiLabels,
     check_classes,
-    check_range,
-    class_numbers,
-    indices_of,
     names_of_classes,
-    weights_in_order,
+    of_labels,
 )
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.prefixed_texts import Prompted
 from keras_lm.tasks.runtime import at_numbers
 from keras_lm.tasks.task import Task
-from keras_lm.tensorflow import tf
 from keras_lm.training.smoothing import symmetric_divergence
 from keras_lm.utils.argument_types import RawTexts, Tensor
 from keras_lm.utils.batch_iteration import check_whole
@@ -76,6 +74,8 @@ class TextClassifier(Prompted, Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
 
+    num_classes, class_names = of_labels("num_classes"), of_labels("class_names")
+
     def __init__(
         self,
         backbone: Backbone,
@@ -92,9 +92,8 @@ class TextClassifier(Prompted, Task):
         self.prompt = prompt
         self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
-        self.num_classes = num_classes
-        self.class_names = class_names
         self.multi_label = multi_label
+        self.labels = (MultiLabels if multi_label else ClassLabels)(num_classes, class_names)
         self.head = self.add_head("classification", num_classes=num_classes)
         self._finish()
 
@@ -137,17 +136,6 @@ class TextClassifier(Prompted, Task):
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return classes.ClassCrossentropy()
 
-    def check_loss(self, loss):
-        classes.warn_of_probabilities(loss)
-
-    def labels_for_loss(self, labels, outputs, sample_weight):
-        if not self.multi_label:
-            labels = classes.for_loss(self.loss, labels, outputs)
-        return labels, sample_weight
-
-    def labels_for_metrics(self, labels, outputs):
-        return labels if self.multi_label else classes.for_metrics(labels, outputs)
-
     def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of texts differ, (B,), for `AdversarialSmoothing`."""
         if self.multi_label:  # of each class, that it is one and that it is not
@@ -160,103 +148,6 @@ class TextClassifier(Prompted, Task):
             accuracy = keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)
             return [accuracy, LooseF1(name="micro_f1")]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
-    def learn_label_names(self, names):
-        classes.learn_names(self, names)
-
-    def prepare_labels(self, labels):
-        if self.multi_label:
-            return self._multi_hot(labels)
-        labels = classes.without_last_axis(labels, self.num_classes)
-        if labels.shape[1:] == (self.num_classes,) and labels.dtype.kind not in "US":
-            return classes.check_probabilities(labels, self.loss)
-        labels = _without_gaps(labels) if labels.ndim == 1 else labels
-        if labels.ndim == 1 and labels.dtype.kind in "OUS":
-            return np.array(class_numbers(self, labels, "[{}]".format), "int32")
-        if (
-            labels.ndim != 1
-            or labels.dtype.kind not in "biuf"
-            or not np.array_equal(labels, np.trunc(labels))
-        ):
-            raise ValueError(self._wrong_shape(labels))
-        check_range(labels, self.num_classes)
-        return labels.astype("int32")
-
-    def _wrong_shape(self, labels):
-        is_float = isinstance(labels, np.ndarray) and labels.dtype.kind == "f"
-        missing = np.argwhere(np.isnan(labels)) if is_float else ()
-        row = f"labels[{missing[0][0]}]=nan, a missing value: " if len(missing) else ""
-        return (
-            f"{row}labels has shape {tuple(labels.shape)} and dtype {labels.dtype}, but "
-            f"num_classes={self.num_classes}: pass one integer or class name per row, or one-hot "
-            f"or soft labels of shape (B, {self.num_classes}); for any number of classes make the "
-            "task with multi_label=True."
-        )
-
-    def _multi_hot(self, labels):
-        if labels.size and labels.dtype.kind not in "OUS":
-            if labels.shape[1:] != (self.num_classes,):
-                raise ValueError(
-                    f"labels has shape {labels.shape}, but num_classes={self.num_classes}: pass "
-                    f"shape ({len(labels)}, {self.num_classes}), of 0 and 1."
-                )
-            for row in np.flatnonzero(~((labels >= 0) & (labels <= 1)).all(axis=1))[:1]:
-                raise ValueError(f"labels[{row}]={labels[row]} holds more than 0 and 1.")
-            return labels.astype("float32")
-        if self.class_names is None:
-            raise ValueError(
-                "labels are names, but the task has no class_names: pass class_names when making "
-                "it, or labels of shape (B, classes) of 0 and 1."
-            )
-        rows = np.zeros((len(labels), self.num_classes), "float32")
-        for row, names in enumerate(labels):
-            names = (
-                names if isinstance(names, (list, tuple, set, frozenset, np.ndarray)) else [names]
-            )
-            rows[row, class_numbers(self, names, lambda _: f"[{row}]")] = 1.0  # noqa: B023
-        return rows
-
-    def prepare_label_tensor(self, labels):
-        if self.multi_label:
-            return self._multi_hot_tensor(labels)
-        labels = classes.without_last_axis(labels, self.num_classes)
-        if labels.dtype == tf.string:
-            if self.class_names is None:
-                raise ValueError(
-                    "x is a tf.data.Dataset with string labels: make the task with class_names."
-                )
-            return indices_of(labels, self.class_names)
-        if labels.shape.rank is None:
-            return labels
-        if labels.shape.rank == 1:
-            return classes.check_number_tensor(labels, self.num_classes)
-        if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
-            raise ValueError(self._wrong_shape(labels))
-        return classes.check_probability_tensor(labels, self.loss)
-
-    def _multi_hot_tensor(self, labels):
-        if labels.dtype == tf.string:
-            raise ValueError(
-                "x is a tf.data.Dataset with string labels: for multi_label, let it yield (B, "
-                "classes) of 0 and 1."
-            )
-        if labels.shape.rank not in (None, 2) or labels.shape[1] not in (None, self.num_classes):
-            raise ValueError(
-                f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
-                f"dataset yield (B, {self.num_classes}), of 0 and 1."
-            )
-        return classes.check_share_tensor(labels)
-
-    def prepare_metric(self, metric):
-        return classes.metric_of_classes(metric, self.multi_label)
-
-    def prepare_class_weight(self, class_weight, labels=None):
-        if self.multi_label:
-            raise ValueError(
-                "class_weight weighs texts by their one class, and with multi_label=True they have "
-                "any number: pass sample_weight."
-            )
-        return weights_in_order(self, class_weight, labels)
 
     def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return `scores` and their `class_names`, (B, classes), and `labels` (B,), the best ones.
@@ -323,19 +214,3 @@ class TextClassifier(Prompted, Task):
             answer["scores"] = np.take_along_axis(answer["scores"], best, axis=1)
             answer["class_names"] = answer["class_names"][best]
         return answer
-
-
-def _without_gaps(labels):
-    """Return labels of mixed types, integers as such; raise ValueError for None and NaN."""
-    if labels.dtype.kind not in "Of":
-        return labels
-    for row, label in enumerate(labels):
-        is_known = isinstance(label, (str, bytes, int, np.integer, np.floating))
-        if not is_known or label != label:
-            label = label.item() if isinstance(label, np.generic) else label
-            raise ValueError(
-                f"labels[{row}]={label!r} is neither a class name nor an integer: pass one integer "
-                "or class name for each text."
-            )
-    has_names = any(isinstance(label, (str, bytes)) for label in labels)
-    return labels if has_names or labels.dtype != object else labels.astype("int64")

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_lm.feeding import datasets, predict_batches, replicas
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.step_arguments import check_arguments
 from keras_lm.feeding.user_data import watching
 from keras_lm.feeding.user_labels import labelled, labels_from_user
@@ -57,15 +58,12 @@ class TextModel(keras.Model):
 
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
     predicts_sequences = False
+    # The labels that it learns from; those with arguments are made by the constructor.
+    labels_class = TaskLabels
     # Whether texts come in pairs; None until the first data shows it.
     text_pair = None
     is_pair_stated = False
     trained_on_pairs = None  # what `fit` was last called with
-    # Whether data to learn from and to evaluate on must come with labels.
-    needs_labels = True
-    labels_remedy = "pass y, the labels of x"
-    # What a table's column of labels may be called.
-    label_columns = ("labels", "label")
 
     objectives = ()  # that make labels of what they corrupt, and train further networks
     compiled_losses = CompiledLosses()
@@ -73,59 +71,15 @@ class TextModel(keras.Model):
     smoothing = None
     _carried = None
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.labels = self.labels_class()
+
     # === Defined by subclasses ===
 
     def preprocess(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the packed dict for a dict of string tensors (B,), in the graph."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to preprocess text.")
-
-    def prepare_labels(self, labels):
-        """Return labels as the loss takes them; `labels` is an array with a row per example."""
-        return labels
-
-    def prepare_label_tensor(self, labels):
-        """The same for a batch of a `tf.data.Dataset`, in the graph."""
-        return labels
-
-    def label_names(self, is_packed: bool) -> list[str]:
-        """Return the names that labels in a dict may have; without any, they are no dict."""
-        return [name for name in self.compiled_losses.by_output if name is not None]
-
-    def named_labels(self, labels: dict[str, Any], is_packed: bool) -> Any:
-        """Return labels in a dict as `prepare_labels` takes them, or as they are."""
-        return labels
-
-    def learn_label_names(self, names: list[str]) -> None:
-        """Take the names that a table has for the numbers of its labels, if there are none yet."""
-
-    def matched_labels(self, columns, labels):
-        """Return prepared labels for texts or packed inputs; raise an error if they do not fit."""
-        return labels
-
-    def labels_for_metrics(self, labels, outputs):
-        """Return labels of a batch as metrics compare them with outputs."""
-        return labels
-
-    def measured_labels(self, labels):
-        """Return those of a batch's labels that metrics compare; None if there are none."""
-        return labels
-
-    def check_loss(self, loss):
-        """Raise an error, or warn, if a loss does not fit the task's outputs."""
-
-    def prepare_metric(self, metric):
-        """Return a metric, or its name, as it fits the task's labels and outputs."""
-        return metric
-
-    def prepare_class_weight(self, class_weight, labels=None):
-        """Return the weight of each class, in their order, for `class_weight` of `fit`.
-
-        `labels` are all of them, prepared, or None where they are not in memory.
-        """
-        raise ValueError(
-            f"class_weight weighs classes, and {type(self).__name__} has none: pass sample_weight, "
-            "a number for each text."
-        )
 
     def start_from(self, labels):
         """Set what a new head begins with, from the labels of `fit`; None if x is a dataset."""
@@ -141,7 +95,7 @@ class TextModel(keras.Model):
     def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
         """Return the packed batches of `fit`; overridden if an example has several rows there."""
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
-        return datasets.batches(self, *arguments, needs_labels=self.needs_labels, seed=seed)
+        return datasets.batches(self, *arguments, needs_labels=self.labels.are_needed, seed=seed)
 
     def validation_batches(self, data, batch_size, steps=None):
         """Return the packed batches of `validation_data`."""
@@ -213,9 +167,9 @@ class TextModel(keras.Model):
             loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
             is_auto = isinstance(metrics, str) and metrics == "auto"
             metrics = self.default_metrics() if is_auto else metrics
-            self.check_loss(loss)
+            self.labels.check_loss(loss)
             metrics, weighted_metrics = keras.tree.map_structure(
-                self.prepare_metric, (metrics, weighted_metrics)
+                self.labels.metric, (metrics, weighted_metrics)
             )
             super().compile(
                 optimizer=optimizer,
@@ -227,6 +181,7 @@ class TextModel(keras.Model):
                 **kwargs,
             )
             self.compiled_losses = CompiledLosses(loss, loss_weights)
+        self.labels.compiled(loss, type(self).__name__)
         self._compile_loss = None  # Keras's, which knows the mean over a part alone
         self.micro_batch_size = micro_batch_size
         self.smoothing = smoothing
@@ -350,8 +305,8 @@ class TextModel(keras.Model):
         if class_weight is None:
             return batches
         is_counted = isinstance(class_weight, str) and y is not None
-        labels = self.prepare_labels(labels_from_user(y, len(y))) if is_counted else None
-        weights = self.prepare_class_weight(class_weight, labels)
+        labels = self.labels.prepare(labels_from_user(y, len(y))) if is_counted else None
+        weights = self.labels.class_weights(class_weight, labels)
         return classes.with_class_weights(batches, weights)
 
     def evaluate(
@@ -360,7 +315,7 @@ class TextModel(keras.Model):
         check_arguments("evaluate", kwargs, batch_size=batch_size)
         x, y = labelled(self, x, y)
         batches, _ = predict_batches.sorted_batches(
-            self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
+            self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.labels.are_needed
         )
         if datasets.has_replicas(self):
             batches = replicas.distributed(self.distribute_strategy, batches)
@@ -390,13 +345,13 @@ class TextModel(keras.Model):
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
         plan_schedule(self, 0, None)
-        batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
+        batch = datasets.one_batch(self, x, y, sample_weight, self.labels.are_needed)
         if class_weight is not None:
-            batch = classes.weigh_classes(self.prepare_class_weight(class_weight), *batch)
+            batch = classes.weigh_classes(self.labels.class_weights(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
+        batch = datasets.one_batch(self, x, y, sample_weight, self.labels.are_needed)
         return super().test_on_batch(*batch, **kwargs)
 
     def predict_on_batch(self, x):
@@ -440,10 +395,6 @@ class TextModel(keras.Model):
         """Return the losses of labels; see `CompiledLosses.of`."""
         return self.compiled_losses.of(labels)
 
-    def labels_for_loss(self, labels, outputs, sample_weight):
-        """Return labels and their weights as the compiled loss compares them with outputs."""
-        return labels, sample_weight
-
     def counted_labels(self, batch):
         """Return labels of a whole batch from which its losses can count what they sum."""
         return batch.labels
@@ -456,7 +407,7 @@ class TextModel(keras.Model):
     def loss_terms(self, batch, computed, training):
         """Return the parts of the loss of what was computed of a batch: a list of `Term`."""
         labels, outputs, weights, terms = computed
-        labels, weights = self.labels_for_loss(labels, outputs, weights)
+        labels, weights = self.labels.for_loss(labels, outputs, weights)
         terms = [Term(*term) for term in terms]
         terms += label_terms(self.losses_of(labels), labels, outputs, weights)
         rows = ops.cast(ops.shape(keras.tree.flatten(batch.inputs)[0])[0], "float32")
@@ -472,7 +423,7 @@ class TextModel(keras.Model):
         return sum(term.weight * ops.divide_no_nan(term.total, term.count) for term in terms)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return super().compute_metrics(x, self.labels_for_metrics(y, y_pred), y_pred, sample_weight)
+        return super().compute_metrics(x, self.labels.for_metrics(y, y_pred), y_pred, sample_weight)
 
     @property
     def metrics(self):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.user_labels import labels_from_user
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
@@ -14,6 +15,41 @@ from keras_lm.tasks.prefixed_texts import Prompted
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
+
+
+class NumberLabels(TaskLabels):
+    """A number for each row, (B,) or (B, 1); `is_share` if a sigmoid gives only 0 to 1."""
+
+    def __init__(self, is_share):
+        self.is_share = is_share
+
+    def prepare(self, labels):
+        if labels.dtype.kind in "cmM":  # complex, differences of times, and times
+            raise ValueError(f"labels are of dtype {labels.dtype}, and must be real numbers.")
+        try:
+            labels = labels.astype("float32")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"labels must be numbers: {error}.") from error
+        if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
+            raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
+        for row in np.flatnonzero(~np.isfinite(labels.reshape(-1)))[:1]:
+            raise ValueError(f"labels[{row}]={labels.reshape(-1)[row]} is not a finite number.")
+        is_reached = (labels >= 0) & (labels <= 1) | (not self.is_share)
+        for row in np.flatnonzero(~is_reached)[:1]:
+            raise ValueError(
+                f"labels[{row}]={labels.reshape(-1)[row]}, and a sigmoid gives 0 to 1: scale the "
+                "labels, or make the task with activation=None."
+            )
+        return labels.reshape(-1, 1)
+
+    def prepare_tensor(self, labels):
+        if labels.dtype == tf.string:
+            raise ValueError("labels are strings, and must be numbers.")
+        rest = labels.shape[1:] if labels.shape.rank else []
+        if len(rest) > 1 or any(size not in (None, 1) for size in rest):
+            raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
+        # (B,) against (B, 1) would broadcast to (B, B) in the loss.
+        return keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -60,6 +96,7 @@ class TextRegressor(Prompted, Task):
         super().__init__(backbone, **arguments)
         self.prompt = prompt
         self.activation = activation
+        self.labels = NumberLabels(is_share=activation is not None)
         self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
         self.head = self.add_head("classification", num_classes=1)
@@ -98,41 +135,13 @@ class TextRegressor(Prompted, Task):
     def default_metrics(self):
         return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
 
-    def prepare_labels(self, labels):
-        if labels.dtype.kind in "cmM":  # complex, differences of times, and times
-            raise ValueError(f"labels are of dtype {labels.dtype}, and must be real numbers.")
-        try:
-            labels = labels.astype("float32")
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"labels must be numbers: {error}.") from error
-        if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
-            raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
-        for row in np.flatnonzero(~np.isfinite(labels.reshape(-1)))[:1]:
-            raise ValueError(f"labels[{row}]={labels.reshape(-1)[row]} is not a finite number.")
-        is_reached = (labels >= 0) & (labels <= 1) | (self.activation is None)
-        for row in np.flatnonzero(~is_reached)[:1]:
-            raise ValueError(
-                f"labels[{row}]={labels.reshape(-1)[row]}, and a sigmoid gives 0 to 1: scale the "
-                "labels, or make the task with activation=None."
-            )
-        return labels.reshape(-1, 1)
-
-    def prepare_label_tensor(self, labels):
-        if labels.dtype == tf.string:
-            raise ValueError("labels are strings, and must be numbers.")
-        rest = labels.shape[1:] if labels.shape.rank else []
-        if len(rest) > 1 or any(size not in (None, 1) for size in rest):
-            raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
-        # (B,) against (B, 1) would broadcast to (B, B) in the loss.
-        return keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
-
     def start_from(self, labels):
         weights = self.head.weights
         biases = [v for v in weights if v.path.endswith("/bias") and v.shape == (1,)]
         is_begun = not biases or np.any(biases[-1].numpy())  # GPT's head has none
         if labels is None or is_begun or self.activation:
             return
-        mean = np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))
+        mean = np.mean(self.labels.prepare(labels_from_user(labels, len(labels))))
         is_sum = self.fine_tuning.symmetric  # of both orders
         biases[-1].assign([mean / 2 if is_sum else mean])
 

@@ -29,18 +29,18 @@ from keras_lm.packers.rows import LOWEST
 from keras_lm.packers.words import Words, pieces_in_text, pieces_of_words
 from keras_lm.tasks import classes, host_answers
 from keras_lm.tasks.classes import (
+    ClassLabels,
     check_classes,
-    class_numbers,
     indices_of,
     names_of_classes,
-    weights_in_order,
+    of_labels,
 )
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_reader import WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
-from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.argument_types import RawTexts, Tensor
 
 
 def entities_of(answer, texts, plain=False):
@@ -150,88 +150,6 @@ def entities_in_graph(text, answer, plain=False):
     }
 
 
-def prepared(task, labels):
-    """Return the labels of rows as a tagger's loss takes them; see `TokenClassifier`."""
-    labels = classes.without_last_axis(labels, task.num_classes) if labels.ndim > 2 else labels
-    if labels.ndim == 2 and labels.dtype.kind in "iu":
-        _check_numbers(task, labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
-        return labels.astype("int32")
-    if any(map(_has_vectors, labels)):
-        return _prepared_vectors(task, labels)
-    rows = [_row(label, number) for number, label in enumerate(labels)]
-    flat = [label for row in rows for label in row]
-    splits, place = _places(rows)
-    if any(isinstance(label, (str, bytes)) for label in flat):
-        flat = class_numbers(task, flat, lambda i: "[{}][{}]".format(*place(i)))
-    flat = np.array(flat, "int32")
-    _check_numbers(task, flat, place)
-    return tf.RaggedTensor.from_row_splits(flat, splits)
-
-
-def _row(labels, number):
-    """Return the labels of one text's words, names or integers, as a list."""
-    if isinstance(labels, (list, tuple, np.ndarray)):
-        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-        for column, label in enumerate(labels):
-            if not isinstance(label, (str, bytes, int, np.integer)):
-                raise ValueError(
-                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
-                )
-        return labels
-    raise ValueError(
-        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
-    )
-
-
-def _prepared_vectors(task, labels):
-    """The same of one-hot or soft labels."""
-    rows = []
-    for number, row in enumerate(labels):
-        try:
-            row = np.asarray(row, "float32") if len(row) else np.zeros((0, task.num_classes))
-        except (TypeError, ValueError):
-            row = np.zeros(())  # of no shape at all
-        if row.ndim != 2 or row.shape[1] != task.num_classes:
-            raise ValueError(
-                f"labels[{number}] has shape {row.shape or 'none'}, but num_classes="
-                f"{task.num_classes}: pass for each word a name or a number, or for each one-hot "
-                f"or soft labels, (words, {task.num_classes})."
-            )
-        rows.append(row)
-    splits, place = _places(rows)
-    flat = classes.check_probabilities(
-        np.concatenate(rows), _loss(task), lambda i: "[{}][{}]".format(*place(i)), gaps=True
-    )
-    if labels.ndim == 3:
-        return flat.reshape(*labels.shape[:2], *flat.shape[1:])
-    return tf.RaggedTensor.from_row_splits(flat, splits)
-
-
-def prepared_tensor(task, labels):
-    """The same of a batch of a `tf.data.Dataset`, in the graph."""
-    if labels.dtype == tf.string:
-        if task.class_names is None:
-            raise ValueError(
-                "x is a tf.data.Dataset with string labels: make the task with class_names."
-            )
-        labels = ragged(labels)
-        return labels.with_values(indices_of(labels.values, task.class_names))
-    if labels.shape.rank != 3:
-        return tf.ragged.map_flat_values(
-            lambda flat: classes.check_number_tensor(flat, task.num_classes, gaps=True), labels
-        )
-    if isinstance(labels, tf.RaggedTensor) and labels.ragged_rank == 2:
-        labels = labels.with_values(labels.values.to_tensor())
-    if labels.shape[2] not in (None, task.num_classes):
-        raise ValueError(
-            f"labels has shape {labels.shape}, but num_classes={task.num_classes}: let the dataset "
-            f"yield numbers, or one-hot or soft labels with a last axis of {task.num_classes}."
-        )
-    return tf.ragged.map_flat_values(
-        lambda flat: classes.check_probability_tensor(flat, _loss(task), gaps=True), labels
-    )
-
-
 def without_ignored(labels, outputs, sample_weight):
     """Return labels that a loss of Keras's takes, and weights with which it is the mean of words.
 
@@ -281,9 +199,140 @@ def ragged(x):
     return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
 
 
-def _loss(task):
-    """Return the loss, or of a CRF without another one a loss that takes numbers as it does."""
-    return task.loss or "sparse_categorical_crossentropy"
+class WordLabels(ClassLabels):
+    """A class for each word of a text: lists of names, numbers, or one-hot or soft labels.
+
+    `rows` are the `Words` that split texts, `crf` whether a conditional random field compares them.
+    """
+
+    def __init__(self, num_classes, class_names, rows, crf):
+        super().__init__(num_classes, class_names)
+        self.rows, self.crf = rows, crf
+
+    @property
+    def _loss(self):
+        """The loss, or of a CRF without another one a loss that takes numbers as it does."""
+        return self.loss or "sparse_categorical_crossentropy"
+
+    def prepare(self, labels):
+        """Return what words have, ragged (B, W) or (B, W, C); or (B, S) or (B, S, C) of arrays."""
+        labels = classes.without_last_axis(labels, self.num_classes) if labels.ndim > 2 else labels
+        if labels.ndim == 2 and labels.dtype.kind in "iu":
+            self._check_numbers(labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
+            return labels.astype("int32")
+        if any(map(_has_vectors, labels)):
+            return self._prepare_vectors(labels)
+        rows = [_row(label, number) for number, label in enumerate(labels)]
+        flat = [label for row in rows for label in row]
+        splits, place = _places(rows)
+        if any(isinstance(label, (str, bytes)) for label in flat):
+            flat = self.numbers_of(flat, lambda i: "[{}][{}]".format(*place(i)))
+        flat = np.array(flat, "int32")
+        self._check_numbers(flat, place)
+        return tf.RaggedTensor.from_row_splits(flat, splits)
+
+    def _prepare_vectors(self, labels):
+        """The same of one-hot or soft labels."""
+        rows = []
+        for number, row in enumerate(labels):
+            try:
+                row = np.asarray(row, "float32") if len(row) else np.zeros((0, self.num_classes))
+            except (TypeError, ValueError):
+                row = np.zeros(())  # of no shape at all
+            if row.ndim != 2 or row.shape[1] != self.num_classes:
+                raise ValueError(
+                    f"labels[{number}] has shape {row.shape or 'none'}, but num_classes="
+                    f"{self.num_classes}: pass for each word a name or a number, or for each "
+                    f"one-hot or soft labels, (words, {self.num_classes})."
+                )
+            rows.append(row)
+        splits, place = _places(rows)
+        flat = classes.check_probabilities(
+            np.concatenate(rows), self._loss, lambda i: "[{}][{}]".format(*place(i)), gaps=True
+        )
+        if labels.ndim == 3:
+            return flat.reshape(*labels.shape[:2], *flat.shape[1:])
+        return tf.RaggedTensor.from_row_splits(flat, splits)
+
+    def _check_numbers(self, flat, place):
+        is_wrong = (flat != IGNORED) & ((flat < 0) | (flat >= self.num_classes))
+        for i in np.flatnonzero(is_wrong)[:1]:
+            row, column = place(i)
+            raise ValueError(
+                f"labels[{row}][{column}]={flat[i]}, but num_classes={self.num_classes}: classes "
+                f"count from 0 to {self.num_classes - 1}, and {IGNORED} leaves a word out."
+            )
+
+    def prepare_tensor(self, labels):
+        if labels.dtype == tf.string:
+            if self.class_names is None:
+                raise ValueError(
+                    "x is a tf.data.Dataset with string labels: make the task with class_names."
+                )
+            labels = ragged(labels)
+            return labels.with_values(indices_of(labels.values, self.class_names))
+        if labels.shape.rank != 3:
+            return tf.ragged.map_flat_values(
+                lambda flat: classes.check_number_tensor(flat, self.num_classes, gaps=True), labels
+            )
+        if isinstance(labels, tf.RaggedTensor) and labels.ragged_rank == 2:
+            labels = labels.with_values(labels.values.to_tensor())
+        if labels.shape[2] not in (None, self.num_classes):
+            raise ValueError(
+                f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
+                f"dataset yield numbers, or one-hot or soft labels with a last axis of "
+                f"{self.num_classes}."
+            )
+        return tf.ragged.map_flat_values(
+            lambda flat: classes.check_probability_tensor(flat, self._loss, gaps=True), labels
+        )
+
+    def match(self, labels, columns, is_packed):
+        if is_packed:
+            return labels
+        labels = ragged(labels)
+        words, _ = self.rows.words(columns["text"])
+        expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
+        for row in np.flatnonzero(expected != found)[:1]:
+            raise ValueError(
+                f"labels[{row}] has {found[row]} labels, but text[{row}] has {expected[row]} "
+                "words: pass one for each word, and words as lists to part them yourself."
+            )
+        return labels
+
+    def for_loss(self, labels, outputs, sample_weight):
+        """Return labels and weights with which losses are means of the words not ignored."""
+        takes_numbers = classes.takes_numbers(self.loss)
+        if not isinstance(self.loss, MeanLoss) and takes_numbers is not None:
+            labels, sample_weight = without_ignored(labels, outputs, sample_weight)
+        return super().for_loss(labels, outputs, sample_weight)
+
+    def metric(self, metric):
+        return MaskedAccuracy(metric) if metric in ("accuracy", "acc") else super().metric(metric)
+
+    def class_weights(self, class_weight, labels=None):
+        if self.crf:
+            raise ValueError(
+                "class_weight weighs words by their class, and with a CRF the loss is that of a "
+                "whole text: pass sample_weight, a number for each text, or make the task with "
+                "crf=False."
+            )
+        return super().class_weights(class_weight, labels)
+
+
+def _row(labels, number):
+    """Return the labels of one text's words, names or integers, as a list."""
+    if isinstance(labels, (list, tuple, np.ndarray)):
+        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        for column, label in enumerate(labels):
+            if not isinstance(label, (str, bytes, int, np.integer)):
+                raise ValueError(
+                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
+                )
+        return labels
+    raise ValueError(
+        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
+    )
 
 
 def _has_vectors(row):
@@ -303,16 +352,6 @@ def _places(rows):
         return row, index - splits[row]
 
     return splits, place
-
-
-def _check_numbers(task, flat, place):
-    is_wrong = (flat != IGNORED) & ((flat < 0) | (flat >= task.num_classes))
-    for i in np.flatnonzero(is_wrong)[:1]:
-        row, column = place(i)
-        raise ValueError(
-            f"labels[{row}][{column}]={flat[i]}, but num_classes={task.num_classes}: classes "
-            f"count from 0 to {task.num_classes - 1}, and {IGNORED} leaves a word out."
-        )
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -379,6 +418,7 @@ class TokenClassifier(WordReader, Task):
 
     predicts_sequences = True
     FRESH = ("crf/",)
+    num_classes, class_names = of_labels("num_classes"), of_labels("class_names")
     uses_pooler = False
 
     def __init__(
@@ -397,11 +437,10 @@ class TokenClassifier(WordReader, Task):
             raise ValueError(f"crf={crf!r}: use False, True, 'bio' or 'bioes'.")
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
-        self.num_classes = num_classes
-        self.class_names = class_names
         self.splitter = splitter
         self.whole_texts = whole_texts
         self.rows = Words(splitter, predicate, whole_texts)
+        self.labels = WordLabels(num_classes, class_names, self.rows, bool(crf))
         self.predicate = predicate
         if predicate and (self.backbone.config.get("num_segments") or 0) < 2:
             raise ValueError(
@@ -442,69 +481,17 @@ class TokenClassifier(WordReader, Task):
         of_entities = [EntityF1(self.class_names)] if marks_entities(self.class_names) else []
         return [MaskedAccuracy(), *of_entities]
 
-    def prepare_metric(self, metric):
-        if metric in ("accuracy", "acc"):
-            return MaskedAccuracy(metric)
-        return classes.metric_of_classes(metric)
-
-    def prepare_class_weight(self, class_weight, labels=None):
-        if self.crf is not None:
-            raise ValueError(
-                "class_weight weighs words by their class, and with a CRF the loss is that of a "
-                "whole text: pass sample_weight, a number for each text, or make the task with "
-                "crf=False."
-            )
-        return weights_in_order(self, class_weight, labels)
-
-    def check_loss(self, loss):
-        classes.warn_of_probabilities(loss)
-
     def losses_of(self, labels):
         if self.crf is not None and self.loss is None:
             return {None: (1.0, SequenceLikelihood(self.crf))}
         return super().losses_of(labels)
 
-    def labels_for_loss(self, labels: Tensor, outputs: Any, sample_weight: Tensor) -> Any:
-        """Return labels and weights with which losses are means of the words not ignored."""
-        takes_numbers = classes.takes_numbers(self.loss)
-        if not isinstance(self.loss, MeanLoss) and takes_numbers is not None:
-            labels, sample_weight = without_ignored(labels, outputs, sample_weight)
-        return classes.for_loss(self.loss, labels, outputs), sample_weight
-
-    def labels_for_metrics(self, labels, outputs):
-        return classes.for_metrics(labels, outputs)
-
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.crf is not None:
-            known = ops.not_equal(self.labels_for_metrics(y, y_pred), IGNORED)
+            known = ops.not_equal(self.labels.for_metrics(y, y_pred), IGNORED)
             labels = self.crf.decode(y_pred, known, self.allowed)
             y_pred = 1e4 * ops.one_hot(labels, self.num_classes)  # logits of near certainty
         return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    # === Labels ===
-
-    def learn_label_names(self, names):
-        classes.learn_names(self, names)
-
-    def prepare_labels(self, labels: RawLabels) -> Any:
-        """Return what words have, ragged (B, W) or (B, W, C); or (B, S) or (B, S, C) of arrays."""
-        return prepared(self, labels)
-
-    def prepare_label_tensor(self, labels):
-        return prepared_tensor(self, labels)
-
-    def matched_labels(self, columns, labels):
-        if "text" not in columns:
-            return labels
-        labels = ragged(labels)
-        words, _ = self.rows.words(columns["text"])
-        expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
-        for row in np.flatnonzero(expected != found)[:1]:
-            raise ValueError(
-                f"labels[{row}] has {found[row]} labels, but text[{row}] has {expected[row]} "
-                "words: pass one for each word, and words as lists to part them yourself."
-            )
-        return labels
 
     # === Strings ===
 

@@ -659,7 +659,7 @@ def test_activations_of_cross_encoders_that_differ(cross_encoder, goldens, tmp_p
         tasks.TextRegressor.from_preset(folder)
     task = tasks.TextRegressor.from_preset(folder, activation="sigmoid", tokenizer=None)
     with pytest.raises(ValueError, match=r"labels\[1\]=4.5, and a sigmoid gives 0 to 1"):
-        task.prepare_labels(np.array([0.5, 4.5]))
+        task.labels.prepare(np.array([0.5, 4.5]))
     several = shutil.copytree(goldens("bert-seqcls"), tmp_path / "several")
     config = json.loads((several / "config.json").read_text())
     config.pop("problem_type", None)

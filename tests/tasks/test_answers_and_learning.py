@@ -103,9 +103,9 @@ def test_answers_follow_class_names_learned_later(make):
 @pytest.mark.eager
 def test_class_names_give_labels_their_order(make):
     task = make(TextClassifier, class_names=["good", "bad", "so"])
-    assert task.prepare_labels(np.array(["bad", "good", "so"])).tolist() == [1, 0, 2]
-    assert task.prepare_labels(np.array([b"bad"])).tolist() == [1]
-    assert task.prepare_labels(np.array([2, 0], dtype=object)).tolist() == [2, 0]
+    assert task.labels.prepare(np.array(["bad", "good", "so"])).tolist() == [1, 0, 2]
+    assert task.labels.prepare(np.array([b"bad"])).tolist() == [1]
+    assert task.labels.prepare(np.array([2, 0], dtype=object)).tolist() == [2, 0]
     data = tf.data.Dataset.from_tensor_slices((["a", "it"], ["so", "bad"])).batch(2)
     assert task.evaluate(data, verbose=0) == pytest.approx(
         task.evaluate(["a", "it"], [2, 1], verbose=0)

@@ -288,7 +288,7 @@ def test_words_are_compared_as_in_texts(parser):
     trees = ["(NP (-LRB- -LRB-) (`` ``) (NN dog) ('' '') (-RRB- -RRB-))"]
     for words in (["(", '"', "dog", '"', ")"], ["-LRB-", "``", "dog", "''", "-RRB-"]):
         columns = parser.columns([words])
-        labels = parser.matched_labels(columns, parser.prepare_labels(np.array(trees)))
+        labels = parser.labels.match(parser.labels.prepare(np.array(trees)), columns, False)
         assert labels.to_list() == [[[0, 5, NAMES.index("NP") + 1]]]
 
 

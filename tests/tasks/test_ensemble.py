@@ -83,7 +83,7 @@ def test_preset(make, texts, tmp_path):
         assert isinstance(loaded, Ensemble)
         assert len(loaded.members) == 3
     np.testing.assert_allclose(loaded.regress(pairs)["scores"], expected, atol=1e-6)
-    np.testing.assert_array_equal(loaded.prepare_labels(np.array([2.0])), [[2.0]])
+    np.testing.assert_array_equal(loaded.labels.prepare(np.array([2.0])), [[2.0]])
     with pytest.raises(ValueError, match="and no TextClassifier"):
         TextClassifier.from_preset(tmp_path / "preset")
     with pytest.raises(CheckpointError, match="such as member_0"):

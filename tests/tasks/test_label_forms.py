@@ -114,8 +114,8 @@ def test_all_forms_are_one(classifier, packed, logits, loss):
     column = np.array(NUMBERS)[:, np.newaxis]
     for labels in (NUMBERS, column, column.astype("float32"), ONE_HOT, ONE_HOT.astype("int64")):
         assert on_batch(classifier, packed, labels) == expected
-        prepared = classifier.prepare_labels(np.array(labels))
-        in_graph = classifier.prepare_label_tensor(tf.constant(labels))
+        prepared = classifier.labels.prepare(np.array(labels))
+        in_graph = classifier.labels.prepare_tensor(tf.constant(labels))
         assert in_graph.dtype == prepared.dtype and np.array_equal(in_graph, prepared)
 
 
@@ -127,13 +127,13 @@ def test_soft_labels(classifier, packed, logits, loss):
             "loss": pytest.approx(float(classifier.loss(SOFT, logits)), rel=1e-4),
             "accuracy": pytest.approx(np.mean(logits.argmax(axis=1) == NUMBERS)),
         }
-        assert np.array_equal(classifier.prepare_label_tensor(tf.constant(SOFT)), SOFT)
+        assert np.array_equal(classifier.labels.prepare_tensor(tf.constant(SOFT)), SOFT)
         return
     remedy = r"CategoricalCrossentropy\(from_logits=True\)"
     with pytest.raises(ValueError, match=rf"labels\[0\]=\[.*\] is soft.*{remedy}"):
         classifier.fit(TEXTS, SOFT)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"labels hold a soft one.*{remedy}"):
-        classifier.prepare_label_tensor(tf.constant(SOFT))
+        classifier.labels.prepare_tensor(tf.constant(SOFT))
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_what_is_no_label(classifier, labels, message):
 def test_what_is_no_label_in_a_dataset(classifier, labels, error, message):
     compiled(classifier)
     with pytest.raises(error, match=message):
-        classifier.prepare_label_tensor(tf.constant(labels))
+        classifier.labels.prepare_tensor(tf.constant(labels))
 
 
 def test_a_dataset_tells_what_is_wrong(classifier):
@@ -192,7 +192,7 @@ def test_names_in_a_column(make):
     names = [["good"]] * 4 + [["bad"]] * 4
     expected = evaluated(task, TEXTS, [1] * 4 + [0] * 4)
     assert evaluated(task, TEXTS, names) == pytest.approx(expected)
-    assert task.prepare_label_tensor(tf.constant(names)).numpy().tolist() == [1] * 4 + [0] * 4
+    assert task.labels.prepare_tensor(tf.constant(names)).numpy().tolist() == [1] * 4 + [0] * 4
 
 
 def test_folders_of_texts(make, tmp_path):
@@ -248,7 +248,7 @@ def test_accuracy_of_many_classes(make):
     compiled(task, metrics=["accuracy"])
     assert evaluated(task, TEXTS, labels)["accuracy"] == pytest.approx(expected)
     with pytest.raises(ValueError, match=r"shape \(8,\), but num_classes=2"):
-        task.prepare_label_tensor(tf.constant(NUMBERS))
+        task.labels.prepare_tensor(tf.constant(NUMBERS))
 
 
 @pytest.mark.parametrize("loss", ["auto", "categorical"])
@@ -272,11 +272,11 @@ def test_class_weights_and_sample_weights(classifier, packed, logits, loss):
 
 def test_balanced(classifier):
     for labels in (NUMBERS, ONE_HOT):
-        labels = classifier.prepare_labels(np.array(labels))
-        balanced = classifier.prepare_class_weight("balanced", labels)
+        labels = classifier.labels.prepare(np.array(labels))
+        balanced = classifier.labels.class_weights("balanced", labels)
         assert balanced == pytest.approx([8 / 3 / 2, 8 / 3 / 3, 8 / 3 / 3])
     two = np.array([0, 2, 2, 2, 0, 2, 2, 2])
-    assert classifier.prepare_class_weight("balanced", two) == pytest.approx([2.0, 1.0, 2 / 3])
+    assert classifier.labels.class_weights("balanced", two) == pytest.approx([2.0, 1.0, 2 / 3])
 
 
 def test_balanced_of_the_rows_trained_on(make):
@@ -398,8 +398,8 @@ def test_choices(make):
         expected = on_batch(task, x, numbers)
         for labels in (np.array(numbers)[:, np.newaxis], one_hot, one_hot.tolist()):
             assert on_batch(task, packed, labels) == pytest.approx(expected, rel=1e-4)
-            prepared = task.prepare_labels(np.array(labels))
-            assert np.array_equal(task.prepare_label_tensor(tf.constant(labels)), prepared)
+            prepared = task.labels.prepare(np.array(labels))
+            assert np.array_equal(task.labels.prepare_tensor(tf.constant(labels)), prepared)
     with pytest.raises(
         ValueError, match=r"choices\[1\] has fewer choices than others, and the loss"
     ):
@@ -422,7 +422,7 @@ VECTORS = [[[0.0] * 3 if n < 0 else np.eye(3)[n].tolist() for n in row] for row 
 def test_words(make, loss):
     task = make(TokenClassifier, loss, num_classes=3)
     packed, labels = task.preprocess_with_labels(
-        task.columns(WORDS), task.prepare_labels(np.array(OF_WORDS, object))
+        task.columns(WORDS), task.labels.prepare(np.array(OF_WORDS, object))
     )
     logits, known = task.predict_on_batch(packed), labels.numpy() != -100
     form = np.eye(3)[labels.numpy()[known]] if loss in CATEGORICAL[1:] else labels.numpy()[known]
@@ -436,15 +436,15 @@ def test_words(make, loss):
     assert on_batch(task, packed, dense) == expected
     for words in (OF_WORDS, VECTORS, [np.array(row) for row in VECTORS]):
         assert on_batch(task, WORDS, words) == expected
-    in_graph = task.prepare_label_tensor(tf.ragged.constant(VECTORS))
-    assert in_graph.to_list() == task.prepare_labels(np.array(VECTORS, object)).to_list()
+    in_graph = task.labels.prepare_tensor(tf.ragged.constant(VECTORS))
+    assert in_graph.to_list() == task.labels.prepare(np.array(VECTORS, object)).to_list()
     weighted = [
         task.train_on_batch(WORDS, words, class_weight={1: 3.0})[0] for words in (OF_WORDS, VECTORS)
     ]
     assert weighted[1] == pytest.approx(weighted[0], rel=1e-4)
     for words in (OF_WORDS, VECTORS):  # of five words that count, two each are 0 and 1
-        prepared = task.prepare_labels(np.array(words, object))
-        assert task.prepare_class_weight("balanced", prepared) == pytest.approx(
+        prepared = task.labels.prepare(np.array(words, object))
+        assert task.labels.class_weights("balanced", prepared) == pytest.approx(
             [5 / 6, 5 / 6, 5 / 3]
         )
 
@@ -458,12 +458,12 @@ def test_words_in_a_dataset(make):
 
 def test_numbers_of_words_in_a_dataset(make):
     task = make(TokenClassifier, num_classes=3)
-    numbers = task.prepare_label_tensor(tf.ragged.constant(OF_WORDS, tf.int64))
+    numbers = task.labels.prepare_tensor(tf.ragged.constant(OF_WORDS, tf.int64))
     assert numbers.to_list() == OF_WORDS and numbers.dtype == tf.int32
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a class: they count from 0 to 2"):
-        task.prepare_label_tensor(tf.ragged.constant([[0, 3]]))
+        task.labels.prepare_tensor(tf.ragged.constant([[0, 3]]))
     with pytest.raises(ValueError, match=r"labels has shape \(1, 2, 4\), but num_classes=3"):
-        task.prepare_label_tensor(tf.ones((1, 2, 4)))
+        task.labels.prepare_tensor(tf.ones((1, 2, 4)))
 
 
 def test_soft_labels_of_words(make):
@@ -494,8 +494,8 @@ def test_numbers_in_a_column(make):
     weighted = [on_batch(task, TEXTS, column, weight) for weight in (np.arange(8.0), column)]
     assert weighted[0] == pytest.approx(weighted[1]) and weighted[0] != pytest.approx(expected)
     for labels in (np.arange(8), column):
-        assert np.array_equal(task.prepare_label_tensor(tf.constant(labels)), column)
+        assert np.array_equal(task.labels.prepare_tensor(tf.constant(labels)), column)
     with pytest.raises(ValueError, match=r"labels has shape \(8, 2\): pass one number per row"):
-        task.prepare_label_tensor(tf.ones((8, 2)))
+        task.labels.prepare_tensor(tf.ones((8, 2)))
     with pytest.raises(ValueError, match="labels are strings, and must be numbers"):
-        task.prepare_label_tensor(tf.constant(TEXTS))
+        task.labels.prepare_tensor(tf.constant(TEXTS))

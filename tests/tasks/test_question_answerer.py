@@ -231,7 +231,7 @@ def test_of_several_answers_none_overlaps_a_better_one(task):
 def test_labels_are_tokens_of_the_windows_that_hold_the_answer(task):
     x, y = {name: column[1:3] for name, column in DATA.items()}, LABELS[1:3]
     columns = task.columns(x)
-    labels = task.matched_labels(columns, task.prepare_labels(y))
+    labels = task.labels.match(task.labels.prepare(y), columns, False)
     packed, labels = task.preprocess_with_labels(columns, labels)
     texts = [
         [] if first == 0 else task.tokenizer.tokens(ids[first : last + 1]).numpy().tolist()

@@ -62,7 +62,7 @@ def test_huggingface(goldens, tmp_path):
 
 def test_labels_stand_at_first_pieces(shared):
     packed, labels = shared.preprocess_with_labels(
-        shared.columns(WORDS), shared.prepare_labels(np.array(LABELS, object))
+        shared.columns(WORDS), shared.labels.prepare(np.array(LABELS, object))
     )
     tokens = shared.tokenizer.tokens(packed["token_ids"]).numpy()
     expected = {b"the": 0, b"film": 1, b"was": 2, b"good": 1, b"nice": 2}
@@ -364,7 +364,7 @@ def test_entities_of_labels_in_the_graph():
 @pytest.mark.eager
 def test_class_weights_weigh_words(task, make):
     packed, labels = task.preprocess_with_labels(
-        task.columns(WORDS), task.prepare_labels(np.array(LABELS, object))
+        task.columns(WORDS), task.labels.prepare(np.array(LABELS, object))
     )
     known = labels.numpy() != IGNORED
     losses = -np.log(keras.ops.softmax(task(packed)).numpy()[known])
@@ -429,7 +429,7 @@ def test_words_have_the_logits_of_their_pieces(byte_pair_task):
 def test_labels_of_strings_stand_at_first_pieces(byte_pair_task):
     task = byte_pair_task
     packed, labels = task.preprocess_with_labels(
-        task.columns(["good (x)."]), task.prepare_labels(np.array([[1, 0, 2, 1, 2]]))
+        task.columns(["good (x)."]), task.labels.prepare(np.array([[1, 0, 2, 1, 2]]))
     )
     tokens = task.tokenizer.tokens(packed["token_ids"])[0].numpy().tolist()
     found = {token.decode(): label for token, label in zip(tokens, labels[0].numpy()) if label >= 0}

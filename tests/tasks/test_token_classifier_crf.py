@@ -52,7 +52,7 @@ def test_it_learns_what_single_words_cannot_say():
 
 def test_loss_and_scores_are_the_chains(task):
     packed, labels = task.preprocess_with_labels(
-        task.columns(TEXTS[:4]), task.prepare_labels(np.array(LABELS[:4], object))
+        task.columns(TEXTS[:4]), task.labels.prepare(np.array(LABELS[:4], object))
     )
     logits, mask = task(packed), np.asarray(labels) != IGNORED
     likelihood = np.asarray(task.crf.log_likelihood(logits, labels, mask))
