@@ -57,7 +57,7 @@ def measure(network, layers, length, vocabulary_size):
 
     from keras_lm import models, tasks
     from keras_lm.layers import chunks
-    from keras_lm.layers.tensorflow import attention_ops
+    from keras_lm.layers import tensorflow as tensorflow_ops
 
     size = {
         "vocabulary_size": vocabulary_size,
@@ -76,7 +76,7 @@ def measure(network, layers, length, vocabulary_size):
     else:
         backbone = models.GPT2Backbone(**size)
     if network.endswith("whole"):
-        attention_ops.MANY_SCORES = float("inf")
+        tensorflow_ops.MANY_SCORES = float("inf")
         chunks.NUMBERS_AT_ONCE = 2**62
     task = tasks.CausalLM(backbone)
     ids = np.random.default_rng(0).integers(0, vocabulary_size, (1, length)).astype("int32")

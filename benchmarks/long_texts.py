@@ -43,11 +43,11 @@ def measure(form, rows, columns):
     import numpy as np
     import tensorflow as tf
 
-    from keras_lm.layers.tensorflow import attention_ops
+    from keras_lm.layers import tensorflow as tensorflow_ops
     from keras_lm.models import BertBackbone
     from keras_lm.training import enable_rematerialization
 
-    attention_ops.MANY_SCORES, computes_again = FORMS[form]
+    tensorflow_ops.MANY_SCORES, computes_again = FORMS[form]
     backbone = BertBackbone(
         vocabulary_size=1000,
         num_layers=4,

@@ -69,7 +69,7 @@ size = len(tokenizer.vocabulary)
 backbone = TransformerXLBackbone(size, 2, 2, 16, 32, memory_length=8)
 task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
 """,
-    "layers.left_to_right.KeyValueCache": """
+    "layers.attention.KeyValueCache": """
 x, padding_mask = np.ones((2, 7, 4), "float32"), np.ones((2, 7), "int32")
 biases, state = [None], None
 blocks = [PreNormBlock(num_heads=2, intermediate_dim=8)]

@@ -120,10 +120,7 @@ def test_tensorflow_may_be_missing():
 
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8 or bfloat16,
 # or to decode.
-TRACED_OTHERWISE = {
-    "layers.tensorflow.attention_ops",
-    "layers.tensorflow.tracing",
-}
+TRACED_OTHERWISE = {"layers.tensorflow"}
 
 
 def test_what_layers_do_follows_from_their_arguments():

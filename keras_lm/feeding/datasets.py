@@ -15,7 +15,7 @@ from keras_lm.feeding.user_labels import (
     labels_from_user,
     weights_from_user,
 )
-from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.layers.tensorflow import required
 from keras_lm.models.backbone import allowed_ids, check_ids, id_limit
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import common_seed

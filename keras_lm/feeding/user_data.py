@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow.tracing import said_by_require
+from keras_lm.layers.tensorflow import said_by_require
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.progress import no_batches, watched
 from keras_lm.utils.user_columns import (

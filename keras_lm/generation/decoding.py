@@ -30,7 +30,7 @@ from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import batch_options, no_room
 from keras_lm.generation.work import within
 from keras_lm.layers.backend import at_columns
-from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.layers.tensorflow import required
 from keras_lm.tensorflow import tf
 
 # Columns of a long prompt to read at once, since the memory for attention's scores grows with the

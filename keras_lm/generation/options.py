@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.layers.tensorflow import required
 from keras_lm.tensorflow import tf
 from keras_lm.utils.registry import advice
 

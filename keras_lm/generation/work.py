@@ -4,7 +4,7 @@ Each token that is written has a place in the memory of the model, for each row 
 is read has one while its row is computed. Rows are as long as the longest.
 """
 
-from keras_lm.layers.tensorflow.tracing import most_tokens, required
+from keras_lm.layers.tensorflow import most_tokens, required
 from keras_lm.tensorflow import tf
 
 MOST_TOKENS = 2**16

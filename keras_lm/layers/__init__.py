@@ -1,6 +1,6 @@
 """Layers that several models share."""
 
-from keras_lm.layers.attention import AttentionContext, SelfAttention
+from keras_lm.layers.attention import AttentionContext, CausalBias, SelfAttention
 from keras_lm.layers.basic import (
     Adapter,
     Dense,
@@ -24,6 +24,7 @@ from keras_lm.layers.deprecated import (
     CausalSelfAttention,
 )
 from keras_lm.layers.heads import (
+    CausalLMHead,
     EachTokenClassifier,
     FirstTokenClassifier,
     LastTokenClassifier,
@@ -32,7 +33,6 @@ from keras_lm.layers.heads import (
     PooledClassifier,
     SpanHead,
 )
-from keras_lm.layers.left_to_right import CausalBias, CausalLMHead
 from keras_lm.layers.masks import PaddingBias
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,

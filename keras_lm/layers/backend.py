@@ -4,33 +4,34 @@ import keras
 from keras import ops
 
 if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.tensorflow.attention_blocks import in_blocks
-    from keras_lm.layers.tensorflow.attention_ops import (
+    from keras_lm.layers.tensorflow import (
         argmax,
         at_columns,
         at_rows,
+        computed_again,
         draw_seed,
         dropout,
         fused_attention,
+        in_blocks,
+        in_some_rows,
         is_long,
+        known_array,
+        map_chunks,
         matmul,
         matmul_transposed,
-        normal,
-        size_within,
-        softmax,
-        split_seed,
-        word_scores,
-        write_slots,
-    )
-    from keras_lm.layers.tensorflow.loops import in_some_rows, scan
-    from keras_lm.layers.tensorflow.recomputation import computed_again, map_chunks, reversible
-    from keras_lm.layers.tensorflow.tracing import (
-        known_array,
         narrowed,
+        normal,
         num_replicas,
         products_for,
         require,
+        reversible,
+        scan,
+        size_within,
+        softmax,
+        split_seed,
         sum_over_replicas,
+        word_scores,
+        write_slots,
     )
 
     takes_rules = is_long
@@ -55,32 +56,32 @@ else:
     computed_again = keras.remat
 
     def known_array(value):
-        """See `keras_lm.layers.tensorflow.tracing`."""
+        """See `keras_lm.layers.tensorflow`."""
         is_traced = isinstance(value, (jax.core.Tracer, keras.KerasTensor))
         return None if is_traced else np.asarray(value)
 
     def argmax(logits):
-        """See `keras_lm.layers.tensorflow.attention_ops`."""
+        """See `keras_lm.layers.tensorflow`."""
         return ops.argmax(logits, axis=-1)
 
     def at_columns(x, columns):
-        """See `keras_lm.layers.tensorflow.attention_ops`."""
+        """See `keras_lm.layers.tensorflow`."""
         return jax.vmap(lambda row, places: row[places])(x, columns)
 
     def at_rows(x, rows):
-        """See `keras_lm.layers.tensorflow.attention_ops`."""
+        """See `keras_lm.layers.tensorflow`."""
         return x[rows]
 
     def size_within(size, limit, most):
-        """See `keras_lm.layers.tensorflow.attention_ops`."""
+        """See `keras_lm.layers.tensorflow`."""
         return min(limit, most)
 
     def normal(shape, seed):
-        """See `keras_lm.layers.tensorflow.attention_ops.normal`."""
+        """See `keras_lm.layers.tensorflow.normal`."""
         return keras.random.normal(shape, seed=seed)
 
     def in_some_rows(function, is_chosen, *tensors):
-        """See `keras_lm.layers.tensorflow.loops`; computes all, as shapes are static."""
+        """See `keras_lm.layers.tensorflow`; computes all, as shapes are static."""
         return ops.where(is_chosen, function(*tensors), 0.0)
 
     def products_for(dense):
@@ -99,11 +100,11 @@ else:
         return has_fused_kernel()
 
     def matmul_transposed(x, y):
-        """See `keras_lm.layers.tensorflow.attention_ops.matmul_transposed`."""
+        """See `keras_lm.layers.tensorflow.matmul_transposed`."""
         return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
     def word_scores(x, table):
-        """See `keras_lm.layers.tensorflow.attention_ops`.
+        """See `keras_lm.layers.tensorflow`.
 
         Columns of zeros make the words of a vocabulary a multiple of 64: without them, a GPU's
         products are half as fast, which is more than writing the table anew for many vectors.
@@ -131,7 +132,7 @@ else:
         return value
 
     def write_slots(old, new, indices):
-        """See `keras_lm.layers.tensorflow.attention_ops.write_slots`."""
+        """See `keras_lm.layers.tensorflow.write_slots`."""
         return ops.scatter_update(old, indices, new)
 
 

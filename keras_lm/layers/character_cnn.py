@@ -111,7 +111,7 @@ class CharacterCNN(keras.layers.Layer):
         """
         self.cache = None
         if character_ids is not None:
-            from keras_lm.layers.tensorflow.word_cache import WordCache
+            from keras_lm.layers.tensorflow import WordCache
 
             ids = ops.convert_to_tensor(character_ids, "int32")
             parts = [self(ids[i : i + 1024]) for i in range(0, len(ids), 1024)]

@@ -7,8 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_lm.layers.attention import Attention, AttentionContext
-from keras_lm.layers.left_to_right import KeyValueCache
+from keras_lm.layers.attention import Attention, AttentionContext, KeyValueCache
 from keras_lm.layers.state import FIXED
 from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
 from keras_lm.utils.argument_types import Tensor

@@ -277,3 +277,41 @@ class MaskedLMHead(keras.layers.Layer):
     def transform(self, x):
         """Return the vectors (…, D) that the embedding's are compared with."""
         return self.norm(self.dense(x))
+
+
+class CausalLMHead(keras.layers.Layer):
+    """The next token's logits: the product with the token embedding, or with a separate matrix.
+
+    Args:
+        token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
+        tied: bool. Whether to use the token embedding; False creates a matrix of the same shape.
+
+    Call: `head(outputs, inputs)` → (B, S, V) float32, the next token's logits at each position.
+
+    Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
+    """
+
+    def __init__(self, token_embedding: keras.Layer, tied: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.token_embedding = token_embedding
+        self.tied = tied
+
+    def build(self, outputs_shape, inputs_shape=None):
+        if not self.tied:
+            self.own = self.add_weight(
+                name="embeddings",
+                shape=(self.token_embedding.input_dim, outputs_shape["sequence_output"][-1]),
+                initializer=self.make_initializer(),
+            )
+
+    def make_initializer(self) -> str:
+        """Return the initialiser of the head's own matrix, if it is not tied."""
+        return "glorot_uniform"
+
+    @property
+    def table(self) -> Tensor:
+        """The matrix (V, D), a row per token of the vocabulary."""
+        return self.token_embedding.embeddings if self.tied else self.own
+
+    def call(self, outputs, inputs=None, training=None):
+        return word_scores(outputs["sequence_output"], self.table)

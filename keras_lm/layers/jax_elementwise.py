@@ -108,13 +108,13 @@ def split_seed(seed, number):
 
 
 def map_chunks(function, tensors, weights):
-    """See `keras_lm.layers.tensorflow.recomputation.map_chunks`."""
+    """See `keras_lm.layers.tensorflow.map_chunks`."""
     compute = jax.checkpoint(function)
     return jax.lax.map(lambda parts: compute(parts, weights), tensors)
 
 
 def reversible(functions, x, y, weights, given):
-    """See `keras_lm.layers.tensorflow.recomputation.reversible`."""
+    """See `keras_lm.layers.tensorflow.reversible`."""
 
     def compute(x, y, weights, given):
         for function, own, other in zip(functions, weights, given, strict=True):

@@ -36,7 +36,7 @@ class Visible(NamedTuple):
         return ops.expand_dims((1.0 - ops.cast(visible, "float32")) * MASKED, 1)
 
 
-def as_tensor(bias):
+def bias_tensor(bias):
     """Return attention's additive bias as a tensor, (B, 1, S, T) for a `Visible`."""
     return bias.bias() if isinstance(bias, Visible) else bias
 
@@ -57,3 +57,6 @@ class PaddingBias(keras.layers.Layer):
     def compute_output_spec(self, padding_mask):
         batch, length = padding_mask.shape
         return keras.KerasTensor((batch, 1, 1, length), dtype="float32")
+
+
+# Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.

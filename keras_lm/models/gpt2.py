@@ -14,8 +14,8 @@ from keras_lm.layers import (
     PreNormBlock,
     truncated_normal,
 )
+from keras_lm.layers.attention import KeyValueCache
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.left_to_right import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer

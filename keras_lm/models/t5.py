@@ -29,7 +29,7 @@ from keras_lm.layers import (
     get_activation,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.masks import as_tensor
+from keras_lm.layers.masks import bias_tensor
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size
@@ -366,7 +366,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         x = self.token_embedding(token_ids)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)
-        bias = as_tensor(self.causal_bias(cache.padding_mask, cache.slots))
+        bias = bias_tensor(self.causal_bias(cache.padding_mask, cache.slots))
         bias = bias + self.decoder_positions(cache.padding_mask, cache.slots)
         contexts = cache.contexts(
             [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)

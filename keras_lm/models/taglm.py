@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.tensorflow.tracing import is_for_lite
+from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.models.backbone import Input
 from keras_lm.models.elmo_layers import Filters
 from keras_lm.models.word_backbone import WordBackbone

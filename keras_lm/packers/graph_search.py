@@ -13,7 +13,7 @@ from keras_lm.knowledge import SchemaGraphs
 from keras_lm.knowledge.concepts import LONGEST
 from keras_lm.knowledge.graph_constants import GraphConstants
 from keras_lm.knowledge.lemmas import WORDS
-from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.layers.tensorflow import required
 from keras_lm.tensorflow import tf, tf_text
 from keras_lm.utils.argument_types import Tensor
 

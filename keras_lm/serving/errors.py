@@ -5,7 +5,7 @@ import contextlib
 import grpc
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow.tracing import said_by_require
+from keras_lm.layers.tensorflow import said_by_require
 
 StatusCode = grpc.StatusCode
 

@@ -17,7 +17,7 @@ from keras_lm.generation.options import (
 from keras_lm.generation.streaming import Stream
 from keras_lm.generation.texts import real_tokens
 from keras_lm.generation.work import MOST_TOKENS
-from keras_lm.layers.tensorflow.tracing import bounded
+from keras_lm.layers.tensorflow import bounded
 from keras_lm.serving.errors import invalid, tensorflow_errors
 
 FILE = "assets.extra/generation.json"  # written by an export

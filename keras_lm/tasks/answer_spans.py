@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.heads import last_real_token
-from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.layers.tensorflow import required
 from keras_lm.objectives import (
     MaskedAccuracy,
     MaskedBinaryCrossentropy,

@@ -21,8 +21,7 @@ from keras_lm.generation.texts import (
     written_for_all,
 )
 from keras_lm.layers.chunks import losses_in_chunks
-from keras_lm.layers.tensorflow.attention_ops import writing_in_place
-from keras_lm.layers.tensorflow.tracing import require
+from keras_lm.layers.tensorflow import require, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts

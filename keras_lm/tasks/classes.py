@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.feeding.labels import TaskLabels
-from keras_lm.layers.tensorflow.tracing import required
+from keras_lm.layers.tensorflow import required
 from keras_lm.metrics.label_metrics import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.losses import MeanLoss

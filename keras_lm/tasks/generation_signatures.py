@@ -16,7 +16,7 @@ from keras_lm.generation.texts import real_tokens
 from keras_lm.generation.work import MOST_BEAMS, MOST_PIECES, few_tokens, longest
 from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow.tracing import for_lite, required
+from keras_lm.layers.tensorflow import for_lite, required
 from keras_lm.tasks.signatures import (
     TextSignatures,
     attention_of_pair,

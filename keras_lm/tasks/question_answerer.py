@@ -13,7 +13,7 @@ from keras_lm.feeding import datasets, replicas
 from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
 from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import batches_of, window_batches
-from keras_lm.layers.tensorflow.tracing import is_for_lite
+from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Windows

@@ -21,7 +21,7 @@ from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, 
 from keras_lm.generation.texts import tensors_of, with_scores, written_for_all
 from keras_lm.generation.work import few_numbers
 from keras_lm.layers.masks import IGNORED
-from keras_lm.layers.tensorflow.attention_ops import writing_in_place
+from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template

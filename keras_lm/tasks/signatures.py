@@ -12,9 +12,14 @@ import numpy as np
 
 from keras_lm.feeding.datasets import with_known_ids
 from keras_lm.generation.work import MOST_NUMBERS, MOST_PIECES, MOST_TOKENS, few_numbers, few_tokens
-from keras_lm.layers.tensorflow.int8_products import Int8Products
-from keras_lm.layers.tensorflow.products import BFloat16Products
-from keras_lm.layers.tensorflow.tracing import bounded, for_lite, require, required
+from keras_lm.layers.tensorflow import (
+    BFloat16Products,
+    Int8Products,
+    bounded,
+    for_lite,
+    require,
+    required,
+)
 from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe

@@ -8,7 +8,7 @@ import numbers
 
 import keras
 
-from keras_lm.layers.tensorflow.tracing import num_replicas, sum_over_replicas
+from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
 from keras_lm.tensorflow import tf
 from keras_lm.training.distribution import workers_of
 

@@ -18,7 +18,7 @@ from keras_lm.datasets.tag_schemes import (
 )
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
-from keras_lm.layers.tensorflow.tracing import require
+from keras_lm.layers.tensorflow import require
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_lm import models, tasks
 from keras_lm.generation import work
 from keras_lm.generation.options import OPTIONS
-from keras_lm.layers.tensorflow.tracing import bounded, for_lite
+from keras_lm.layers.tensorflow import bounded, for_lite
 from keras_lm.tokenizers import ByteTokenizer, WordPieceTokenizer
 
 

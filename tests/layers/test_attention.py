@@ -19,9 +19,9 @@ from keras_lm.layers import (
     SelfAttention,
     attention,
 )
+from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.layers.masks import MASKED, Visible
-from keras_lm.layers.tensorflow import attention_blocks, attention_ops
-from keras_lm.layers.tensorflow.tracing import for_lite
+from keras_lm.layers.tensorflow import for_lite
 from keras_lm.models import GPT2Backbone
 
 
@@ -355,10 +355,10 @@ def compute(monkeypatch):
 
     Blocks are computed in a graph, for which the number of rows is unknown.
     """
-    monkeypatch.setattr(attention_blocks, "BLOCK", 4)
+    monkeypatch.setattr(tensorflow_ops, "BLOCK", 4)
 
     def run(layer, *inputs, blocks, bias=None, **options):
-        monkeypatch.setattr(attention_ops, "MANY_SCORES", 0 if blocks else 10**9)
+        monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", 0 if blocks else 10**9)
         sources = [*map(tf.constant, inputs), *([bias] if tf.is_tensor(bias) else [])]
         specs = [tf.TensorSpec([None, *x.shape[1:]]) for x in sources]
 
@@ -468,7 +468,7 @@ def test_the_bias_of_causal_attention_is_a_rule_where_texts_are_long(monkeypatch
     for window in (None, 3):
         layer = CausalBias(window)
         whole, step = layer(PADDING), layer(PADDING, steps)
-        monkeypatch.setattr(attention_ops, "MANY_SCORES", LENGTH**2)
+        monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", LENGTH**2)
         rule = layer(PADDING)
         assert isinstance(rule, Visible)
         np.testing.assert_array_equal(rule.bias(), whole)
@@ -509,8 +509,8 @@ def test_dropout_of_the_whole_is_that_of_keras(compute):
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_step_in_blocks_has_nothing_of_length_by_length(monkeypatch, blocks):
-    monkeypatch.setattr(attention_blocks, "BLOCK", 4)
-    monkeypatch.setattr(attention_ops, "MANY_SCORES", 0 if blocks else 10**9)
+    monkeypatch.setattr(tensorflow_ops, "BLOCK", 4)
+    monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", 0 if blocks else 10**9)
     length = 37
     backbone = GPT2Backbone(20, 1, 2, 6, 10, dropout=0.1, max_sequence_length=50)
 
@@ -539,7 +539,7 @@ def test_a_saved_model_has_blocks_for_long_rows_only_and_litert_none(
     module.layer = [weight.value for weight in layer.weights]
 
     def traced(length):
-        monkeypatch.setattr(attention_ops, "MANY_SCORES", LENGTH**2)
+        monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", LENGTH**2)
         spec = [tf.TensorSpec((None, length, 10))]
         return tf.function(lambda x: layer(x), input_signature=spec, autograph=False)
 
@@ -568,7 +568,7 @@ def test_a_saved_model_has_blocks_for_long_rows_only_and_litert_none(
 def test_fit_in_blocks(compute, monkeypatch, number, jit_compile):
     losses = []
     for most in (0, 10**9):
-        monkeypatch.setattr(attention_ops, "MANY_SCORES", most)
+        monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", most)
         layer, x = randomised(SelfAttention(num_heads=2)), keras.Input((LENGTH, 10))
         model = keras.Model(x, layer(x))
         options = {"run_eagerly": True} if most else {"jit_compile": jit_compile}
@@ -585,7 +585,7 @@ def test_one_head_multiplies_by_a_matrix(transposed):
     """For one of four axes, oneDNN writes beyond its memory: TensorFlow's issue 117700."""
     x, y = random(4, 1, 6, 8), random(1, 1, 5, 8, seed=1)
     y = y if transposed else y.swapaxes(-1, -2)
-    product = attention_ops.matmul_transposed if transposed else attention_ops.matmul
+    product = tensorflow_ops.matmul_transposed if transposed else tensorflow_ops.matmul
 
     @tf.function
     def with_gradients(x, y):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow.attention_ops import write_slots, writing_in_place
+from keras_lm.layers.tensorflow import write_slots, writing_in_place
 
 
 def write(old, new, indices):

@@ -20,7 +20,7 @@ from keras_lm.layers import (
     SelfAttention,
 )
 from keras_lm.layers.heads import last_real_token
-from keras_lm.layers.tensorflow.attention_ops import write_slots
+from keras_lm.layers.tensorflow import write_slots
 
 BLOCK = {
     "num_heads": 2,

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.layers.basic import Dense
-from keras_lm.layers.tensorflow.int8_products import Int8Products
-from keras_lm.layers.tensorflow.tracing import products_for
+from keras_lm.layers.tensorflow import Int8Products, products_for
 
 pytestmark = pytest.mark.usefixtures("int8_products")
 

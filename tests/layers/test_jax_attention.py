@@ -17,9 +17,8 @@ def check_kernel():
     import numpy as np
 
     from keras_lm.layers import SelfAttention, jax_attention
-    from keras_lm.layers.attention import AttentionContext
-    from keras_lm.layers.left_to_right import CausalBias
-    from keras_lm.layers.masks import PaddingBias, as_tensor
+    from keras_lm.layers.attention import AttentionContext, CausalBias
+    from keras_lm.layers.masks import PaddingBias, bias_tensor
 
     calls = []
     real = jax.nn.dot_product_attention
@@ -58,7 +57,7 @@ def check_kernel():
     def run(weights, x, bias):
         (found, _), _ = layer.stateless_call(weights, others, x, AttentionContext(bias=bias))
         # Not of queries that see nothing, whose average has no meaning.
-        sees = 1.0 if bias is None else (as_tensor(bias).max(axis=(1, 3)) > -1e4)[..., None]
+        sees = 1.0 if bias is None else (bias_tensor(bias).max(axis=(1, 3)) > -1e4)[..., None]
         found = found.astype("float32") * sees
         return found, (found * positions[0, 0, :, :1]).sum()
 

@@ -9,7 +9,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.converters import CheckpointError
-from keras_lm.layers.tensorflow import attention_blocks, attention_ops
+from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, DebertaV3Backbone
 from keras_lm.models.deberta_layers import DistanceEmbedding, log_buckets
 from keras_lm.models.sizes import estimate
@@ -126,8 +126,8 @@ def test_buckets_of_a_text():
 def test_long_texts_in_blocks(goldens, monkeypatch, assert_equal):
     inputs, expected = load(goldens("deberta-v3"), "long.")
     backbone = tasks.MaskedLM.from_preset(goldens("deberta-v3"), tokenizer=None).backbone
-    monkeypatch.setattr(attention_ops, "MANY_SCORES", 0)
-    monkeypatch.setattr(attention_blocks, "BLOCK", 5)
+    monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", 0)
+    monkeypatch.setattr(tensorflow_ops, "BLOCK", 5)
     assert_equal(backbone(inputs)["sequence_output"], expected["hidden_states"][-1])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
-from keras_lm.layers.tensorflow import attention_blocks, attention_ops
+from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, ModernBertBackbone
 from keras_lm.models.modernbert_layers import NearBias
 from keras_lm.models.sizes import estimate
@@ -53,8 +53,8 @@ def test_long_texts_are_the_same_in_blocks(monkeypatch):
     inputs["padding_mask"] = np.array([[1] * 64, [0] * 5 + [1] * 49 + [0] * 10], "int32")
     real = inputs["padding_mask"] > 0
     expected = backbone(inputs)["sequence_output"][real]
-    monkeypatch.setattr(attention_ops, "MANY_SCORES", 1)
-    monkeypatch.setattr(attention_blocks, "BLOCK", 16)
+    monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", 1)
+    monkeypatch.setattr(tensorflow_ops, "BLOCK", 16)
     np.testing.assert_allclose(backbone(inputs)["sequence_output"][real], expected, atol=1e-5)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow.tracing import for_lite
+from keras_lm.layers.tensorflow import for_lite
 from keras_lm.models import CoveBackbone, ElmoBackbone, TagLMBackbone, WordVectorBackbone
 from keras_lm.tasks import Task, TokenClassifier
 from keras_lm.tokenizers import CharacterTokenizer, WordTokenizer

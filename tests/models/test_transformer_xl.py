@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_lm import tasks
 from keras_lm.converters import CheckpointError
-from keras_lm.layers.tensorflow import attention_blocks, attention_ops
+from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, TransformerXLBackbone
 from keras_lm.objectives import IGNORED, BitsPerToken, MaskedCrossentropy, PerplexityOfLosses
 from keras_lm.tokenizers import TransformerXLTokenizer
@@ -332,9 +332,9 @@ def test_a_long_segment_in_blocks(monkeypatch):
         return outputs["sequence_output"], masked, tape.gradient(loss, backbone.trainable_variables)
 
     found = []
-    monkeypatch.setattr(attention_blocks, "BLOCK", 4)  # the last is shorter
+    monkeypatch.setattr(tensorflow_ops, "BLOCK", 4)  # the last is shorter
     for most in (0, 10**9):
-        monkeypatch.setattr(attention_ops, "MANY_SCORES", most)
+        monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", most)
         spec = tf.TensorSpec(IDS.shape, tf.int32), tf.TensorSpec(memory.shape)
         concrete = tf.function(step, autograph=False).get_concrete_function(*spec)
         graph = concrete.graph.as_graph_def()

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
-from keras_lm.layers.tensorflow import attention_blocks, attention_ops
+from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, XLNetBackbone
 from keras_lm.objectives import PermutationLanguageModel
 from keras_lm.tokenizers import SentencePieceTokenizer
@@ -315,8 +315,8 @@ def test_long_texts_in_blocks(monkeypatch):
         return tf.nest.flatten([states, tape.gradient(loss, backbone.trainable_variables)])
 
     whole = compute()
-    monkeypatch.setattr(attention_blocks, "BLOCK", 4)  # the last is shorter
-    monkeypatch.setattr(attention_ops, "MANY_SCORES", 0)
+    monkeypatch.setattr(tensorflow_ops, "BLOCK", 4)  # the last is shorter
+    monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", 0)
     for one, other in zip(compute(), whole, strict=True):
         one, other = (tf.convert_to_tensor(part).numpy() for part in (one, other))
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

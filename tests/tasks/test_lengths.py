@@ -40,7 +40,7 @@ def test_length_is_that_of_all_texts_of_a_row(make):
 
 @pytest.mark.parametrize(("padding", "length"), [("fixed", 12), ("longest", None)])
 def test_graphs_know_the_length_of_rows_of_fixed_padding(make, padding, length):
-    """So long rows attend in blocks, see `keras_lm.layers.tensorflow.attention_ops.is_long`."""
+    """So long rows attend in blocks, see `keras_lm.layers.tensorflow.is_long`."""
     task = make(TextClassifier, num_classes=2, padding=padding, sequence_length=12)
     inputs, _ = datasets.batches(task, TEXTS, [0] * len(TEXTS), batch_size=8).element_spec
     assert inputs["token_ids"].shape.as_list() == [None, length]

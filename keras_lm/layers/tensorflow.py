@@ -1,0 +1,827 @@
+"""What layers need of TensorFlow beyond `keras.ops`, and what a graph is traced for.
+
+`keras_lm.layers.backend` offers these, or what another backend has in their place.
+
+Shapes: B batch, N heads, S sequence, H per head, X any width.
+"""
+
+import contextlib
+import contextvars
+import functools
+import re
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.tensorflow import tf
+
+_IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+_MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
+_ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
+PRODUCTS = contextvars.ContextVar("products", default=None)  # see `Products`
+SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
+
+
+# === What a graph is traced for ===
+
+
+@contextlib.contextmanager
+def for_lite():
+    """A context for tracing with LiteRT's operations only.
+
+    LiteRT has no tensor arrays, so loops read and write slices of whole tensors, which are copied
+    at every step. It has no fingerprints, so all words are computed. It has no in-place scatter.
+    """
+    token = _IS_FOR_LITE.set(True)
+    try:
+        yield
+    finally:
+        _IS_FOR_LITE.reset(token)
+
+
+def is_for_lite():
+    """Whether LiteRT's operations only are being traced."""
+    return _IS_FOR_LITE.get()
+
+
+@contextlib.contextmanager
+def bounded(most):
+    """A context for tracing what is served: graphs that refuse more than `most` tokens at once."""
+    token = _MOST_TOKENS.set(most)
+    try:
+        yield
+    finally:
+        _MOST_TOKENS.reset(token)
+
+
+def most_tokens():
+    """Return how many tokens the graph being traced takes at once; None for any number."""
+    return None if is_for_lite() else _MOST_TOKENS.get()
+
+
+def products_for(dense):
+    """Return the `Products` in whose context a `Dense` layer is, if it is large enough, or None."""
+    products = PRODUCTS.get()
+    if products is None or dense.input_spec.axes[-1] * dense.units < SMALLEST_KERNEL:
+        return None
+    return products
+
+
+def narrowed(x):
+    """Return what attention multiplies; in the context of `Products`, in their form."""
+    products = PRODUCTS.get()
+    return x if products is None else products.narrowed(x)
+
+
+def known_array(value):
+    """Return the values of a caller's array or tensor; None while a graph is traced."""
+    is_traced = tf.is_tensor(value) and not hasattr(value, "numpy")
+    return None if is_traced or isinstance(value, keras.KerasTensor) else np.asarray(value)
+
+
+# === Checks in a graph ===
+
+
+def require(condition, message, *values):
+    """Raise an `InvalidArgumentError` when the graph runs, unless all of a condition is true.
+
+    Unlike `tf.debugging.Assert`, it adds no branch, which would keep TensorFlow from optimising
+    later loops, with a warning. The `values` of tensors are appended to the message. In a graph, it
+    returns the operation, for control dependencies.
+    """
+    data = [tf.convert_to_tensor(value) for value in (message, *values)]
+    return tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
+
+
+def said_by_require(message):
+    """Return what `require` says in the message of TensorFlow's error; None for another error."""
+    found = _ASSERTED.search(message)
+    return found and found[1].replace("] [", " ").replace("\\'", "'").replace('\\"', '"')
+
+
+def required(value, condition, message, *values):
+    """Return a tensor that is available once `require` has checked a condition.
+
+    An assertion alone runs at the same time as the code after it, which may take all memory before
+    it fails. Without `values`, the tensor itself is appended to the message.
+    """
+    with tf.control_dependencies([require(condition, message, *(values or [value]))]):
+        return tf.identity(value)
+
+
+# === Replicas ===
+
+
+def num_replicas():
+    """Return the number of replicas of the current `tf.distribute` strategy, 1 without one."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def sum_over_replicas(value):
+    """Return the sum of a scalar over all replicas of a step, on each of them."""
+    context = tf.distribute.get_replica_context()
+    if num_replicas() == 1 or context is None:  # None while Keras only infers shapes
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.convert_to_tensor(value))
+
+
+# === Attention and decoding: products, dropout, places in rows, slots of a cache ===
+
+
+_IS_IN_PLACE = contextvars.ContextVar("is_in_place", default=False)
+
+
+def matmul(x, y):
+    """Return the product (…, S, H) of `x` (…, S, T) and `y` (…, T, H)."""
+    return _product(x, y, transpose=False)
+
+
+def matmul_transposed(x, y):
+    """Return the product (…, S, T) of `x` (…, S, H) and `y` (…, T, H), transposed.
+
+    It is a single operation, because TensorFlow's optimiser for oneDNN turns a product, a
+    transposition, a scale and a bias in a loop into an empty tensor.
+    """
+    return _product(x, y, transpose=True)
+
+
+def _product(x, y, transpose):
+    if _is_one_matrix(x, y):
+        rows, matrix = ops.reshape(x, (-1, x.shape[-1])), ops.reshape(y, ops.shape(y)[2:])
+        rows = tf.matmul(rows, matrix, transpose_b=transpose)
+        return ops.reshape(rows, (*ops.shape(x)[:-1], ops.shape(rows)[-1]))
+    # On a CPU this operation is Eigen's, and takes a fifth to two thirds of the time of oneDNN's.
+    if _is_one_query(x) and x.dtype == y.dtype == tf.float32:
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=tf.float32, adj_y=transpose)
+    return tf.matmul(x, y, transpose_b=transpose)
+
+
+def softmax(x):
+    """Return the softmax over the last axis."""
+    if _is_one_query(x):
+        return tf.exp(tf.nn.log_softmax(x))  # both operations are Eigen's
+    return tf.nn.softmax(x)
+
+
+def _is_one_matrix(x, y):
+    """Whether `x` is (B, 1, …), of one head, and `y` (1, 1, …), such as relative positions.
+
+    For their product, oneDNN writes beyond its memory in TensorFlow 2.20 and 2.21
+    (https://github.com/tensorflow/tensorflow/issues/117700).
+    """
+    has_four = x.shape.rank == y.shape.rank == 4
+    return has_four and x.shape[1] == 1 and y.shape[0] == y.shape[1] == 1
+
+
+def _is_one_query(x):
+    """Whether this is (B, N, 1, …), one query per head, as in a step of decoding.
+
+    For such small tensors, oneDNN takes longer to wake its threads than to compute.
+    """
+    return x.shape.rank == 4 and x.shape[2] == 1
+
+
+def fused_attention(query, key, value, bias, scale):
+    """Return None, since TensorFlow has no fused kernel."""
+    return None
+
+
+def draw_seed(generator):
+    """Return the next seed of a `keras.random.SeedGenerator`, like `keras.layers.Dropout`.
+
+    Call it outside of branches and loops, where a strategy's replicas cannot assign variables.
+    """
+    return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
+
+
+def dropout(x, rate, seed):
+    """Return `x` with a fraction `rate` dropped; the seed decides which."""
+    return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
+
+
+def word_scores(x, table):
+    """Return the products of vectors (…, D) with those of words (V, D): logits (…, V) float32.
+
+    They are computed in the dtype of `x`.
+    """
+    # Both get a batch axis of 1: for 8 rows, oneDNN is twice as slow on plain matrices.
+    rows = ops.reshape(x, (1, -1, x.shape[-1]))
+    table = tf.expand_dims(tf.cast(table, x.dtype), 0)
+    scores = tf.cast(matmul_transposed(rows, table), "float32")
+    return ops.reshape(scores, (*ops.shape(x)[:-1], table.shape[1]))
+
+
+def normal(shape, seed):
+    """Return normally distributed numbers, float32; the seed decides which."""
+    return tf.random.stateless_normal(shape, seed)
+
+
+def split_seed(seed, number):
+    """Return as many seeds from one, (number, 2)."""
+    return tf.random.split(seed, number)
+
+
+def argmax(logits):
+    """Return the place of the largest number in each row (B, V), (B,) int32."""
+    return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+
+def at_columns(x, columns):
+    """Return what each row of `x` (B, T, …) has in its own columns, (B,) or (B, K)."""
+    return tf.gather(x, columns, batch_dims=1)
+
+
+def at_rows(x, rows):
+    """Return rows of `x` (B, …), by their indices of any shape."""
+    return tf.gather(x, rows)
+
+
+def size_within(size, limit, most):
+    """Return the size to compute where `size` is asked for: it, and at most `limit`.
+
+    Where shapes are static, it is `limit`, and at most `most`, which no size exceeds.
+    """
+    return tf.minimum(size, limit)
+
+
+@contextlib.contextmanager
+def writing_in_place():
+    """A context in which `write_slots` writes in place if TensorFlow can.
+
+    It is for loops, whose steps would otherwise take longer with more slots: on a CPU, TensorFlow's
+    scatter update always copies. Adding works in place, but XLA and LiteRT have no kernel for it.
+    In a slot of zeros, as free slots are, the sum is exact; in others it is rounded once.
+    """
+    token = _IS_IN_PLACE.set(True)
+    try:
+        yield
+    finally:
+        _IS_IN_PLACE.reset(token)
+
+
+def write_slots(old, new, indices):
+    """Return keys or values (B, N, T, H) with new ones (B·N·S, H) written into them.
+
+    `indices` (B·N·S, 3) int32 are the row, head and slot of each.
+    """
+    if _IS_IN_PLACE.get() and not is_for_lite():
+        return tf.raw_ops.ScatterNdNonAliasingAdd(
+            input=old, indices=indices, updates=new - tf.gather_nd(old, indices)
+        )
+    return tf.tensor_scatter_nd_update(old, indices, new)
+
+
+# From this many scores on, queries times columns of one text, attention is computed in blocks. The
+# lengths have to be known when a graph is traced; otherwise it would have to contain both forms.
+MANY_SCORES = 2**20
+
+
+def is_long(queries, columns):
+    """Whether to compute attention in blocks; unknown lengths are None. LiteRT never does."""
+    if is_for_lite() or None in (queries, columns):
+        return False
+    return queries * columns >= MANY_SCORES
+
+
+# === Attention in blocks of queries, for long texts ===
+
+
+BLOCK = 64  # queries
+
+
+def in_blocks(read, rows, columns, seed):
+    """Return `read(rows, columns, seed)`, for at most `BLOCK` queries at a time.
+
+    A block is computed again for its gradient, so that each pass only keeps the values of one
+    block. All blocks have the same size; the last is padded with zeros. Each block has its own
+    seed.
+
+    Args:
+        read: function of the three → (B, N, S, H), without variables.
+        rows: nested tensors (…, S or 1, X), divided into blocks along axis −2; those of size 1 are
+            the same for all queries. The first are queries, (B, N, S, H).
+        columns: nested tensors, the same for all queries.
+        seed: (2,) int32, or None.
+
+    Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; recomputation
+    for the gradient: https://arxiv.org/abs/1604.06174, section 3.
+    """
+    nested = [rows, columns]
+    given = tf.nest.flatten(nested)
+    number_of_rows = len(tf.nest.flatten(rows))
+    length = given[0].shape[-2]
+    number = -(-length // BLOCK)
+    size = -(-length // number)
+    cut, join = (functools.partial(step, number=number, size=size) for step in (_cut, _join))
+
+    is_cut = [i < number_of_rows and x.shape[-2] != 1 for i, x in enumerate(given)]
+    floats = [i for i, x in enumerate(given) if x.dtype.is_floating]
+
+    def array(like):
+        shape = (*like.shape[:-2], size, like.shape[-1])
+        return tf.TensorArray(like.dtype, size=number, element_shape=shape)
+
+    def block(tensors, i):
+        return [tf.gather(x, i) if at else x for x, at in zip(tensors, is_cut, strict=True)]
+
+    def read_block(tensors, i):
+        own_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, i)
+        return read(*tf.nest.pack_sequence_as(nested, tensors), own_seed)
+
+    def loop(body, *start):
+        # One block at a time, since several would take the memory of several.
+        _, *found = tf.while_loop(
+            lambda i, *_: i < number,
+            lambda i, *carry: (i + 1, *body(i, *carry)),
+            (0, *start),
+            parallel_iterations=1,
+        )
+        return found
+
+    @tf.custom_gradient
+    def attend(*tensors):
+        tensors = [cut(x) if at else x for x, at in zip(tensors, is_cut, strict=True)]
+
+        def forward(i, contexts):
+            return (contexts.write(i, read_block(block(tensors, i), i)),)
+
+        def gradient(upstream):
+            upstream = cut(upstream)
+
+            def backward(i, *sums):
+                here = block(tensors, i)
+                sources = [here[j] for j in floats]
+                with tf.GradientTape() as tape:
+                    tape.watch(sources)
+                    context = read_block(here, i)
+                found = tape.gradient(
+                    context, sources, tf.gather(upstream, i), unconnected_gradients="zero"
+                )
+                return [
+                    total.write(i, x) if is_cut[j] else total + tf.cast(x, "float32")
+                    for j, total, x in zip(floats, sums, found, strict=True)
+                ]
+
+            sums = [
+                array(given[j]) if is_cut[j] else tf.zeros(tf.shape(given[j]), "float32")
+                for j in floats
+            ]
+            gradients = [None] * len(given)
+            for j, total in zip(floats, loop(backward, *sums), strict=True):
+                is_array = is_cut[j]
+                gradients[j] = join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
+            return gradients
+
+        (contexts,) = loop(forward, array(given[0]))
+        return join(contexts, given[0]), gradient
+
+    return attend(*given)
+
+
+def _cut(x, number, size):
+    """(…, S, X) → (number, …, size, X), padded with zeros."""
+    rank, (*outer, length, width) = x.shape.rank, _sizes(x)
+    x = tf.pad(x, [(0, 0)] * (rank - 2) + [(0, number * size - length), (0, 0)])
+    x = tf.reshape(x, (*outer, number, size, width))
+    return tf.transpose(x, (rank - 2, *range(rank - 2), rank - 1, rank))
+
+
+def _join(blocks, like, number, size):
+    """A TensorArray of (…, size, X) → (…, S, X), which is the shape of `like`."""
+    x, rank = blocks.stack(), like.shape.rank
+    x = tf.transpose(x, (*range(1, rank - 1), 0, rank - 1, rank))
+    # Not the sizes of `x`, which XLA would consider variable.
+    *outer, length, width = _sizes(like)
+    x = tf.reshape(x, (*outer, number * size, width))[..., :length, :]
+    return tf.ensure_shape(x, like.shape)
+
+
+def _sizes(x):
+    return [known or tf.shape(x)[axis] for axis, known in enumerate(x.shape)]
+
+
+# === Loops ===
+
+
+def scan(step, init, xs, reverse=False):
+    """Like `keras.ops.scan`, with less overhead per step, and also for zero steps.
+
+    The carry stays in the loop's variables, while `keras.ops.scan` writes it into an array. Every
+    step returns one output `y` with the shape and type of `carry[0]`, so that the result has a
+    shape even without steps. `step(carry, x)` returns `(carry, y)`, where `carry` and `x` are
+    tuples. With `reverse`, the slices of `xs` (S, …) are read from last to first; the outputs are
+    in the order of the slices.
+    """
+    if is_for_lite():
+        return _scan_for_lite(step, init, xs, reverse)
+    length = tf.shape(xs[0])[0]
+    # The static number of rows may only be known from the carry, or only from the slices.
+    any_rows = [tf.TensorShape([None, *first.shape[1:]]) for first in init]
+    arrays = [
+        tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x) for x in xs
+    ]
+    # At least one slot with a value, because an empty array has no number of rows.
+    ys = tf.TensorArray(init[0].dtype, size=tf.maximum(length, 1), element_shape=any_rows[0]).write(
+        0, tf.zeros_like(init[0])
+    )
+
+    def body(count, ys, *carry):
+        i = length - 1 - count if reverse else count
+        carry, y = step(carry, tuple(array.read(i) for array in arrays))
+        return (count + 1, ys.write(i, y), *carry)
+
+    _, ys, *carry = tf.while_loop(
+        lambda count, *_: count < length,
+        body,
+        (0, ys, *init),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape(None), *any_rows),
+        maximum_iterations=xs[0].shape[0],
+    )
+    ys = ys.stack()[:length]
+    ys.set_shape([xs[0].shape[0], *init[0].shape])
+    for last, first in zip(carry, init, strict=True):
+        last.set_shape(first.shape)
+    return tuple(carry), ys
+
+
+def _scan_for_lite(step, init, xs, reverse):
+    length = tf.shape(xs[0])[0]
+    numbers = tf.range(length)
+    ys = tf.zeros(tf.concat([[length], tf.shape(init[0])], axis=0), init[0].dtype)
+
+    def body(count, ys, *carry):
+        i = length - 1 - count if reverse else count
+        carry, y = step(carry, tuple(tf.gather(x, i) for x in xs))
+        is_here = tf.reshape(numbers == i, [-1] + [1] * len(y.shape))
+        return (count + 1, tf.where(is_here, y, ys), *carry)
+
+    _, ys, *carry = tf.while_loop(lambda count, *_: count < length, body, (0, ys, *init))
+    ys.set_shape([xs[0].shape[0], *init[0].shape])
+    return tuple(carry), ys
+
+
+def in_some_rows(function, is_chosen, *tensors):
+    """Return what a function makes of the chosen rows, (N,) with 0 in the others.
+
+    Args:
+        function: callable of tensors (n, …) that returns (n,) float32. n may be 0.
+        is_chosen: (N,) bool.
+        *tensors: (N, …) each.
+    """
+    places = tf.where(is_chosen)  # (n, 1)
+    found = function(*(tf.gather_nd(tensor, places) for tensor in tensors))
+    number = tf.shape(is_chosen, tf.int64)
+    return tf.ensure_shape(tf.scatter_nd(places, found, number), is_chosen.shape)
+
+
+# === Values that are computed again for a gradient, instead of being kept ===
+
+
+def computed_again(function):
+    """Return a function that only keeps its arguments, and is computed again for its gradient.
+
+    `function(inputs, weights)` takes two lists of float tensors and returns nested ones; it may use
+    other tensors, which then have no gradient, but no variables. Unlike `tf.recompute_grad`, this
+    does not copy weights, and works on each replica of a strategy.
+
+    Source: https://arxiv.org/abs/1604.06174, section 4.
+    """
+
+    def compute(inputs, weights):
+        number, structure = len(inputs), None
+
+        @tf.custom_gradient
+        def flat(*tensors):
+            nonlocal structure
+            structure = function(tensors[:number], tensors[number:])
+
+            def gradient(*upstream):
+                sources = [_after(upstream[0], x) for x in tensors[:number]]
+                sources += tensors[number:]
+                with tf.GradientTape() as tape:
+                    tape.watch(sources)
+                    found = tf.nest.flatten(function(sources[:number], sources[number:]))
+                return tape.gradient(found, sources, upstream, unconnected_gradients="zero")
+
+            return tf.nest.flatten(structure), gradient
+
+        outputs = flat(*inputs, *map(tf.convert_to_tensor, weights))
+        return tf.nest.pack_sequence_as(structure, outputs)
+
+    return compute
+
+
+def map_chunks(function, tensors, weights):
+    """Return what a function makes of each chunk of tensors, one chunk after the other.
+
+    Nothing else is kept: for the gradient, each chunk is computed again.
+
+    Args:
+        function: callable of a list of tensors (C, …) and of `weights`, without variables, that
+            returns (C, …).
+        tensors: list of (K, C, …) for K chunks; those of integers have no gradients.
+        weights: list of tensors of floats.
+    """
+    number, count = tf.shape(tensors[0])[0], len(tensors)
+    floats = [n for n, x in enumerate(tensors) if x.dtype.is_floating]
+
+    @tf.custom_gradient
+    def run(*flat):
+        tensors, weights = list(flat[:count]), list(flat[count:])
+
+        def gradient(upstream):
+            def compute(i):
+                part = [x[i] for x in tensors]
+                sources = [part[n] for n in floats]
+                with tf.GradientTape() as tape:
+                    tape.watch([sources, weights])
+                    found = function(part, weights)
+                return tape.gradient(
+                    found, (sources, weights), upstream[i], unconnected_gradients="zero"
+                )
+
+            def body(i, arrays, sums):
+                of_part, of_weights = compute(i)
+                arrays = [a.write(i, x) for a, x in zip(arrays, of_part, strict=True)]
+                return i + 1, arrays, [a + b for a, b in zip(sums, of_weights, strict=True)]
+
+            arrays = [_array(number, tensors[n].dtype, tensors[n].shape[1:]) for n in floats]
+            sums = [tf.zeros_like(weight) for weight in weights]
+            _, arrays, sums = tf.while_loop(
+                lambda i, *_: i < number, body, (0, arrays, sums), parallel_iterations=1
+            )
+            found = [None] * len(tensors)
+            for n, array in zip(floats, arrays, strict=True):
+                found[n] = array.stack()
+            return *found, *sums
+
+        def body(i, array):
+            return i + 1, array.write(i, function([x[i] for x in tensors], weights))
+
+        array = _array(number, tensors[0].dtype, None)
+        _, array = tf.while_loop(lambda i, _: i < number, body, (0, array), parallel_iterations=1)
+        return array.stack(), gradient
+
+    return run(*tensors, *map(tf.convert_to_tensor, weights))
+
+
+def _array(size, dtype, shape):
+    return tf.TensorArray(dtype, size=size, element_shape=shape)
+
+
+def reversible(functions, x, y, weights, given):
+    """Return what is left of two streams after functions that add to each of them in turn.
+
+    Each function reads the second stream and adds to the first, and the streams change places. So
+    its inputs follow from its outputs: the gradient computes them again, from the last function to
+    the first, and nothing is kept of what lies between.
+
+    Args:
+        functions: list of `f(stream, weights, given)`, without variables.
+        x, y: tensors of floats of one shape, the two streams.
+        weights: list of lists of tensors, those of each function, which have gradients.
+        given: list, further arguments of each function, without gradients.
+
+    Source: Reformer, https://arxiv.org/abs/2001.04451, section 3; Gomez et al. 2017,
+    https://arxiv.org/abs/1707.04585, section 3.2.
+    """
+    structure = weights
+
+    @tf.custom_gradient
+    def run(x, y, *weights):
+        steps = list(
+            zip(functions, tf.nest.pack_sequence_as(structure, weights), given, strict=True)
+        )
+        for function, own, other in steps:
+            # What is drawn at random waits, or TensorFlow would draw for all functions at first.
+            x, y = y, x + function(y, own, _all_after(y, other))
+
+        def gradient(of_x, of_y):
+            first, second, found = x, y, []
+            for function, own, other in reversed(steps):
+                stream, other = _all_after(of_y, (first, other))
+                with tf.GradientTape() as tape:
+                    tape.watch([stream, own])
+                    added = function(stream, own, other)
+                of_stream, of_weights = tape.gradient(
+                    added, (stream, own), of_y, unconnected_gradients="zero"
+                )
+                first, second = second - added, stream
+                # What the gradients of weights read is free before the next function begins.
+                with tf.control_dependencies(of_weights):
+                    of_x, of_y = of_y, of_x + of_stream
+                found = [*of_weights, *found]
+            return of_x, of_y, *found
+
+        return (x, y), gradient
+
+    return run(x, y, *map(tf.convert_to_tensor, tf.nest.flatten(weights)))
+
+
+def _all_after(tensor, nested):
+    """Return nested tensors, of which some may be None, as `_after` does each."""
+    return tf.nest.map_structure(lambda x: None if x is None else _after(tensor, x), nested)
+
+
+def _after(tensor, x):
+    """Return `x`, not before another tensor of floats is there.
+
+    So a computation waits for it, and TensorFlow does not merge it with an earlier one.
+    """
+    first = tf.reduce_max(tf.reshape(tensor, [-1])[:1])
+    zero, other = (0.0, float("nan")) if x.dtype.is_floating else (0, 1)
+    return x + tf.cast(tf.where(tf.equal(first, first), zero, other), x.dtype)
+
+
+# === How an export multiplies: in bfloat16, or int8 ===
+
+
+class Products:
+    """How layers multiply while an export is traced, as a context; subclasses say in what.
+
+    Constants for their weights are kept, as a layer may be called several times (ALBERT).
+    """
+
+    def __init__(self):
+        self._constants = {}
+
+    def __enter__(self):
+        self._token = PRODUCTS.set(self)
+
+    def __exit__(self, *error):
+        PRODUCTS.reset(self._token)
+
+    def constants(self, dense):
+        """Return what `make_constants` returns for a layer, once in each graph."""
+        here = (id(dense), id(tf.compat.v1.get_default_graph()))
+        if here not in self._constants:
+            self._constants[here] = self.make_constants(dense)
+        return self._constants[here]
+
+    def make_constants(self, dense):
+        """Return a layer's weights, including LoRA's update, as constants of the current graph."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_constants.")
+
+    def narrowed(self, x):
+        """Return an input in the type in which it is multiplied."""
+        return x
+
+    def affine(self, x, dense):
+        """Return the product of `x` (rows, D) and a layer's kernel, and its bias: (rows, units)."""
+        raise NotImplementedError(f"{type(self).__name__} must define affine.")
+
+
+class BFloat16Products(Products):
+    """A context for tracing in which `Dense`, with constants, and attention use bfloat16.
+
+    Products have both factors and their result in bfloat16 and sum in float32, as oneDNN's kernels
+    do. What is between them, such as residual sums and normalization, stays in float32.
+
+    Processors without AMX or AVX512-BF16 compute the same, many times slower.
+
+    Source: what to keep in float32, https://arxiv.org/abs/1710.03740, section 3.3.
+    """
+
+    def narrowed(self, x):
+        if not x.dtype.is_floating:
+            return x
+        # What was widened for a layer of float32 is taken as it was: TensorFlow would run both.
+        source = getattr(x, "op", None)  # eager tensors have none
+        if source is not None and source.type == "Cast" and source.inputs[0].dtype == tf.bfloat16:
+            return source.inputs[0]
+        return tf.cast(x, tf.bfloat16)
+
+    def make_constants(self, dense):
+        with tf.init_scope():
+            weights = [w for w in (dense.kernel, dense.bias) if w is not None]
+            values = [tf.convert_to_tensor(weight).numpy() for weight in weights]
+        return [tf.constant(value, tf.bfloat16) for value in values]
+
+    def affine(self, x, dense):
+        kernel, *bias = self.constants(dense)
+        x = tf.matmul(x, kernel)
+        return tf.add(x, *bias) if bias else x
+
+
+LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's are unsigned
+# Without VNNI, oneDNN cuts the sum of two adjacent products to 16 bits. Two weights of the same
+# sign with this sum are at most 128 together once rounded, and 255 · 128 fits.
+LARGEST_PAIR = 127
+
+
+class Int8Products(Products):
+    """A context for tracing in which `Dense` multiplies in int8, with constants for its weights.
+
+    Weights have a scale per output. Activations have a scale per row, computed in each call, so
+    that a row's answer does not depend on other rows. The operation is oneDNN's: it is fast on
+    processors with VNNI or AMX, and exact on others, too, see `LARGEST_PAIR`.
+
+    Raises:
+        ValueError: if oneDNN, which has the product, is off in this process.
+
+    Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
+    https://arxiv.org/abs/2208.07339, section 3.1.
+    """
+
+    def __init__(self):
+        super().__init__()
+        _require_onednn()
+
+    def make_constants(self, dense):
+        """Return weights, the offset of sums from centring activations on 128, and scales."""
+        with tf.init_scope():
+            values = tf.cast(dense.kernel, tf.float32).numpy()
+        signs = np.maximum(values, 0), np.maximum(-values, 0)
+        pair = np.max([(part[1:] + part[:-1]).max(axis=0, initial=0) for part in signs], axis=0)
+        scales = np.maximum(np.abs(values).max(axis=0) / LARGEST_INT8, pair / LARGEST_PAIR)
+        scales[scales == 0] = 1
+        weights = np.round(values / scales).astype("int8")
+        offset = 128 * weights.sum(axis=0, dtype="int32")
+        return tf.constant(weights), tf.constant(offset), tf.constant(scales)
+
+    def affine(self, x, dense):
+        weights, offset, scales = self.constants(dense)
+        x = tf.cast(x, tf.float32)
+        largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
+        row_scales = tf.maximum(largest, 1e-20) / LARGEST_INT8
+        rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
+        x = tf.cast(
+            _multiply_int8(rows, weights, offset) * row_scales * scales, dense.compute_dtype
+        )
+        return x if dense.bias is None else tf.add(x, tf.convert_to_tensor(dense.bias))
+
+
+def _multiply_int8(rows, weights, offset):
+    """Return rows · weights − offset, float32; if it fails, the operation's name is the remedy."""
+    found, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
+        a=tf.bitcast(rows, tf.quint8),
+        b=tf.bitcast(weights, tf.qint8),
+        bias=tf.bitcast(-offset, tf.qint32),
+        # The ranges do not matter, because the integer sums are used, not their float values.
+        min_a=0.0,
+        max_a=1.0,
+        min_b=-1.0,
+        max_b=1.0,
+        Toutput=tf.qint32,
+        input_quant_mode="SCALED",
+        name="set_TF_ENABLE_ONEDNN_OPTS_to_1",
+    )
+    return tf.cast(tf.bitcast(found, tf.int32), tf.float32)
+
+
+def _require_onednn():
+    """Raise a ValueError if TensorFlow has no kernel for `_multiply_int8`: oneDNN is off."""
+    ones, offset = np.ones((1, 1)), np.zeros(1)
+
+    def multiply():
+        weights = tf.constant(ones, tf.int8)
+        return _multiply_int8(tf.constant(ones, tf.uint8), weights, tf.constant(offset, tf.int32))
+
+    try:
+        tf.function(multiply, autograph=False).get_concrete_function()()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            "freeze=True with weights='int8' multiplies in int8 by oneDNN, which is off in this "
+            "process: set TF_ENABLE_ONEDNN_OPTS=1 in its environment, on an x86 processor."
+        ) from error
+
+
+# === Vectors of known words ===
+
+
+class WordCache:
+    """A cache of the vectors (V, D) of words, looked up by the words' characters (V, C).
+
+    A word is looked up by a fingerprint of its ids, which are then compared, so that words cannot
+    be confused. `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called
+    with the rows that are not in the cache.
+    """
+
+    def __init__(self, character_ids, vectors):
+        keys = self._keys(character_ids)
+        order = tf.argsort(keys)
+        with tf.init_scope():
+            self.keys = tf.Variable(tf.gather(keys, order), trainable=False, name="keys")
+            ids = tf.cast(tf.gather(character_ids, order), tf.uint16)
+            self.character_ids = tf.Variable(ids, trainable=False, name="character_ids")
+            vectors = tf.gather(vectors, order)
+            self.vectors = tf.Variable(vectors, trainable=False, name="vectors")
+
+    @staticmethod
+    def _keys(character_ids):
+        data = tf.cast(character_ids, tf.int32)
+        return tf.bitcast(tf.raw_ops.Fingerprint(data=data, method="farmhash64"), tf.int64)
+
+    def __call__(self, character_ids, compute):
+        if is_for_lite():
+            return compute(character_ids)
+        place = tf.searchsorted(self.keys, self._keys(character_ids))
+        place = tf.minimum(place, self.keys.shape[0] - 1)
+        stored = tf.cast(tf.gather(self.character_ids, place), character_ids.dtype)
+        is_new = tf.reduce_any(stored != character_ids, axis=-1)  # (W,)
+        return tf.tensor_scatter_nd_update(
+            tf.gather(self.vectors, place),
+            tf.where(is_new),
+            compute(tf.boolean_mask(character_ids, is_new)),
+        )

@@ -1,1 +1,0 @@
-"""TensorFlow code of layers, for what `keras.ops` lacks."""
