@@ -11,6 +11,12 @@ from keras_lm.utils.optional_dependencies import require
 WORDS = re.compile(r"[^\W_\u02bc]+")
 # What simplemma's rules for English take from the end of a word, and put there.
 RULES = (("", "s"), ("", "d"), ("y", "ies"))
+# Small letters whose capital is another one's, too: "ı" → "I".
+OTHER_FIRST_LETTERS = {
+    letter: letter.title()
+    for letter in map(chr, range(0x110000))
+    if letter.islower() and letter.title().lower() != letter
+}
 
 
 def lemmatizer():
@@ -35,7 +41,12 @@ def words_of(lemmas):
     require("simplemma", "Recognising concepts")
     from simplemma.strategies.dictionaries.dictionary_factory import DefaultDictionaryFactory
 
-    words = {*lemmas, *(word.lower() for word in DefaultDictionaryFactory().get_dictionary("en"))}
+    entries = [*DefaultDictionaryFactory().get_dictionary("en")]
+    words = {*lemmas, *(entry.lower() for entry in entries)}
+    # It also looks for a word with a capital, which "ı" shares with "i".
+    for first, capital in OTHER_FIRST_LETTERS.items():
+        capitals = [entry for entry in entries if entry.startswith(capital)]
+        words |= {first + entry.removeprefix(capital) for entry in capitals}
     for end, other in RULES:
         words |= {lemma.removesuffix(end) + other for lemma in lemmas if lemma.endswith(end)}
     words = filter(WORDS.fullmatch, words)

@@ -45,6 +45,8 @@ class MentionLabels(TaskLabels):
             words, places = self.rows.words(columns["text"])
             check_mentions(labels, columns["text"], words, places)
             return labels
+        words = tf.RaggedTensor.from_tensor(columns["word_positions"], padding=0)
+        check_mentions(labels, None, words, None)
         return labels.to_tensor(shape=[None, None, 3])
 
     def check_loss(self, loss):
@@ -310,8 +312,8 @@ def mentions_of_rows(labels):
 def check_mentions(mentions, text, words, places):
     """Raise a ValueError for a mention that is not a span of words of its text.
 
-    `mentions` are ragged (B, M, 3), in words, or in characters if there are `places`, of the
-    `words`, ragged (B, W), in the strings `text`.
+    `mentions` are ragged (B, M, 3), in `words`, ragged (B, W), or in characters of the strings
+    `text` if there are `places` of the words there.
     """
     lengths = words.row_lengths().numpy()
     for row, found in enumerate(mentions):
@@ -320,7 +322,9 @@ def check_mentions(mentions, text, words, places):
         if places:
             bounds = [set(places[name][row].numpy().tolist()) for name in ("start", "end")]
             size, unit = len(text[row].numpy().decode("utf-8", "replace")), "characters"
-        for start, end, _ in found.numpy().tolist():
+        for start, end, cluster in found.numpy().tolist():
+            if not cluster:  # padding
+                continue
             check_place((start, end), size, unit, f"labels[{row}]: ")
             if start not in bounds[0] or end not in bounds[1]:
                 raise ValueError(

@@ -54,7 +54,7 @@ class AnswerLabels(TaskLabels):
         if is_packed:
             raise ValueError(
                 f"labels are answers, and x is packed: pass a dict of {' and '.join(ENDS)}, the "
-                "places of their first and last tokens, (B,) each."
+                "places of their first and last tokens in each row, or texts as x."
             )
         texts = [columns[name].numpy() for name in ("question", "context")]
         answer_spans.check_places(labels, *texts)
@@ -207,7 +207,7 @@ class QuestionAnswerer(ScoredAnswers):
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
         how = {"whole": True, "needs_labels": self.labels.are_needed, "seed": seed}
         batches = datasets.batches(self, *arguments, **how)
-        if "example" not in batches.element_spec[0]:
+        if self.is_packed(x) or "example" not in batches.element_spec[0]:
             return replicas.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
             batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]

@@ -520,6 +520,11 @@ class Task(KerasFile, SavedWhole, TextModel):
         to ragged ids; by default it is the task's tokenizer.
         """
         self.require_tokenizer()
+        if self.is_packed(columns):
+            raise ValueError(
+                f"x has {sorted(columns)}, which is packed: pass texts, or call predict, which "
+                "takes both."
+            )
         if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
             columns = self.columns(columns)
         return few_packed(self.pack(columns, tokenize or self.tokenize))

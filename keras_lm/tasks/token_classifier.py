@@ -202,12 +202,13 @@ def ragged(x):
 class WordLabels(ClassLabels):
     """A class for each word of a text: lists of names, numbers, or one-hot or soft labels.
 
-    `rows` are the `Words` that split texts, `crf` whether a conditional random field compares them.
+    `rows` are the `Words` that split texts, `inputs` the names of packed inputs, and `crf` is
+    whether a conditional random field compares labels.
     """
 
-    def __init__(self, num_classes, class_names, rows, crf):
+    def __init__(self, num_classes, class_names, rows, inputs, crf):
         super().__init__(num_classes, class_names)
-        self.rows, self.crf = rows, crf
+        self.rows, self.inputs, self.crf = rows, inputs, crf
 
     @property
     def _loss(self):
@@ -289,7 +290,8 @@ class WordLabels(ClassLabels):
 
     def match(self, labels, columns, is_packed):
         if is_packed:
-            return labels
+            tokens = next(columns[name] for name in self.inputs if name in columns)
+            return _of_tokens(labels, tokens.shape[1])
         labels = ragged(labels)
         words, _ = self.rows.words(columns["text"])
         expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
@@ -333,6 +335,18 @@ def _row(labels, number):
     raise ValueError(
         f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
     )
+
+
+def _of_tokens(labels, number):
+    """Return the labels of packed rows, one for each of so many tokens, as an array."""
+    is_ragged = isinstance(labels, tf.RaggedTensor)
+    lengths = {*labels.row_lengths().numpy().tolist()} if is_ragged else {labels.shape[1]}
+    if lengths != {number}:
+        raise ValueError(
+            f"labels have rows of {sorted(lengths)} and x is packed, with rows of {number} tokens: "
+            f"pass a label for each token, {IGNORED} for those that do not count, or texts as x."
+        )
+    return labels.to_tensor().numpy() if is_ragged else labels
 
 
 def _has_vectors(row):
@@ -440,7 +454,9 @@ class TokenClassifier(WordReader, Task):
         self.splitter = splitter
         self.whole_texts = whole_texts
         self.rows = Words(splitter, predicate, whole_texts)
-        self.labels = WordLabels(num_classes, class_names, self.rows, bool(crf))
+        self.labels = WordLabels(
+            num_classes, class_names, self.rows, backbone.input_names, bool(crf)
+        )
         self.predicate = predicate
         if predicate and (self.backbone.config.get("num_segments") or 0) < 2:
             raise ValueError(
