@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_lm.feeding.datasets import with_known_ids
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE
+from keras_lm.generation.generation_config import ENDS_PROMPTS
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.texts import real_tokens
 from keras_lm.generation.work import MOST_BEAMS, MOST_PIECES, few_tokens, longest
@@ -26,6 +27,7 @@ from keras_lm.tasks.signatures import (
     with_few_pairs,
 )
 from keras_lm.tensorflow import tf
+from keras_lm.utils.user_warning import warn
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}
@@ -252,7 +254,23 @@ class GenerationSignatures(TextSignatures):
 
     # === LiteRT ===
 
+    def settings(self):
+        """Return what the task states about texts, which a step alone cannot follow."""
+        stated = self.task.generation or {}
+        return {name: value for name, value in stated.items() if name != ENDS_PROMPTS}
+
+    def warn_of_settings(self):
+        if settings := self.settings():
+            warn(
+                "a .tflite reads and writes token by token, and does not follow what the task "
+                "states about texts: "
+                + ", ".join(f"{name}={value}" for name, value in settings.items())
+                + ". The loop around it has to, or export a SavedModel."
+            )
+
     def lite_functions(self):
+        self.warn_of_settings()
+
         def next_token(token_ids, padding_mask, **state):
             with for_lite():
                 return self._step(token_ids, padding_mask, self._nested(state))
@@ -444,7 +462,15 @@ class Seq2SeqSignatures(GenerationSignatures):
 
     # === LiteRT ===
 
+    def settings(self):
+        task, stated = self.task, super().settings()
+        if task.num_beams > 1:
+            stated |= {"num_beams": task.num_beams, "length_penalty": task.length_penalty}
+        return stated
+
     def lite_functions(self):
+        self.warn_of_settings()
+
         def next_token(token_ids, padding_mask, **state):
             with for_lite():
                 return self._step(token_ids, padding_mask, self._nested(state))

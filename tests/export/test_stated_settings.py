@@ -124,6 +124,16 @@ def test_an_export_and_its_server_follow_them(task, expected, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_tflite_names_them(task, tmp_path):
+    """There, the loop is the client's."""
+    with pytest.warns(UserWarning, match="does not follow .* forced_bos_token_id=25") as warned:
+        task.export(tmp_path / "model.tflite")
+    (message,) = (str(each.message) for each in warned if "token by token" in str(each.message))
+    stated = {*RULES, "decoder_start_token_id"} if task.has_decoder else {*RULES}
+    assert [name for name in stated if f" {name}=" not in message] == []
+
+
+@pytest.mark.slow
 def test_jax_follows_them(task, expected, tmp_path):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("needs jax")
