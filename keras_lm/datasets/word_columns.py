@@ -26,8 +26,10 @@ CHUNKS = {
     *("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"),
     *("NC", "VC", "PC"),  # of CoNLL-2003's German files
 }
-# A URL, key=value, or a word with its tag.
-NOT_CLASS = re.compile(r"(https?|ftp)://|www\.|[\w.]+=.|\S+/([Oo]|[BIMELSUW]-\S+)$")
+# A URL, key=value, a word with its tag, or columns with spaces between them, in a file with tabs.
+NOT_CLASS = re.compile(
+    r"(https?|ftp)://|www\.|[\w.]+=.|\S+/([Oo]|[BIMELSUW]-\S+)$|\S+ .*[BIMELSUW]-\S+$"
+)
 ADDRESS = re.compile(r"(https?|ftp)://\S+")
 COMMENT = re.compile(r"#+\s*[\w.:-]+\s*=")
 NUMBER = re.compile(r"(\d+)([-.]\d+)?")  # of CoNLL-U: 1, 1-2 for several words, 1.1 for none

@@ -269,6 +269,7 @@ def test_a_column_of_labels_is_chosen(tmp_path, content, labels, expected):
         ("Ada\tB-PER\n\tO\n", r"line 2: '\\tO' is not a word"),
         ("경\tO\n \tO\n", r"line 2: ' \\tO' is not a word and its label"),
         ("Ada\nran\n", "line 1: 'Ada' is not a word and its label"),
+        ("x\tV O\nAda\tN B-PER\n", "line 2: 'N B-PER' is not the name of a class"),
         ("Ada/B-PER ran/O\n", "line 1: 'ran/O' is not the name of a class"),
         ("Ada B-PER\rran O\r", "line 1: a carriage return within the line"),
         ("token\tlabel\n", "is empty"),
