@@ -11,12 +11,13 @@ import keras
 import numpy as np
 import pytest
 import safetensors.numpy
+import tiny
 
 import keras_lm
 from keras_lm.converters import CheckpointError, safetensors_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
-from keras_lm.presets.cards import Origin, read_origin
+from keras_lm.presets.cards import Origin, card_of_preset, read_origin
 from keras_lm.tasks import (
     Ensemble,
     FeatureExtractor,
@@ -622,7 +623,7 @@ def test_links_make_no_more_members_than_there_are(preset, tmp_path):
 def test_a_card_says_what_a_model_is_and_how_to_ask_it(classifier, saved, tmp_path):
     card = (saved / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: keras_lm\npipeline_tag: text-classification\n")
-    for words in ("`TextClassifier`", "`BertBackbone`", "10 tokens", "`no`, `yes`", "## Limits"):
+    for words in ("`TextClassifier`", "`BertBackbone`", "9 tokens", "`no`, `yes`", "## Limits"):
         assert words in card
     parameters = sum(np.prod(weight.shape) for weight in classifier.backbone.weights) + 8 * 2 + 2
     assert f"| Parameters | {parameters:,} |" in card
@@ -631,6 +632,31 @@ def test_a_card_says_what_a_model_is_and_how_to_ask_it(classifier, saved, tmp_pa
     exec(code, {})
     classifier.backbone.save_to_preset(tmp_path / "backbone")
     assert "models.BertBackbone.from_preset(" in (tmp_path / "backbone" / "README.md").read_text()
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        *(("TextClassifier", 7), ("TokenClassifier", 7), ("MultipleChoice", 7)),
+        *(("FeatureExtractor", 7), ("QuestionAnswerer", None), ("CoreferenceResolver", None)),
+    ],
+)
+def test_a_card_says_where_the_task_cuts_texts(backbone_of, tokenizer_of, name, length):
+    arguments, _ = tiny.TASKS[name]
+    tokenizer = tokenizer_of("wordpiece")
+    task = getattr(keras_lm.tasks, name)(
+        backbone_of("BertBackbone"), tokenizer=tokenizer, sequence_length=7, **arguments
+    )
+    stated = re.search(r"\| Longest text \| (\d+) tokens \|", card_of_preset(task))
+    assert (int(stated[1]) if stated else None) == length
+
+
+@pytest.mark.eager
+def test_a_card_of_a_writer_says_how_long_texts_may_get(backbone_of, tokenizer_of):
+    tokenizer, backbone = tokenizer_of(tiny.MODELS["GPT2Backbone"][0]), backbone_of("GPT2Backbone")
+    task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer, sequence_length=7)
+    assert f"| Longest text | {backbone.max_sequence_length} tokens |" in card_of_preset(task)
 
 
 @pytest.mark.parametrize("license", ["apache-2.0", "\n- 'apache-2.0'\n- mit"])

@@ -102,7 +102,7 @@ def card(model, code, facts=(), tag=None, library="keras_lm"):
     front += [f"base_model_license: {origin.license}"] if origin.license else []
     front = "\n".join([*front, "tags:", TAG])
     base = origin.base_model or ("not stated" if origin.license else None)
-    length = getattr(model, "sequence_length", None) or backbone.max_sequence_length
+    length = getattr(model, "longest_text", backbone.max_sequence_length)
     arrays = [
         weight for weight in model.weights if weight.path.split("/")[-1] != "seed_generator_state"
     ]

@@ -301,6 +301,11 @@ class CausalLM(GenerationSettings, PretrainingTask):
         )
 
     @property
+    def longest_text(self):
+        """The most tokens of prompt and continuation; `sequence_length` is that of training."""
+        return self.backbone.max_sequence_length
+
+    @property
     def limits(self):
         """What texts end by, a `decoding.Limits`."""
         window = self.backbone.max_sequence_length

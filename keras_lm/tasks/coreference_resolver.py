@@ -146,6 +146,8 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         self.head.build(self.backbone.output["sequence_output"].shape)
         self._finish()
 
+    longest_text = None  # documents are read in windows
+
     def get_arguments(self):
         own = {"splitter": self.splitter, "whole_texts": self.whole_texts}
         return super().get_arguments() | self.head_arguments | own

@@ -147,6 +147,7 @@ class QuestionAnswerer(ScoredAnswers):
         self._finish()
 
     parses_special = False
+    longest_text = None  # contexts are read in windows
 
     @classmethod
     def usual_length(cls, limit):

@@ -152,6 +152,11 @@ class Task(KerasFile, SavedWhole, TextModel):
         """Return the default of `sequence_length`, given the backbone's limit."""
         return limit or 512
 
+    @property
+    def longest_text(self) -> int | None:
+        """The number of tokens that texts are truncated to, or None if they are read whole."""
+        return self.packing["sequence_length"]
+
     def __setattr__(self, name, value):
         """Set an attribute. What was traced with an argument's old value is traced again."""
         is_argument = hasattr(self, "_graphs") and name in _arguments(type(self))

@@ -79,9 +79,10 @@ def fit_epochs(
             left = total - epoch * steps - first
             if not left:
                 break
-            data = batches(epoch, first)
+            data, number = batches(epoch, first), min(left, steps - first)
+            run.set_params(run.params | {"steps": number})
             (fit or task.fit)(
-                data.take(left) if left < steps - first else data,
+                data.take(number) if number < steps - first else data,
                 initial_epoch=epoch,
                 epochs=epoch + 1,
                 validation_data=validation_data,
