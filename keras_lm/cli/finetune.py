@@ -345,8 +345,6 @@ def finetune_command(options):
     task, history = finetuning.run()
     if not workers.is_chief:
         return
-    if name == "question-answerer" and held_out:
-        _tune(task, held_out)
     task.save_to_preset(options.output, overwrite=True)
     write_config(dataclasses.replace(finetuning.resolved(), task=name))
     finetuning.remove_state()
@@ -422,7 +420,11 @@ class Finetuning:
             "class_weight": options.class_weight,
         }
         settings = decisive(options, self.data, self.held_out)
-        return task, *fit_texts(task, output, rows, options, settings, self.strategy)
+        history, run = fit_texts(task, output, rows, options, settings, self.strategy)
+        is_chief = workers_of(self.strategy).is_chief
+        if isinstance(task, tasks.QuestionAnswerer) and self.held_out and is_chief:
+            _tune(task, self.held_out, history, options)
+        return task, history, run
 
     def _fit_windows(self, task, output, options):
         """Train on packed windows, which can be interrupted; return the history and the `Run`."""
@@ -494,7 +496,7 @@ def _check_options_of(name, options):
             follows = f"{name}, which follows from {options.source}"
             chosen = f"--task {name}" if options.task else follows
             raise click.UsageError(
-                f"{flag_of(option)} is not for {chosen}, only for {', '.join(names)}."
+                f"{flag_of(option)} is not for {chosen}, only for --task {' or '.join(names)}."
             )
 
 
@@ -591,11 +593,17 @@ def _arguments(options, name, data, class_names, multi_label):
     return arguments
 
 
-def _tune(task, held_out):
-    """Set the threshold for no answer, if some of the held-out questions have none."""
-    if task.null_threshold is not None and any(held_out.labels) and not all(held_out.labels):
-        threshold = task.tune_null_threshold(held_out.texts, held_out.labels)
-        click.echo(f"null threshold  {threshold:.4f}")
+def _tune(task, held_out, history, options):
+    """Set the threshold for no answer, if some of the held-out questions have none.
+
+    The figures of the epoch that is kept become those with this threshold.
+    """
+    if task.null_threshold is None or not any(held_out.labels) or all(held_out.labels):
+        return
+    threshold = task.tune_null_threshold(held_out.texts, held_out.labels)
+    click.echo(f"null threshold  {threshold:.4f}")
+    for name, value in task.score(held_out.texts, held_out.labels).items():
+        history[f"val_{name}"][_kept_epoch(history, options)] = value
 
 
 # === What all that train on labelled texts do ===
@@ -740,11 +748,17 @@ def say_data(data, held_out, class_names):
     say_rows([("texts", texts), ("labels", labels)])
 
 
+def _kept_epoch(history, options):
+    """Return the index of the epoch whose weights are kept: the best one, or the last."""
+    if options.early_stopping:
+        return history["val_loss"].index(min(history["val_loss"]))
+    return -1
+
+
 def say_results(history, options, exported):
     """Print the metrics of the last epoch, or of the best one, and what was written."""
-    best, kept = -1, None
+    best, kept = _kept_epoch(history, options), None
     if options.early_stopping:
-        best = history["val_loss"].index(min(history["val_loss"]))
         kept = f"epoch {best + 1} of {len(history['loss'])}"
     say_rows(
         [

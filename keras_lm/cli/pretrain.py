@@ -270,7 +270,7 @@ def pretrain_command(options):
 
     \b
       keras-lm pretrain "reports/*.txt" --from bert-base --output my-bert
-      keras-lm finetune my-bert train.csv --output film-critic
+      keras-lm finetune my-bert train.csv --output film-critic --task text-classifier
 
     With --from, a published model learns the language of your texts before it is fine-tuned.
     Without, weights are random, and a size and a vocabulary say what to train:

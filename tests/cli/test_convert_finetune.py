@@ -255,7 +255,7 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
     assert missing in message("text,label\nx,good\ny,nan\n")
     two = write("two.txt", "a\nb\n")
     masked = message("a\nb\n", "--task", "masked-lm", "--targets", two, name="train.txt")
-    assert "--targets is not for --task masked-lm, only for seq2seq-lm" in masked
+    assert "--targets is not for --task masked-lm, only for --task seq2seq-lm" in masked
     assert f"--targets is not for text-classifier, which follows from {tiny}" in message(
         "a\nb\n", "--targets", two, name="train.txt"
     )

@@ -1,6 +1,7 @@
 """Questions on contexts, from SQuAD's files and columns through the commands."""
 
 import json
+import re
 
 import pytest
 
@@ -89,6 +90,10 @@ def test_a_reader_is_trained_measured_and_asked(run, fail, write, tiny, tmp_path
     examples = read(file)
     assert found["f1"] == pytest.approx(task.score(examples.texts, examples.labels)["f1"])
     assert found["texts"] == 4
+    for measure in ("exact_match", "f1", "no_answer_accuracy"):  # those of the saved threshold
+        value = float(re.search(rf"validation {measure} +([\d.]+)", said)[1])
+        assert value == pytest.approx(found[measure], abs=1e-4)
+        assert f"| val_{measure} | {found[measure]:.4g} |" in (preset / "README.md").read_text()
     answers = [json.loads(line) for line in run("predict", preset, "--input", file).splitlines()]
     assert [row["input"]["id"] for row in answers] == ["1", "2", "3", "4"]
     best = [row[0] for row in task.answer(examples.texts)]

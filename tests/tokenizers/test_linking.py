@@ -7,7 +7,7 @@ import warnings
 import pytest
 import tensorflow as tf
 
-from keras_lm.tokenizers import EntityTokenizer
+from keras_lm.tokenizers import EntityTokenizer, Tokenizer, WordPieceTokenizer
 
 PIECES = [*"abcu.s[]-", "new", "york", "university", "of", "san", "sao", "paulo", "ada", "love"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES, "sep", "##er", "##lace"]
@@ -127,6 +127,7 @@ def test_files_keep_the_dictionary(tokenizer, tmp_path):
     text = "New York University of u.s."
     expected = found(tokenizer, text)
     read = EntityTokenizer.from_preset(tmp_path, mentions=MENTIONS, entities=tokenizer.entities)
+    assert type(Tokenizer.from_preset(tmp_path)) is WordPieceTokenizer  # nothing asks for another
     more = tokenizer.with_words(["lovelaced"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
