@@ -48,7 +48,7 @@ class ServeOptions(Limits):
     "--name",
     "names",
     multiple=True,
-    help="Name of a model, once for each PATH.  [default: the name of its folder or file]",
+    help="Name of a model, once for each.  [default: the name of its folder or file]",
 )
 @opt.option("--host", default="127.0.0.1", help="Address to listen on.")
 @opt.option("--rest-port", type=PORT, default=8501, help="0 takes a free port.")
@@ -110,8 +110,9 @@ def serve_command(options):
     """Serve exported models over REST and gRPC.
 
     A PATH is what `task.export` and `keras-lm export` write: a folder of numbered versions, of
-    which the latest is served, or a .tflite, which the embedded server serves. A new version or
-    file is taken up while the server runs. Ctrl-C ends it.
+    which the latest is served, or a .tflite, which the embedded server serves; or a folder with
+    several of these in it. A new version or file is taken up while the server runs, but not a new
+    model. Ctrl-C ends it.
 
     \b
     keras-lm serve exported/film-critic

@@ -27,7 +27,7 @@ from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, ne
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.utils import files
 from keras_lm.utils.file_sums import DamagedFileError, check_sums
-from keras_lm.utils.model_versions import find_saved_model
+from keras_lm.utils.model_versions import find_models, find_saved_model
 from keras_lm.utils.user_warning import warn
 
 # A preset's configuration, and the folder of its vocabulary.
@@ -141,6 +141,12 @@ def _open(source, root, folder):
             f"{folder} is an export, a SavedModel that answers and cannot be trained: give the "
             "preset that it was made of. keras-lm predict and keras_lm.serving.open_predictor ask "
             "an export."
+        )
+    models = find_models(folder)
+    if models != [folder]:
+        raise CheckpointError(
+            f"{folder} holds the exports of several models: give one of "
+            f"{', '.join(map(str, models))} to a command that asks an export, or a preset."
         )
     names = sorted(path.name for path in folder.iterdir())
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

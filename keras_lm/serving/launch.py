@@ -22,7 +22,7 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_lm.serving.client import Client, ServerError
-from keras_lm.utils import optional_dependencies
+from keras_lm.utils import model_versions, optional_dependencies
 from keras_lm.utils.model_versions import check_name, default_name, find_versions
 
 BINARY = "tensorflow_model_server"
@@ -328,15 +328,19 @@ class Plan:
 
 
 def find_models(folders, names=()):
-    """Check folders of versions and `.tflite`s, and return a dict of name → absolute `Path`."""
+    """Check folders of versions and `.tflite`s, and return a dict of name → absolute `Path`.
+
+    A folder of several models stands for all of them.
+    """
+    folders = [path for folder in folders for path in model_versions.find_models(Path(folder))]
     if names and len(names) != len(folders):
         raise LaunchError(
-            f"--name is given {len(names)} times for {len(folders)} folders: give it once for each "
-            "folder, in their order, or not at all."
+            f"--name is given {len(names)} times for {len(folders)} models, "
+            f"{', '.join(map(str, folders))}: give it once for each, in their order, or not at all."
         )
     models = {}
     for index, folder in enumerate(folders):
-        path = Path(folder).resolve()
+        path = folder.resolve()
         _check_exported(folder, path)
         name = names[index] if names else default_name(path)
         try:

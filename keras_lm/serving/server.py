@@ -24,7 +24,7 @@ from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import Application
 from keras_lm.serving.work_limits import BodyMemory, Work
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.model_versions import check_name, default_name
+from keras_lm.utils.model_versions import check_name, default_name, find_models
 
 logger = logging.getLogger("keras_lm.serving")
 
@@ -56,8 +56,8 @@ class Server:
 
     Args:
         folders: path of a folder of numbered versions or of a `.tflite`, as `task.export` writes
-            them; or a list of such paths; or a dict of name → path. The default name is that of the
-            folder, or of the file without its suffix.
+            them; or of a folder with several of these; or a list of such paths; or a dict of name →
+            path. The default name is that of the folder, or of the file without its suffix.
         host: str, the address to listen on.
         rest_port, grpc_port: int. 0 takes a free one.
         poll_seconds: float, how often to look for new versions.
@@ -364,7 +364,8 @@ def _make_configs(folders):
                 f"folders is a {type(folders).__name__}: pass the path of a folder of exports, as "
                 "`task.export` writes them."
             )
-        named = [(default_name(Path(path).resolve()), path) for path in paths]
+        paths = [each for path in paths for each in find_models(Path(path).resolve())]
+        named = [(default_name(path), path) for path in paths]
     else:
         named = list(folders.items())
     if not named:

@@ -35,6 +35,25 @@ def find_saved_model(path, version=None):
     return versions[max(versions) if version is None else version]
 
 
+def find_models(path):
+    """Return the paths of the models that a path stands for: its own, or those in the folder.
+
+    A folder without versions stands for the folders of versions and the `.tflite`s in it, if there
+    are any.
+    """
+    files = ("saved_model.pb", "keras_lm.json")
+    if not path.is_dir() or any((path / file).is_file() for file in files):
+        return [path]  # one version, or a preset
+    if find_saved_models(path):
+        return [path]
+    inner = [
+        each
+        for each in sorted(path.glob("[!.]*"))
+        if find_saved_models(each) or (each.suffix == ".tflite" and each.is_file())
+    ]
+    return inner or [path]
+
+
 def check_name(name):
     """Raise a `ValueError` if a name cannot be part of a URL or of a protocol buffer."""
     if not isinstance(name, str) or not re.fullmatch(r"[^/:\x00-\x1f\x7f\ud800-\udfff]+", name):

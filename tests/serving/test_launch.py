@@ -12,6 +12,9 @@ import requests
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from keras_lm.converters import CheckpointError
+from keras_lm.converters.checkpoint import open_checkpoint
+from keras_lm.serving import Server
 from keras_lm.serving.client import Client
 from keras_lm.serving.launch import IMAGE, DockerServer, LaunchError, Plan, find_models, launch
 
@@ -240,7 +243,7 @@ def test_folders_and_names(model, tmp_path):
     with pytest.raises(LaunchError, match=f"is one version of a model: pass .*, {plain}"):
         find_models([plain / "1"])
     with pytest.raises(LaunchError, match="has no version of a model: a version is"):
-        find_models([tmp_path])
+        find_models([tmp_path / "models"])
     (tmp_path / "m.onnx").write_bytes(b"")
     with pytest.raises(LaunchError, match=r"m\.onnx is a file.*or a \.tflite: task\.export"):
         find_models([tmp_path / "m.onnx"])
@@ -253,5 +256,21 @@ def test_folders_and_names(model, tmp_path):
     assert find_models([plain], ["what Server takes, too"]) == {"what Server takes, too": plain}
     with pytest.raises(LaunchError, match=r"Two models are called 'critic'.*--name"):
         find_models([plain, plain])
-    with pytest.raises(LaunchError, match="1 times for 2 folders"):
+    with pytest.raises(LaunchError, match="1 times for 2 models"):
         find_models([plain, plain], ["a"])
+
+
+def test_a_folder_of_several_models_stands_for_all(model, tmp_path):
+    models = model.parent
+    assert find_models([models]) == {model.name: model}
+    (models / "phone.tflite").write_bytes(b"")
+    (models / ".critic-1.writing" / "1").mkdir(parents=True)  # still written
+    (models / ".critic-1.writing" / "1" / "saved_model.pb").touch()
+    both = {model.name: model, "phone": models / "phone.tflite"}
+    assert find_models([models]) == both
+    assert list(find_models([models], ["a", "b"])) == ["a", "b"]
+    assert Server(models).model_names == list(both)
+    with pytest.raises(LaunchError, match=r"1 times for 2 models, .*é, .*tflite: give it once"):
+        find_models([models], ["a"])
+    with pytest.raises(CheckpointError, match=r"several models: give one of .*é, .*phone\.tflite"):
+        open_checkpoint(models)
