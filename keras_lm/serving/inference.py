@@ -327,8 +327,13 @@ def _signature_of_examples(served, name, kind):
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
     if "inputs" not in signature.inputs:
+        fitting = [
+            key for key, each in served.signature_defs.items() if set(each.inputs) == {"inputs"}
+        ]
+        remedy = f" Pass signature_name, one of: {', '.join(sorted(fitting))}." if fitting else ""
         raise ServingError(
-            StatusCode.FAILED_PRECONDITION, f"No {kind} inputs found in SignatureDef: {signature}"
+            StatusCode.FAILED_PRECONDITION,
+            f"No {kind} inputs found in SignatureDef {name!r}.{remedy}",
         )
     return signature
 

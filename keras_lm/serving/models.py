@@ -134,8 +134,16 @@ class Models:
         number = max(available, default=None) if version is None else version
         if number not in available:
             asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise ServingError(StatusCode.NOT_FOUND, f"Servable not found for request: {asked}")
+            raise ServingError(
+                StatusCode.NOT_FOUND,
+                f"Servable not found for request: {asked}{self._others(name)}",
+            )
         return available[number]
+
+    def _others(self, name):
+        """Return what follows an error about a model: which there are, if there is none of it."""
+        others = [] if name in self._models else list(self._models)[:20]
+        return f"; there are: {', '.join(others)}" if others else ""
 
     def status(self, name, version=None):
         """Return (number, state, `ServingError` or None) of each version, the newest first."""
@@ -152,7 +160,9 @@ class Models:
             )
         if not statuses:
             which = "any versions" if version is None else f"version {version}"
-            raise ServingError(StatusCode.NOT_FOUND, f"Could not find {which} of model {name}")
+            raise ServingError(
+                StatusCode.NOT_FOUND, f"Could not find {which} of model {name}{self._others(name)}"
+            )
         return statuses
 
     @property

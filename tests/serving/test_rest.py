@@ -29,7 +29,9 @@ def test_status_of_what_is_not_there(rest, server):
     assert response.json() == {"error": "Could not find version 8 of model kinds"}
     response = requests.get(f"{server.rest_url}/v1/models/nobody")
     assert response.status_code == 404
-    assert response.json() == {"error": "Could not find any versions of model nobody"}
+    assert response.json() == {
+        "error": "Could not find any versions of model nobody; there are: kinds, examples"
+    }
     response = requests.post(f"{server.rest_url}/v1/models:predict")
     assert response.status_code == 400
     assert response.json() == {"error": "Malformed request: POST /v1/models:predict"}
@@ -196,7 +198,7 @@ def test_rows_of_no_batch(rest):
 def test_unknown_models_versions_and_labels(rest, rest_of, server):
     ask = {"instances": [1]}
     error = rest_of(server, "nobody").fails(404, **ask)
-    assert error == "Servable not found for request: Latest(nobody)"
+    assert error == "Servable not found for request: Latest(nobody); there are: kinds, examples"
     error = rest.fails(404, "/versions/8:predict", **ask)
     assert error == "Servable not found for request: Specific(kinds, 8)"
     error = rest.fails(400, "/versions/99999999999999999999:predict", **ask)
@@ -334,6 +336,7 @@ def test_wrong_examples(examples, verb, body, message):
 
 
 def test_classify_needs_a_signature_of_examples(rest):
-    assert "No classification inputs found" in rest.fails(400, ":classify", examples=[{}])
+    error = rest.fails(400, ":classify", examples=[{}])
+    assert error == "No classification inputs found in SignatureDef 'serving_default'."
     error = rest.fails(400, ":classify", examples=[{}], signature_name="two")
     assert error == "Expected one input Tensor."
