@@ -14,11 +14,11 @@ import numpy as np
 
 from keras_lm.converters.checked_files import (
     CheckpointError,
+    Entries,
     LazyTensors,
     read_first,
     read_json,
 )
-from keras_lm.converters.entries import Entries
 from keras_lm.converters.quantized_tensors import is_turned
 from keras_lm.converters.safetensors_files import read_safetensors
 from keras_lm.converters.torch_pickle import read_torch

@@ -13,8 +13,7 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, Entry
-from keras_lm.converters.entries import Entries
+from keras_lm.converters.checked_files import CheckpointError, Entries, Entry
 
 # Entries of a configuration; the second is the older one of compressed-tensors.
 SETTINGS = ("quantization_config", "compression_config")

@@ -11,8 +11,13 @@ import json
 import pathlib
 import re
 
-from keras_lm.converters.checked_files import CheckpointError, LazyTensors, read_first, read_json
-from keras_lm.converters.entries import Entries
+from keras_lm.converters.checked_files import (
+    CheckpointError,
+    Entries,
+    LazyTensors,
+    read_first,
+    read_json,
+)
 from keras_lm.converters.formats import SAFETENSORS, TORCH
 from keras_lm.converters.safetensors_files import write_safetensors
 

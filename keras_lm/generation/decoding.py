@@ -1,7 +1,7 @@
 """Greedy decoding and sampling: continues prompts token by token, in one loop in the graph.
 
-The loop is TensorFlow's; its steps (`make_token_chooser`, `read_newest`)
-are those of `jax_decoding`, too.
+The loop is TensorFlow's; its steps (`make_token_chooser`, `read_newest`) are those of
+`jax_decoding`, too.
 
 A model is any object with three functions:
 
@@ -15,23 +15,27 @@ A model is any object with three functions:
 Prompt look-up needs two more, see `prompt_lookup`.
 
 Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary, K proposals,
-S = 1 + K.
+S = 1 + K. Of texts: C columns, P prompts, K stop strings of each.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_lm.feeding.predict_batches import longest_first
+from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.generation import logits as processors
-from keras_lm.generation import texts
 from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import batch_options, no_room
-from keras_lm.generation.work import within
 from keras_lm.layers.backend import at_columns
-from keras_lm.layers.tensorflow import required
+from keras_lm.layers.tensorflow import required, within
+from keras_lm.models.backbone import check_ids
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import strings
+from keras_lm.utils.batch_iteration import with_progress
 
 # Columns of a long prompt to read at once, since the memory for attention's scores grows with the
 # square of their number.
@@ -133,13 +137,13 @@ class Ending(NamedTuple):
         def is_text():
             # Enough tokens for the longest string, since each has at least one byte. Up to three
             # more bytes may be replaced if the first character is cut.
-            longest = tf.minimum(texts.longest(self.strings) + 3, tf.shape(token_ids)[1])
+            longest = tf.minimum(longest_stop(self.strings) + 3, tf.shape(token_ids)[1])
             back = tf.range(longest, 0, -1)
             columns = end[:, tf.newaxis] - back
             tail = tf.gather(token_ids, tf.maximum(columns, 0), batch_dims=1)
-            tail = texts.real_tokens(tail, tf.cast(columns >= begin, tf.int32))
-            places = texts.first_place(self.detokenize(tail), self.strings)
-            return places < texts.NOWHERE
+            tail = real_tokens(tail, tf.cast(columns >= begin, tf.int32))
+            places = first_place(self.detokenize(tail), self.strings)
+            return places < NOWHERE
 
         return tf.cond(tf.reduce_any(self.strings != ""), is_text, lambda: nothing)
 
@@ -191,7 +195,7 @@ def prepare_generation(
         detokenize,
         limits,
     )
-    return model, *texts.align(token_ids, window - most), options, ending
+    return model, *align(token_ids, window - most), options, ending
 
 
 def _up_to_length(limits, token_ids, most):
@@ -407,3 +411,138 @@ def advance(model, choose, limit, number, state):
     )
     unread = tf.shape(token_ids)[1] - (state.end - before)
     return state._replace(model_state=model.rewind(model_state, unread))
+
+
+# === Texts: prompts, aligned to continue in one column, and stop strings ===
+
+
+NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
+NOWHERE = 2**31 - 1
+
+
+def written_for_all(task, columns, write, batch_size, number, verbose="auto"):
+    """Return the generated text of each row, or if `number` is not 1, a list of `number` texts.
+
+    `columns` are the texts of the rows; `write` maps the places of some rows of similar lengths to
+    the list of their generated texts, `number` per row.
+    """
+    texts, order = [], np.arange(next(iter(columns.values())).shape[0])
+    if len(order) > batch_size:
+        order = longest_first(task, columns, batch_size)
+    starts = range(0, len(order), batch_size)
+    for start in with_progress(starts, len(starts), verbose):
+        texts += write(order[start : start + batch_size])
+    rows = [texts[i : i + number] for i in number * np.argsort(order)]
+    return rows if number > 1 else [row[0] for row in rows]
+
+
+def align(token_ids, room):
+    """Keep the last `room` (B,) tokens of each row of ragged (B, S), and pad on the left with 0.
+
+    Returns `(token_ids, padding_mask)`, (B, C) with C at least 1.
+    """
+    length = tf.minimum(tf.cast(token_ids.row_lengths(), tf.int32), room)
+    columns = tf.reduce_max(tf.concat([length, [1]], axis=0))
+    back = columns - tf.range(columns)  # (C,): from 1 at the right edge on
+    real = back <= length[:, tf.newaxis]  # (B, C)
+    ends = tf.cast(token_ids.row_limits(), tf.int32)[:, tf.newaxis]
+    values = tf.concat([token_ids.values, [0]], axis=0)  # never empty
+    ids = tf.gather(values, tf.where(real, ends - back, 0))
+    return tf.where(real, ids, 0), tf.cast(real, tf.int32)
+
+
+def real_tokens(token_ids, padding_mask):
+    """Return token ids (B, S) without padding, as a ragged tensor."""
+    rows = tf.RaggedTensor.from_tensor(token_ids)
+    return strings.keep(rows, tf.reshape(padding_mask, [-1]) > 0)
+
+
+def prompt_arrays(task, prompts):
+    """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
+    if not isinstance(prompts, dict) or "token_ids" not in prompts:
+        task.require_tokenizer()
+        if isinstance(prompts, str):
+            prompts = prompts.encode("utf-8", "surrogatepass")
+        if isinstance(prompts, bytes):
+            return {"prompt": np.array([prompts], object)}
+        return columns_from_user(prompts, ("prompt",))
+    unknown = set(prompts) - {"token_ids", "padding_mask", "segment_ids"}
+    if unknown:
+        raise ValueError(f"prompts has the unknown keys {sorted(unknown)}.")
+    token_ids = np.asarray(prompts["token_ids"], "int32")
+    mask = np.asarray(prompts.get("padding_mask", np.ones_like(token_ids)), "int32")
+    if token_ids.ndim != 2 or mask.shape != token_ids.shape:
+        raise ValueError(
+            f"prompts has token_ids of shape {token_ids.shape} and padding_mask of shape "
+            f"{mask.shape}: both must be (B, S)."
+        )
+    for row in np.flatnonzero(~mask.any(axis=1))[:1]:
+        raise ValueError(
+            f"prompts has no token in row {row}: begin an empty prompt with the bos token."
+        )
+    check_ids(task.backbone, {"token_ids": token_ids})
+    return {"token_ids": token_ids, "padding_mask": mask}
+
+
+def tensors_of(arrays):
+    """Return named arrays as tensors, those of bytes as strings."""
+    return {
+        name: tf.constant(array, tf.string if array.dtype == object else array.dtype)
+        for name, array in arrays.items()
+    }
+
+
+def ends_of_texts(tokenizer):
+    """Return the tokens that begin and end texts, `"bos"` and `"eos"`, of those there are.
+
+    A BERT's vocabulary has neither, and its cls and sep tokens take their place.
+    """
+    roles = tokenizer.special_tokens
+    if not {"bos", "eos"} & {*roles} and {"cls", "sep"} <= {*roles}:
+        return {"bos": roles["cls"], "eos": roles["sep"]}
+    return {role: roles[role] for role in ("bos", "eos") if role in roles}
+
+
+def first_place(text, stops):
+    """Return the byte (B,) at which the first stop string begins in a text, or `NOWHERE`.
+
+    `stops` is (P, K), or (K,) for all texts; empty strings are padding. `text` (B,) has the same
+    number of adjacent texts for each of P prompts.
+    """
+    stops = tf.convert_to_tensor(stops, tf.string)
+    stops = stops[tf.newaxis] if stops.shape.rank == 1 else stops
+    nowhere = tf.fill(tf.shape(text), NOWHERE)
+    every = tf.unique(tf.reshape(stops, [-1])).y
+    every = tf.boolean_mask(every, every != "")
+    times = tf.size(text) // tf.maximum(tf.shape(stops)[0], 1)
+
+    def earlier(i, places):
+        parts = tf.raw_ops.StringSplitV2(input=text, sep=every[i], maxsplit=1)
+        is_first = parts.indices[:, 1] == 0
+        before = tf.strings.length(tf.boolean_mask(parts.values, is_first))
+        rows = tf.boolean_mask(parts.indices[:, :1], is_first)
+        before = tf.scatter_nd(rows, before, tf.shape(text, tf.int64))
+        counts = tf.repeat(tf.reduce_any(stops == every[i], axis=1), times)
+        found = counts & (before < tf.strings.length(text))
+        return i + 1, tf.where(found, tf.minimum(before, places), places)
+
+    return tf.while_loop(lambda i, _: i < tf.size(every), earlier, [0, nowhere])[1]
+
+
+def cut(text, stops):
+    """Return each text up to its first stop string; see `first_place`."""
+    return tf.strings.substr(text, tf.zeros(tf.shape(text), tf.int32), first_place(text, stops))
+
+
+def longest_stop(stops):
+    """Return the length of the longest stop string in bytes, int32; 0 without any."""
+    lengths = tf.strings.length(tf.reshape(stops, [-1]))
+    return tf.reduce_max(tf.concat([[0], lengths], axis=0))
+
+
+def with_scores(found, number):
+    """Return the texts and the scores of a list with a pair, or `number` of them, per source."""
+    rows = found if number > 1 else [[pair] for pair in found]
+    scores = np.array([[score for _, score in row] for row in rows], "float32")
+    texts = [[text for text, _ in row] for row in rows]
+    return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])

@@ -18,11 +18,10 @@ from keras import ops
 
 from keras_lm.generation import beam_search, decoding
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
-from keras_lm.generation.decoding import TOO_LONG, UP_TO_LENGTH, Ending, State
+from keras_lm.generation.decoding import NO_BOS, TOO_LONG, UP_TO_LENGTH, Ending, State
 from keras_lm.generation.options import FRESH_SEED, Options
 from keras_lm.generation.scoring import TOKENS_AT_ONCE
 from keras_lm.generation.streaming import growth
-from keras_lm.generation.texts import NO_BOS
 from keras_lm.tokenizers.host import as_lists, as_texts
 
 ROUNDS = 10

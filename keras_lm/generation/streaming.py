@@ -1,8 +1,8 @@
 """Continuing one prompt in pieces of text, as they are written."""
 
 from keras_lm.generation import decoding
+from keras_lm.generation.decoding import cut
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.texts import cut
 from keras_lm.tensorflow import tf
 
 REPLACED = "\ufffd"  # stands for the first bytes of a character until the others follow

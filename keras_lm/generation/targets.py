@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_lm.generation import beam_search, decoding
-from keras_lm.generation.texts import cut
+from keras_lm.generation.decoding import cut
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.host import as_lists
 

@@ -1,6 +1,14 @@
 """Layers that several models share."""
 
-from keras_lm.layers.attention import AttentionContext, CausalBias, SelfAttention
+from keras_lm.layers.attention import (
+    AttentionContext,
+    CausalBias,
+    CausalLMHead,
+    FeedForward,
+    PostNormBlock,
+    PreNormBlock,
+    SelfAttention,
+)
 from keras_lm.layers.basic import (
     Adapter,
     Dense,
@@ -24,7 +32,6 @@ from keras_lm.layers.deprecated import (
     CausalSelfAttention,
 )
 from keras_lm.layers.heads import (
-    CausalLMHead,
     EachTokenClassifier,
     FirstTokenClassifier,
     LastTokenClassifier,
@@ -42,7 +49,6 @@ from keras_lm.layers.positions import (
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.span_chart import SpanScorer
-from keras_lm.layers.transformer import FeedForward, PostNormBlock, PreNormBlock
 from keras_lm.layers.word_softmax import WordSoftmax
 
 __all__ = [

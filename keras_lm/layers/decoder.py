@@ -7,9 +7,14 @@ from typing import Any
 
 import keras
 
-from keras_lm.layers.attention import Attention, AttentionContext, KeyValueCache
+from keras_lm.layers.attention import (
+    Attention,
+    AttentionContext,
+    KeyValueCache,
+    PostNormBlock,
+    PreNormBlock,
+)
 from keras_lm.layers.state import FIXED
-from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
 from keras_lm.utils.argument_types import Tensor
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_lm.layers.attention import AttentionContext, SelfAttention
-from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
+from keras_lm.layers.attention import AttentionContext, PostNormBlock, PreNormBlock, SelfAttention
 
 
 class _Causal:

@@ -10,24 +10,22 @@ from keras_lm.converters.bert_family import (
     GOOGLE_RULES,
     WITHOUT_POOLER,
 )
+from keras_lm.converters.checked_files import PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
+    GOOGLE_LEAVES,
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
+    NameTable,
     architectures,
+    counts,
     dropout_rules,
     has_pooler,
     match_score,
-)
-from keras_lm.converters.entries import PLAIN_ENCODER, Entries
-from keras_lm.converters.names import (
-    GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
     transpose_kernels,
     transpose_logits,
 )

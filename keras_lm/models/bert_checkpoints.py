@@ -11,23 +11,21 @@ from keras_lm.converters.bert_family import (
     WITHOUT_POOLER,
     google_names,
 )
+from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
+    GOOGLE_LEAVES,
     KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
+    NameTable,
     architectures,
+    counts,
     has_pooler,
+    join_heads,
     keras_hub_table,
     match_score,
-)
-from keras_lm.converters.entries import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
-from keras_lm.converters.names import (
-    GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
-    join_heads,
     split_heads,
     transpose_kernels,
     transpose_logits,

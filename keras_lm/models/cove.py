@@ -10,8 +10,13 @@ import keras
 from keras import ops
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter
-from keras_lm.converters.names import NameTable, join_torch_lstm, torch_lstm, transpose_torch_lstm
+from keras_lm.converters.converter import (
+    Converter,
+    NameTable,
+    join_torch_lstm,
+    torch_lstm,
+    transpose_torch_lstm,
+)
 from keras_lm.layers import LSTM
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Input

@@ -22,9 +22,9 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
+from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_segment_embedding, make_token_embedding
-from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.deberta_layers import (
     ContextPooledClassifier,

@@ -2,27 +2,24 @@
 
 import functools
 
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import PLAIN_ENCODER, CheckpointError, Entries
 from keras_lm.converters.converter import (
     KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
+    NameTable,
     architectures,
+    counts,
     dropout_rules,
+    join_heads,
     keras_hub_table,
     match_score,
     require_only,
-)
-from keras_lm.converters.entries import PLAIN_ENCODER, Entries
-from keras_lm.converters.names import (
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
-    join_heads,
     split_heads,
     transpose_kernels,
 )

@@ -2,24 +2,22 @@
 
 import functools
 
+from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
     KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
+    NameTable,
     architectures,
+    counts,
     dropout_rules,
+    join_heads,
     keras_hub_table,
     match_score,
-)
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import (
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
-    join_heads,
     split_heads,
     transpose_kernels,
 )

@@ -26,8 +26,8 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
+from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template

@@ -10,22 +10,20 @@ from keras_lm.converters.bert_family import (
     HUGGINGFACE_ENCODER,
     google_names,
 )
+from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
+    GOOGLE_LEAVES,
+    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Key,
+    NameTable,
     architectures,
+    counts,
     dropouts,
     match_score,
     own_activation,
     require_only,
-)
-from keras_lm.converters.entries import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
-from keras_lm.converters.names import (
-    GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels

@@ -4,8 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter
-from keras_lm.converters.names import NameTable
+from keras_lm.converters.converter import Converter, NameTable
 from keras_lm.models.elmo_layers import (
     CHARACTERS,
 )

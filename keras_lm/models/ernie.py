@@ -25,10 +25,9 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.attention import SelfAttention, block_options
 from keras_lm.layers.backend import Dropout, matmul_transposed
 from keras_lm.layers.basic import make_pooler
-from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.sizes import transformer_size

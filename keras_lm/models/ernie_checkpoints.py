@@ -5,7 +5,7 @@ import functools
 import re
 
 from keras_lm.converters.bert_family import ENCODER_RULES
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
     STATED,
     Converter,
@@ -13,7 +13,6 @@ from keras_lm.converters.converter import (
     read,
 )
 from keras_lm.converters.entity_files import ENTITY_VECTORS
-from keras_lm.converters.entries import Entries
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.bert_checkpoints import HUGGINGFACE_NAMES

@@ -2,19 +2,22 @@
 
 import functools
 
+from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
     KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
+    NameTable,
+    join_heads,
     keras_hub_table,
     match_score,
+    split_heads,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, join_heads, split_heads
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt_checkpoints import (
     GPT_ALIASES,

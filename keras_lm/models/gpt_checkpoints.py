@@ -2,19 +2,21 @@
 
 import functools
 
+from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
+    NameTable,
     Refused,
+    counts,
     dropout_rules,
     match_score,
     require_only,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.models.gpt import GPTBackbone
 

@@ -2,18 +2,20 @@
 
 import functools
 
+from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
+    NameTable,
     Refused,
     dropout_rules,
     match_score,
+    transpose_kernels,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.gpt_checkpoints import HUGGINGFACE_IGNORED, inner_width
 from keras_lm.models.gpt_neo import GPTNeoBackbone

@@ -5,18 +5,19 @@ import functools
 import keras
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
+    NameTable,
     match_score,
+    transpose_kernels,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
     SinusoidalPositionEmbedding,
 )

@@ -15,9 +15,9 @@ from typing import Self
 import keras
 
 from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias
+from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_token_embedding
-from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.modernbert_layers import (
     FirstModernBertBlock,

@@ -3,16 +3,19 @@
 import functools
 
 from keras_lm.converters.bert_family import ENCODER_RULES, WITHOUT_POOLER
+from keras_lm.converters.checked_files import CLASSIFIER_RATE, Entries
 from keras_lm.converters.converter import (
+    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
+    NameTable,
     architectures,
+    counts,
     has_pooler,
     match_score,
+    transpose_kernels,
 )
-from keras_lm.converters.entries import CLASSIFIER_RATE, Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.mpnet import FIRST_POSITION, NUM_BUCKETS, MPNetBackbone
 

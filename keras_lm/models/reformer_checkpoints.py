@@ -8,18 +8,19 @@ import functools
 import math
 import re
 
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import CLASSIFIER_RATE, CheckpointError, Entries
 from keras_lm.converters.converter import (
+    PYTORCH_LEAVES,
     STATED,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
+    NameTable,
     match_score,
+    transpose_kernels,
 )
-from keras_lm.converters.entries import CLASSIFIER_RATE, Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.reformer import ReformerBackbone
 

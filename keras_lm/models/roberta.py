@@ -23,9 +23,9 @@ from keras_lm.layers import (
     PostNormBlock,
     SpanHead,
 )
+from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
-from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template

@@ -6,24 +6,22 @@ import re
 import numpy as np
 
 from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
+from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
     KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
+    NameTable,
     architectures,
+    counts,
     dropouts,
     has_pooler,
+    join_heads,
     keras_hub_table,
     match_score,
     require_only,
-)
-from keras_lm.converters.entries import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
-from keras_lm.converters.names import (
-    PYTORCH_LEAVES,
-    NameTable,
-    counts,
-    join_heads,
     split_heads,
     transpose_kernels,
 )

@@ -6,20 +6,21 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
     KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
+    NameTable,
     Refused,
     match_score,
     own_activation,
+    transpose_kernels,
 )
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.t5 import T5Backbone, T5EncoderBackbone
 

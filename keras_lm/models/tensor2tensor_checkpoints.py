@@ -3,8 +3,7 @@
 import re
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter, require_only
-from keras_lm.converters.names import NameTable
+from keras_lm.converters.converter import Converter, NameTable, require_only
 from keras_lm.models.tensor2tensor import Tensor2TensorBackbone, Tensor2TensorEncoderBackbone
 
 _NAMES = {

@@ -14,10 +14,9 @@ import keras
 from keras import ops
 
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
-from keras_lm.layers.attention import KeyValueCache
+from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.state import FIXED
-from keras_lm.layers.transformer import block_options
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.sizes import kernels

@@ -7,22 +7,19 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
+    GOOGLE_LEAVES,
+    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
+    NameTable,
     Refused,
     match_score,
     require_only,
-)
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import (
-    GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
-    NameTable,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels

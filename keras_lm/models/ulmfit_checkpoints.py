@@ -5,11 +5,12 @@ import functools
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter, match_score
-from keras_lm.converters.names import (
+from keras_lm.converters.converter import (
     PYTORCH_LEAVES,
+    Converter,
     NameTable,
     join_torch_lstm,
+    match_score,
     torch_lstm,
     transpose_torch_lstm,
 )

@@ -7,8 +7,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_lm.converters.converter import Converter
-from keras_lm.converters.names import NameTable
+from keras_lm.converters.converter import Converter, NameTable
 from keras_lm.models.backbone import Input
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer

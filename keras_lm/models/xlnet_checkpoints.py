@@ -5,25 +5,23 @@ import re
 
 import numpy as np
 
+from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
+    GOOGLE_LEAVES,
+    INDEX,
+    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
+    NameTable,
     Refused,
     architectures,
     match_score,
     own_activation,
     read,
     require_only,
-)
-from keras_lm.converters.entries import Entries
-from keras_lm.converters.names import (
-    GOOGLE_LEAVES,
-    INDEX,
-    PYTORCH_LEAVES,
-    NameTable,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import CONDITIONAL_ENDS, Labels, huggingface_labels

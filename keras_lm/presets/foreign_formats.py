@@ -12,8 +12,7 @@ from typing import Any
 import keras
 
 from keras_lm.converters import CheckpointError, open_checkpoint
-from keras_lm.converters.converter import ConfigTable, Refused
-from keras_lm.converters.names import published_tensors
+from keras_lm.converters.converter import ConfigTable, Refused, published_tensors
 from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
 from keras_lm.presets import cards
 from keras_lm.presets.saving import check_finite

@@ -141,7 +141,7 @@ class Models:
         return available[number]
 
     def _others(self, name):
-        """Return what follows an error about a model: which there are, if there is none of it."""
+        """Return what follows an error about a model: which there are, unless it is one."""
         others = [] if name in self._models else list(self._models)[:20]
         return f"; there are: {', '.join(others)}" if others else ""
 

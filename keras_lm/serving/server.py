@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from keras_lm.generation.work import MOST_TOKENS
+from keras_lm.layers.tensorflow import MOST_TOKENS
 from keras_lm.serving import page
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError

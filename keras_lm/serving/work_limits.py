@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation.options import OPTIONS, check_options
-from keras_lm.generation.work import MOST_BEAMS, MOST_NUMBERS, MOST_TOKENS, TOO_MANY
+from keras_lm.layers.tensorflow import MOST_BEAMS, MOST_NUMBERS, MOST_TOKENS, TOO_MANY
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 
 

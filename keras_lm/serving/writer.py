@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import decoding
+from keras_lm.generation.decoding import real_tokens
 from keras_lm.generation.options import (
     OF_SAMPLING,
     OPTIONS,
@@ -15,9 +16,7 @@ from keras_lm.generation.options import (
     split_stop,
 )
 from keras_lm.generation.streaming import Stream
-from keras_lm.generation.texts import real_tokens
-from keras_lm.generation.work import MOST_TOKENS
-from keras_lm.layers.tensorflow import bounded
+from keras_lm.layers.tensorflow import MOST_TOKENS, bounded
 from keras_lm.serving.errors import invalid, tensorflow_errors
 
 FILE = "assets.extra/generation.json"  # written by an export

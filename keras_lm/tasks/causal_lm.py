@@ -9,9 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.generation import beam_search, decoding, scoring
-from keras_lm.generation.options import OPTIONS, check_lookup
-from keras_lm.generation.streaming import Stream
-from keras_lm.generation.texts import (
+from keras_lm.generation.decoding import (
     NO_BOS,
     cut,
     ends_of_texts,
@@ -20,12 +18,14 @@ from keras_lm.generation.texts import (
     tensors_of,
     written_for_all,
 )
+from keras_lm.generation.options import OPTIONS, check_lookup
+from keras_lm.generation.settings import GenerationSettings
+from keras_lm.generation.streaming import Stream
 from keras_lm.layers.chunks import losses_in_chunks
 from keras_lm.layers.tensorflow import require, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts
-from keras_lm.tasks.generation_settings import GenerationSettings
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tasks.runtime import jax_decoding, require_tensorflow

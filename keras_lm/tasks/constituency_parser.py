@@ -10,10 +10,10 @@ import keras
 import numpy as np
 
 from keras_lm.datasets.trees import CHAIN, NO_TAG, Tree, read_tree, unescaped
-from keras_lm.generation.work import few_pairs
 from keras_lm.layers import SpanScorer
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.span_chart import best_trees
+from keras_lm.layers.tensorflow import few_pairs
 from keras_lm.metrics import ConstituentF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import TreeHinge

@@ -12,10 +12,9 @@ from keras import ops
 
 from keras_lm.datasets.coreference import check_place, mentions_of
 from keras_lm.feeding.labels import TaskLabels
-from keras_lm.generation.work import few_pairs, longest
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import in_steps, take_rows
-from keras_lm.layers.tensorflow import required
+from keras_lm.layers.tensorflow import few_pairs, longest, required
 from keras_lm.metrics import CoreferenceF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives.structures import ClusterLikelihood

@@ -10,14 +10,19 @@ import json
 import numpy as np
 
 from keras_lm.feeding.datasets import with_known_ids
-from keras_lm.generation.decoding import COLUMNS_AT_ONCE
-from keras_lm.generation.generation_config import ENDS_PROMPTS
+from keras_lm.generation.decoding import COLUMNS_AT_ONCE, real_tokens
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.texts import real_tokens
-from keras_lm.generation.work import MOST_BEAMS, MOST_PIECES, few_tokens, longest
+from keras_lm.generation.settings import ENDS_PROMPTS
 from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow import for_lite, required
+from keras_lm.layers.tensorflow import (
+    MOST_BEAMS,
+    MOST_PIECES,
+    few_tokens,
+    for_lite,
+    longest,
+    required,
+)
 from keras_lm.tasks.signatures import (
     TextSignatures,
     attention_of_pair,

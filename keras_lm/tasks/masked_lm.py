@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.generation.work import few_numbers
+from keras_lm.layers.tensorflow import few_numbers
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
 from keras_lm.tasks import host_answers

@@ -15,17 +15,16 @@ from keras_lm.feeding.datasets import count_tokens, take
 from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import join_answers
 from keras_lm.feeding.user_data import columns_from_user, tensors
+from keras_lm.generation.decoding import tensors_of, with_scores, written_for_all
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.scoring import target_scores
+from keras_lm.generation.settings import GenerationSettings, with_targets
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
-from keras_lm.generation.texts import tensors_of, with_scores, written_for_all
-from keras_lm.generation.work import few_numbers
 from keras_lm.layers.masks import IGNORED
-from keras_lm.layers.tensorflow import writing_in_place
+from keras_lm.layers.tensorflow import few_numbers, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
-from keras_lm.tasks.generation_settings import GenerationSettings, with_targets
 from keras_lm.tasks.generation_signatures import Seq2SeqSignatures
 from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tasks.task import Task

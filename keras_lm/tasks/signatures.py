@@ -11,11 +11,15 @@ import keras
 import numpy as np
 
 from keras_lm.feeding.datasets import with_known_ids
-from keras_lm.generation.work import MOST_NUMBERS, MOST_PIECES, MOST_TOKENS, few_numbers, few_tokens
 from keras_lm.layers.tensorflow import (
+    MOST_NUMBERS,
+    MOST_PIECES,
+    MOST_TOKENS,
     BFloat16Products,
     Int8Products,
     bounded,
+    few_numbers,
+    few_tokens,
     for_lite,
     require,
     required,

@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_lm import presets
 from keras_lm.feeding import predict_batches, user_data
-from keras_lm.generation.work import few_packed
+from keras_lm.layers.tensorflow import few_packed
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.presets import SavedWhole

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from keras_lm.generation.work import few_tokens, longest
+from keras_lm.layers.tensorflow import few_tokens, longest
 from keras_lm.utils.argument_types import Tensor
 
 

@@ -5,13 +5,12 @@ import os
 import re
 import unicodedata
 
-from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.entries import Entries
+from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
 from keras_lm.utils.registry import tokenizer_classes
 from keras_lm.utils.user_warning import warn
 
-# === What each entry means: see `keras_lm.converters.entries` ===
+# === What each entry means: see `keras_lm.converters.checked_files` ===
 
 # `SPECIAL_TOKENS` is the table of special_tokens_map.json, `config_entries` that of
 # tokenizer_config.json, and `COMPONENTS` has one for each component of a tokenizer.json. The

@@ -6,7 +6,6 @@ import reprlib
 from collections.abc import Iterable
 
 from keras_lm.utils import input_files
-from keras_lm.utils.json_values import plain_numbers
 
 MOST_IDS = 2**20
 
@@ -185,6 +184,8 @@ def read_json(folder, name):
 
 
 def _without_repeats(pairs):
+    from keras_lm.converters.checked_files import plain_numbers  # with all readers of checkpoints
+
     found = {}
     for key, value in pairs:
         if key in found:

@@ -29,16 +29,6 @@ def plain(value):
     return value.item() if hasattr(value, "item") else value
 
 
-def plain_numbers(value: dict) -> dict | float:
-    """Return a JSON object, or the number that it stands for.
-
-    JSON has no infinity, so transformers 5 writes it as `{"__float__": "Infinity"}`.
-    """
-    if value.keys() != {"__float__"}:
-        return value
-    return float(str(value["__float__"]))  # also of "-Infinity" and "NaN"
-
-
 def first_line(error):
     """Return the message of another library's exception as a sentence."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)

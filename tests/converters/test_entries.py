@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.entries import HARMLESS, IMPLIED, READ, REFUSED, Entries
+from keras_lm.converters.checked_files import HARMLESS, IMPLIED, READ, REFUSED, Entries
 
 TABLE = Entries(
     read={"width"}, implied={"layers"}, harmless={"cache"}, refused={"groups": (1, "one")}

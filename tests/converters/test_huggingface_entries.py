@@ -5,8 +5,8 @@ import json
 import pytest
 
 from keras_lm.converters import open_checkpoint
+from keras_lm.converters.checked_files import HARMLESS, IMPLIED, READ, REFUSED
 from keras_lm.converters.converter import read
-from keras_lm.converters.entries import HARMLESS, IMPLIED, READ, REFUSED
 from keras_lm.models.ernie_checkpoints import WORDS as ERNIE
 from keras_lm.utils.registry import BACKBONES
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_lm.converters.names import NameTable
+from keras_lm.converters.converter import NameTable
 
 TABLE = NameTable(
     {

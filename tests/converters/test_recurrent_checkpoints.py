@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from keras_lm.converters import CheckpointError, open_checkpoint, read_word_vectors
-from keras_lm.converters.names import join_torch_lstm
+from keras_lm.converters.converter import join_torch_lstm
 from keras_lm.models import Backbone
 from keras_lm.models.ulmfit import ConcatPoolingClassifier
 from keras_lm.tasks import TextClassifier

@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.generation.beam_search import search
-from keras_lm.generation.decoding import Ending
+from keras_lm.generation.decoding import Ending, align
 from keras_lm.generation.options import batch_options
-from keras_lm.generation.texts import align
 from keras_lm.layers.state import FIXED
 
 END, VOCABULARY = 0, 4

@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.generation import decoding
-from keras_lm.generation.decoding import MOST_SERVED, Ending, Limits, sample
+from keras_lm.generation.decoding import MOST_SERVED, Ending, Limits, align, sample
 from keras_lm.generation.options import batch_options
-from keras_lm.generation.texts import align
 
 END, LETTERS = 0, "_abcdefghij"
 LIMITS = Limits([END], 6, 3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.generation.decoding import NOWHERE, align, cut, first_place, longest, real_tokens
 from keras_lm.generation.streaming import _text, settled
-from keras_lm.generation.texts import NOWHERE, align, cut, first_place, longest, real_tokens
 
 TEXTS = ["a--b", "--", "", "a-b", "b.a--", "xé--", b"\xff--\x80", "a--b--c"]
 

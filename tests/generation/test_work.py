@@ -5,31 +5,31 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import models, tasks
-from keras_lm.generation import work
 from keras_lm.generation.options import OPTIONS
+from keras_lm.layers import tensorflow
 from keras_lm.layers.tensorflow import bounded, for_lite
 from keras_lm.tokenizers import ByteTokenizer, WordPieceTokenizer
 
 
 @pytest.mark.eager
 def test_work_is_bounded_where_it_is_asked_for():
-    assert work.within(tf.constant(5), 2**9, 2**6, 2**9) == 5
-    assert work.few_tokens(tf.constant(5), 2**9, 2**9) == 5
-    with bounded(work.MOST_TOKENS):
-        assert work.within(tf.constant(5), 2**6, 2**4, 2**6) == 5
+    assert tensorflow.within(tf.constant(5), 2**9, 2**6, 2**9) == 5
+    assert tensorflow.few_tokens(tf.constant(5), 2**9, 2**9) == 5
+    with bounded(tensorflow.MOST_TOKENS):
+        assert tensorflow.within(tf.constant(5), 2**6, 2**4, 2**6) == 5
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"may be 65536.*65600"):
-            work.within(tf.constant(5), 64, 1, 1025)
-        assert work.few_tokens({"a": tf.constant(5)}, 2**8, 2**8)["a"] == 5
+            tensorflow.within(tf.constant(5), 64, 1, 1025)
+        assert tensorflow.few_tokens({"a": tf.constant(5)}, 2**8, 2**8)["a"] == 5
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"longest row, may be 65536"):
-            work.few_tokens(tf.constant(5), 2**8, 2**8 + 1)
+            tensorflow.few_tokens(tf.constant(5), 2**8, 2**8 + 1)
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"may be 1024 at most"):
-            work.few_numbers(tf.constant(5), 1, 1025, 2**16)
-        assert work.few_pairs(tf.constant(5), 4, 2**9, 2**6, 1) == 5
+            tensorflow.few_numbers(tf.constant(5), 1, 1025, 2**16)
+        assert tensorflow.few_pairs(tf.constant(5), 4, 2**9, 2**6, 1) == 5
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"squared.* 1048576 at most"):
-            work.few_pairs(tf.constant(5), 5, 2**9, 2**6, 1)
-        assert work.few_pairs(tf.constant(5), 5, 2**9, 2**6, 2**11) == 5
+            tensorflow.few_pairs(tf.constant(5), 5, 2**9, 2**6, 1)
+        assert tensorflow.few_pairs(tf.constant(5), 5, 2**9, 2**6, 2**11) == 5
         with for_lite():
-            assert work.few_tokens(tf.constant(5), 2**9, 2**9) == 5
+            assert tensorflow.few_tokens(tf.constant(5), 2**9, 2**9) == 5
 
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz"]
@@ -93,7 +93,7 @@ def inputs_of(signature, rows, tokens):
 @pytest.mark.parametrize("make", [encoder_tasks, writing_tasks])
 def test_every_signature_refuses_what_is_just_too_much(make, monkeypatch):
     """The limits are made small, so that little memory is needed to exceed them."""
-    monkeypatch.setattr(work, "most_tokens", lambda: 1024)
+    monkeypatch.setattr(tensorflow, "most_tokens", lambda: 1024)
     found = {}
     for task in make():
         for name, signature in task.signatures.functions().items():

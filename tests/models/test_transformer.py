@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_lm.converters import open_checkpoint
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.converter import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import SinusoidalPositionEmbedding
 from keras_lm.models import Backbone, TransformerBackbone
 from keras_lm.models.sizes import estimate

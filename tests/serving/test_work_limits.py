@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.work import MOST_TOKENS
+from keras_lm.layers.tensorflow import MOST_TOKENS
 from keras_lm.serving import Server, inference, work_limits
 from keras_lm.serving.errors import ServingError, StatusCode, plain
 from keras_lm.serving.inference import SavedModel

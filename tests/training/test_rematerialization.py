@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.layers.transformer import FeedForward
+from keras_lm.layers.attention import FeedForward
 from keras_lm.models import AlbertBackbone, BertBackbone, GPT2Backbone, LSTMBackbone, T5Backbone
 from keras_lm.tasks import CausalLM, Seq2SeqLM, TextClassifier
 from keras_lm.training import enable_lora, enable_rematerialization

@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 from keras_lm import converters
 from keras_lm.converters import STATED, CheckpointError, Converter, match_score, open_checkpoint
-from keras_lm.converters.names import NameTable
+from keras_lm.converters.converter import NameTable
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import Source
 from keras_lm.tasks import Task, TextClassifier

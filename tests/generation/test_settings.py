@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from keras_lm import models, tasks
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.entries import HUGGINGFACE
-from keras_lm.generation.generation_config import FILE, GENERATION, checked, read_settings, written
+from keras_lm.converters.checked_files import HUGGINGFACE
 from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import Sampling
+from keras_lm.generation.settings import FILE, GENERATION, checked, read_settings, written
 from keras_lm.tokenizers import WordPieceTokenizer
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
