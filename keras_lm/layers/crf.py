@@ -58,7 +58,7 @@ class CRF(keras.layers.Layer):
         has_any = ops.any(chain.is_real[:, :, 0], axis=0)
         return ops.where(has_any, self._score(chain, labels) - log_sum, 0.0)
 
-    def decode(self, logits: Tensor, mask: Tensor, allowed: Tensor = None) -> Tensor:
+    def decode(self, logits: Tensor, mask: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Return the likeliest classes, (B, S) int32, 0 where the mask is 0.
 
         `allowed` is `(transitions, start, end)`, 1 or 0: which classes may follow each other,
@@ -81,7 +81,7 @@ class CRF(keras.layers.Layer):
         _, labels = scan(step, (start,), (best, chain.is_real, chain.is_last), reverse=True)
         return ops.transpose(labels) * ops.cast(mask, "int32")
 
-    def marginals(self, logits: Tensor, mask: Tensor, allowed: Tensor = None) -> Tensor:
+    def marginals(self, logits: Tensor, mask: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Return the probability of each class at each position, (B, S, C)."""
         chain = self._chain(logits, mask, allowed)
         before, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))

@@ -50,16 +50,18 @@ class MeanLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=None)
 
     def sum_and_count(
-        self, labels: Tensor, outputs: Tensor, sample_weight: Tensor = None
+        self, labels: Tensor, outputs: Tensor, sample_weight: Tensor | None = None
     ) -> tuple[Any, Any]:
         """Return the sum of all losses and their count or weight: two float32 scalars."""
         raise NotImplementedError(f"{type(self).__name__} must define sum_and_count.")
 
-    def count(self, labels: Tensor, sample_weight: Tensor = None) -> Tensor:
+    def count(self, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Return the count of `sum_and_count`, which only depends on labels and weights."""
         return ops.sum(label_weights(labels, sample_weight))
 
-    def __call__(self, labels: Tensor, outputs: Tensor, sample_weight: Tensor = None) -> Tensor:
+    def __call__(
+        self, labels: Tensor, outputs: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         """Return the scalar mean."""
         return ops.divide_no_nan(*self.sum_and_count(labels, outputs, sample_weight))
 

@@ -95,7 +95,9 @@ class BidirectionalLM(PretrainingTask):
         states = computed["hidden_states_with_boundaries"]
         return self.predicted(states[-1], inputs.get("labels"), training)
 
-    def predicted(self, states: Any, labels: Tensor = None, training: bool | None = None) -> Any:
+    def predicted(
+        self, states: Any, labels: Tensor | None = None, training: bool | None = None
+    ) -> Any:
         """Return what calling returns, for the top layer (B, S + 2, 2D), boundaries included."""
         forward, backward = ops.split(states, 2, axis=-1)
         x = ops.stack([forward[:, :-1], backward[:, 1:]], axis=1)  # (B, 2, T, D)

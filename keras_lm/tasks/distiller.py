@@ -166,7 +166,7 @@ class Distiller(TextModel):
         return losses
 
     def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor | None = None
     ) -> dict[str, Any]:
         """Return the metrics of a step's labels, or its loss alone where there are none."""
         y = self.labels.measured(y)

@@ -517,7 +517,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         return []
 
     def preprocess(
-        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+        self, columns: RawTexts, tokenize: Callable[[Tensor], Tensor] | None = None
     ) -> dict[str, Tensor]:
         """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.
 

@@ -200,7 +200,7 @@ class TextModel(keras.Model):
         validation_data: Any = None,
         shuffle: bool = True,
         class_weight: Mapping[Any, float] | None = None,
-        sample_weight: Tensor = None,
+        sample_weight: Sequence[float] | Tensor | None = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_batch_size: int | None = None,

@@ -421,7 +421,7 @@ class BytePairTokenizer(Tokenizer):
 
     # === Ids to text ===
 
-    def detokenize(self, ids: Tensor, partial: bool = False) -> Tensor:
+    def detokenize(self, ids: Tensor | Sequence[Any], partial: bool = False) -> Tensor:
         """Turn ids into text as `Tokenizer` does; bytes that are not UTF-8 become U+FFFD.
 
         `partial=True` is for ids that will be continued: if they end within a character, its bytes

@@ -134,7 +134,7 @@ class CharacterTokenizer(Tokenizer):
         ids = tf.where(is_byte, tf.gather(data, place) + 1, frames)[:-1]
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
 
-    def detokenize(self, ids: Tensor) -> Tensor:
+    def detokenize(self, ids: Tensor | Sequence[Any]) -> Tensor:
         """Turn (S, C) or (B, S, C) ids into (S,) or ragged (B, S) words, without `<S>`, `</S>`."""
         ids = as_tensor(ids, tf.int32)
         if ids.shape.rank not in (2, 3):

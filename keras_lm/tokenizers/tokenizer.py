@@ -191,7 +191,9 @@ class Tokenizer(tf.Module):
     def _detokenize(self, ids):
         return self._join(self.tokens(ids))
 
-    def __call__(self, text: Tensor, parse_special: bool | Sequence[str] = False) -> Tensor:
+    def __call__(
+        self, text: Tensor | Sequence[Any] | str, parse_special: bool | Sequence[str] = False
+    ) -> Tensor:
         """Turn text into int32 ids, adding no special tokens.
 
         One string becomes a 1-D tensor; lists, arrays and tensors of strings become a ragged tensor
@@ -261,7 +263,7 @@ class Tokenizer(tf.Module):
         ids, starts, ends = self._tokenize_with_offsets(text, special)
         return ids, *strings.in_original(text, starts, ends, unit)
 
-    def tokens(self, ids: Tensor) -> Tensor:
+    def tokens(self, ids: Tensor | Sequence[Any]) -> Tensor:
         """Return the vocabulary entries of ids (dense or ragged, any rank), as strings.
 
         Models may have more rows than there are entries; ids beyond these are empty strings.
@@ -291,7 +293,7 @@ class Tokenizer(tf.Module):
     def _ends_word(self, token):
         return False
 
-    def detokenize(self, ids: Tensor) -> Tensor:
+    def detokenize(self, ids: Tensor | Sequence[Any]) -> Tensor:
         """Turn (…, S) ids into (…) strings without special tokens, ragged beyond two dimensions.
 
         Ids beyond the vocabulary have no text.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, ForwardRef, Union
+from typing import Any, ForwardRef, Protocol, Union
 
 # A file or a folder.
 PathLike = str | os.PathLike[str]
@@ -15,13 +15,34 @@ RawTexts = str | Iterable[Any] | Mapping[str, Any]
 # where there is none, or where a dataset has both.
 RawLabels = Iterable[Any] | Mapping[str, Any] | None
 
-# A tensor of Keras's backend or of TensorFlow, an array, or a `keras.KerasTensor` while a model is
-# built: they have no type in common.
-Tensor = Any
-
 # The sizes of a tensor's axes, None for one that varies.
 Shape = tuple[int | None, ...]
 
 # A dtype policy or its name. Keras's class is looked up when the annotation is evaluated, as some
 # that import this module do without Keras.
 DType = Union[str, ForwardRef("DTypePolicy", module="keras"), None]  # noqa: UP007
+
+
+class Tensor(Protocol):
+    """A tensor of Keras's backend or of TensorFlow, an array, or a `keras.KerasTensor`.
+
+    They have no class in common, and these in common.
+    """
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __add__(self, other: Any, /) -> Any: ...
+
+    def __sub__(self, other: Any, /) -> Any: ...
+
+    def __mul__(self, other: Any, /) -> Any: ...
+
+    def __truediv__(self, other: Any, /) -> Any: ...
+
+    def __neg__(self) -> Any: ...
