@@ -33,7 +33,7 @@ from keras_lm.utils.user_warning import warn
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"
 CARD, LONGEST_CARD = "README.md", 2**20  # bytes
-# Files of ours that are no sources of weights, by their suffix.
+# Files of ours that hold no weights, by their suffix.
 FILES_OF_OURS = {
     ".tflite": "an export: give the preset that it was made of.",
     ".keras": "a file of Keras's: keras.models.load_model loads it, and its save_to_preset writes "

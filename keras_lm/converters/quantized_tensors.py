@@ -120,7 +120,7 @@ def _check_method(path, settings):
         return
     if not isinstance(settings, dict):
         raise CheckpointError(
-            f"{path} has {SETTINGS[0]}={str(settings)[:200]}, which is no object."
+            f"{path} has {SETTINGS[0]}={str(settings)[:200]}, which is not an object."
         )
     is_older = settings.get("load_in_8bit") or settings.get("load_in_4bit")
     method = settings.get("quant_method") or (METHOD if is_older else None)

@@ -60,7 +60,7 @@ def read_checked(path: pathlib.Path) -> tuple[dict, dict]:
 
     Raises:
         CheckpointError: if a tensor is not the one that was written.
-        SafetensorError, OSError: if it is no such file.
+        SafetensorError, OSError: if it is not such a file.
     """
     with safetensors.safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}

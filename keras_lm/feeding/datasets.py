@@ -383,7 +383,7 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
         x, *rest = batch
         x = x if packed else named(task, x)
         if not rest and not packed:  # as in predict, whose later calls need not trace this again
-            return (task.in_graph("preprocess", x),)
+            return (task.in_graph(task.preprocess, x),)
         if packed and not labels_are_ready:
             x = with_known_ids(task.backbone, x)
         if rest and not labels_are_ready:
@@ -394,7 +394,7 @@ def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=Fa
 
 
 def batches_spec(task, dataset):
-    """Return what a dataset yields, and if it is packed; ValueError if these are no batches."""
+    """Return what a dataset yields, and if it is packed; ValueError for single examples."""
     spec = _as_tuple(dataset.element_spec)[0]
     packed = task.is_packed(spec)
     for leaf in tf.nest.flatten(spec):

@@ -16,7 +16,7 @@ from keras_lm.feeding.user_data import (
 from keras_lm.tensorflow import tf
 from keras_lm.utils.user_columns import ACCEPTED, names_of_feature, plain_column, refuse_queries
 
-# Labels of a row that are no column of a library.
+# Labels of a row, as opposed to a column of a library.
 PLAIN = (
     *(str, bytes, int, float, list, tuple, dict, set, frozenset),
     *(np.ndarray, np.generic, type(None)),

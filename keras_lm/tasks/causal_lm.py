@@ -211,7 +211,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
     def _continued(self, **inputs):
         if jax_decoding:
             return jax_decoding.continued(self, **inputs)
-        found = self.in_graph("continue_columns", tensors_of(inputs))
+        found = self.in_graph(self.continue_columns, tensors_of(inputs))
         if "prompt" in inputs:
             return [text.decode("utf-8", "replace") for text in found["text"].numpy()]
         rows = zip(found["token_ids"].numpy(), found["num_tokens"].numpy(), strict=True)
@@ -434,7 +434,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
         def score(batch):
             if jax_decoding:
                 return jax_decoding.score_texts(self, batch["text"], window, stride)
-            return self.in_graph("score_columns", batch | {"stride": tf.constant(stride)})
+            return self.in_graph(self.score_columns, batch | {"stride": tf.constant(stride)})
 
         return self.answer_all(texts, batch_size, score, verbose)
 
@@ -465,7 +465,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
         def compute(packed):
             if jax_decoding:
                 return jax_decoding.score_continuations(self, packed)
-            return self.in_graph("score_packed", tensors_of(packed))
+            return self.in_graph(self.score_packed, tensors_of(packed))
 
         return scoring.score_all(self, contexts, choices, compute, batch_size, verbose)
 

@@ -119,8 +119,8 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
 
         Args:
             data: dict of a task's name → `(x, y)` or `(x, y, sample_weight)` as its own `fit` takes
-                them, or a `tf.data.Dataset` of batches whose number is known. Tasks that are not
-                named rest.
+                them, or a `tf.data.Dataset` of batches whose number is known. Tasks without data
+                are not trained.
             validation_data: the same, for `evaluate` after each epoch.
             batch_size, epochs, verbose, callbacks, initial_epoch: as `Task.fit`.
 

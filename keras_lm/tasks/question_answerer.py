@@ -444,7 +444,7 @@ class QuestionAnswerer(ScoredAnswers):
                 "threshold decides."
             )
         found = self.answer_all(
-            x, batch_size, lambda columns: self.in_graph("best_and_null", columns), verbose
+            x, batch_size, lambda columns: self.in_graph(self.best_and_null, columns), verbose
         )
         f1 = [answer_f1(*each) for each in zip(found["text"], gold, strict=True)]
         # What is won by an answer over none, question by question, the surest first.

@@ -310,7 +310,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         once, batched = tensors_of(once), columns | tensors_of(options)
 
         def write(places):
-            answer = self.in_graph("write_columns", take(batched, places) | once)
+            answer = self.in_graph(self.write_columns, take(batched, places) | once)
             texts = [value.decode("utf-8", "replace") for value in answer["text"].numpy()]
             return [*zip(texts, answer["scores"].numpy(), strict=True)] if return_scores else texts
 
@@ -402,7 +402,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         starts = range(0, len(targets["labels"]), batch_size)
         for start in with_progress(starts, len(starts), verbose):
             batch = {name: column[start : start + batch_size] for name, column in columns.items()}
-            found.append(self.in_graph("score_columns", batch))
+            found.append(self.in_graph(self.score_columns, batch))
         return {key: join_answers([each[key].numpy() for each in found]) for key in found[0]}
 
     def score_columns(

@@ -570,23 +570,23 @@ class Task(KerasFile, SavedWhole, TextModel):
         bar, and `"auto"` does if it takes more than some seconds, in a terminal or a notebook.
         """
         self.require_tokenizer()
-        answer = answer or (lambda columns: self.in_graph("answer", columns))
+        answer = answer or (lambda columns: self.in_graph(self.answer, columns))
         return predict_batches.answer_all(self, x, batch_size, answer, verbose)
 
-    def in_graph(self, method: str, columns: dict[str, Tensor]) -> Any:
-        """Call the method of this name as a graph, traced once for texts of all sizes in a form.
+    def in_graph(self, function: Callable[..., Any], columns: dict[str, Tensor]) -> Any:
+        """Call a method of the task as a graph, traced once for texts of all sizes in a form.
 
         After `tf.config.run_functions_eagerly(True)` it is called as it is, as any `tf.function`;
         and so is what has a network that Keras has on another backend.
         """
-        is_foreign = not IS_TENSORFLOW and method != "preprocess"
+        is_foreign = not IS_TENSORFLOW and function != self.preprocess
         if is_foreign or tf.config.functions_run_eagerly():
-            return getattr(self, method)(columns)
+            return function(columns)
         specs = {name: _spec_of_any_size(value) for name, value in columns.items()}
         names = tuple(self.labels.class_names or ())  # learned, perhaps, since the last trace
-        key = (method, names, str(sorted(specs.items())))
+        key = (function.__name__, names, str(sorted(specs.items())))
         if key not in self._graphs:
-            traced = tf.function(lambda columns: getattr(self, method)(columns), autograph=False)
+            traced = tf.function(lambda columns: function(columns), autograph=False)
             self._graphs[key] = traced.get_concrete_function(specs)
         return self._graphs[key](columns)
 

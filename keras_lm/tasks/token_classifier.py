@@ -556,7 +556,7 @@ class TokenClassifier(WordReader, Task):
         the logarithms of its marginal probabilities, which know the whole text.
         """
         found = self.answer_all(
-            x, batch_size, lambda columns: self.in_graph("padded_word_logits", columns), verbose
+            x, batch_size, lambda columns: self.in_graph(self.padded_word_logits, columns), verbose
         )
         return tf.RaggedTensor.from_tensor(found["logits"], found["lengths"])
 

@@ -68,7 +68,7 @@ _EVERY = SPECIAL_TOKENS | Entries(
         "truncation_strategy",
         "return_tensors",
         "is_split_into_words",
-        # Of ids to text: special tokens are left out of it, and bytes that are no text replaced.
+        # Of ids to text: special tokens are left out of it, and bytes that are not UTF-8 replaced.
         "spaces_between_special_tokens",
         "errors",
         "skip_special_tokens",
