@@ -129,6 +129,15 @@ KNOWN = {
     "Dropout": Entries(harmless={"dropout"}),
     "Normalize": Entries(refused=_OF_VECTORS),
 }
+# The network of a CrossEncoder, whose head is transformers'.
+_SCORES = {"text": {"method": "forward", "method_output_name": "logits"}}
+OF_PAIRS = KNOWN["Transformer"] | Entries(
+    refused={
+        "transformer_task": ("sequence-classification",),
+        "module_output_name": ("scores",),
+        "modality_config": (_SCORES,),
+    }
+)
 # Entries of `model_args` and the like that change no output.
 LOADING = {
     "attn_implementation",
@@ -207,7 +216,10 @@ class SentenceFiles:
         for name in config.keys() & (loading | {"tokenizer_args", "processor_kwargs"}):
             if isinstance(config[name], dict):
                 config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
-        _check(NETWORK, path, config)
+        if self.is_cross_encoder:
+            _check(OF_PAIRS, path, config, "keras_lm")
+        else:
+            _check(KNOWN[NETWORK], path, config)
         return path, config
 
 
@@ -486,7 +498,7 @@ def _known_modules(checkpoint):
 
 
 def _pooling(path, config):
-    _check("Pooling", path, config)
+    _check(KNOWN["Pooling"], path, config)
     names = config.get("pooling_mode")
     if names is None:
         names = [name for flag, name in FLAGS.items() if config.get(flag)]
@@ -502,7 +514,7 @@ def _step(kind, folder):
     """Return a layer of vectors as one of the `projections` of `FeatureExtractor`."""
     path = folder / "config.json"
     config = read_json(path) if kind != "Normalize" or path.is_file() else {}
-    _check(kind, path, config)
+    _check(KNOWN[kind], path, config)
     if kind == "Normalize":
         return {"layer": "normalize"}
     if kind == "LayerNorm":
@@ -543,15 +555,15 @@ def _weights(folder):
     return read_first(folder, SAFETENSORS | TORCH)
 
 
-def _check(kind, path, config):
+def _check(table, path, config, reader="FeatureExtractor"):
     """Raise a CheckpointError for what a module's file states and is not followed.
 
     A value that is None, False or empty says nothing.
     """
     stated = {name: value for name, value in config.items() if value}
-    for name in KNOWN[kind].unknown(stated):
+    for name in table.unknown(stated):
         raise CheckpointError(f"{path} has {name}={stated[name]!r}, which is not known.")
-    KNOWN[kind].check(stated, str(path), "FeatureExtractor")
+    table.check(stated, str(path), reader)
 
 
 # === Writing ===

@@ -617,6 +617,30 @@ def test_how_a_cross_encoder_cuts_texts(network, goldens, tmp_path):
         tasks.TextRegressor.from_preset(folder)
 
 
+# As version 6.2 writes it.
+OF_SCORES = {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+    "module_output_name": "scores",
+}
+
+
+def test_the_network_of_a_cross_encoder(network, goldens, tmp_path):
+    folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
+    shutil.copy(network / "vocab.txt", folder)
+    expected = tasks.TextRegressor.from_preset(folder).predict((["a"], ["b c"]), verbose=0)
+    write(folder / f"{MODEL}.json", {"model_type": "CrossEncoder", "activation_fn": SIGMOID})
+    entry = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
+    write(folder / "modules.json", [entry])
+    write(folder / "sentence_bert_config.json", OF_SCORES)
+    found = tasks.TextRegressor.from_preset(folder).predict((["a"], ["b c"]), verbose=0)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-5)
+    for name, value in (("transformer_task", "text-generation"), ("modality_config", {"a": {}})):
+        write(folder / "sentence_bert_config.json", OF_SCORES | {name: value})
+        with pytest.raises(CheckpointError, match=f"{name}=.* would change the outputs"):
+            tasks.TextRegressor.from_preset(folder)
+
+
 @pytest.mark.parametrize("has_modules", [True, False])
 def test_a_prompt_of_a_cross_encoder(network, goldens, tmp_path, has_modules):
     folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
