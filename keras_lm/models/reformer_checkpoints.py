@@ -270,7 +270,16 @@ def _length(config, tensors=None):
 
 
 def _kinds(config, tensors=None):
-    return config.get("attn_layers", ["local", "lsh"] * 3)
+    """Return the kind of attention of each layer: one for all of them, or each as it is named."""
+    kinds = config.get("attn_layers", ["local", "lsh"] * 3)
+    number = config.get("num_hidden_layers") or len(kinds)
+    kinds = kinds * number if len(set(kinds)) == 1 else kinds
+    if number > len(kinds):
+        raise CheckpointError(
+            f"config.json has num_hidden_layers={number}, and attn_layers={kinds} names the "
+            f"attention of {len(kinds)}: name that of each layer."
+        )
+    return kinds[:number]
 
 
 def _write_kinds(arguments):
@@ -360,8 +369,8 @@ _CONFIG = ConfigTable(
             "lsh_num_chunks_after",
             "lsh_num_chunks_before",
             "max_position_embeddings",
+            "num_hidden_layers",
         },
-        implied={"num_hidden_layers"},  # as many as attn_layers names
         harmless={"axial_norm_std", "chunk_size_lm_head"},
         refused={"sinusoidal_pos_embds": (False,)},
     ),

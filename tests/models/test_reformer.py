@@ -157,6 +157,18 @@ def test_configuration_without_lsh(variant):
     assert "lm_head.bias" in open_checkpoint(folder).tensors
 
 
+def test_one_kind_of_attention_is_that_of_all_layers(variant):
+    folder = variant("reformer-lsh-2d-buckets", {"attn_layers": ["lsh", "lsh", "lsh"]})
+    assert len(Backbone.from_preset(folder).blocks) == 2
+
+
+def test_each_layer_has_a_kind_of_attention(variant):
+    stated = {"attn_layers": ["lsh", "local"], "num_hidden_layers": 4}
+    folder = variant("reformer-mixed", stated)
+    with pytest.raises(CheckpointError, match=r"num_hidden_layers=4, and .* attention of 2"):
+        Backbone.from_preset(folder)
+
+
 # === Texts of any length, with padding anywhere ===
 
 
