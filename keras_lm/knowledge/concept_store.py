@@ -5,6 +5,8 @@ Shapes: N concepts, where number 0 stands for no concept; E edges, each in both 
 
 import hashlib
 import json
+import math
+import operator
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -223,16 +225,14 @@ class ConceptStore:
 
         Raises:
             ImportError: if `simplemma` is missing; the message has the command that installs it.
-            ValueError: if there is no edge, or a relation's number is out of range.
+            ValueError: if there is no edge, or one has another form, a relation's number that is
+                out of range, a weight that is not finite, or an empty name.
         """
         heads, kinds, tails = array("i"), array("b"), array("i")
         weights, numbers = array("f"), {"": 0}
-        for head, relation, tail, weight in edges:
-            if not 1 <= relation <= min(len(relations), 63):
-                raise ValueError(
-                    f"({head!r}, {relation}, {tail!r}): relations have the numbers from 1 to "
-                    f"{min(len(relations), 63)}."
-                )
+        number = min(len(relations), 63)
+        for edge in edges:
+            head, relation, tail, weight = _checked(edge, number)
             heads.append(numbers.setdefault(head, len(numbers)))
             tails.append(numbers.setdefault(tail, len(numbers)))
             kinds.append(relation)
@@ -267,6 +267,26 @@ class ConceptStore:
             (new / DESCRIPTION).write_text(json.dumps(stated, indent=2), encoding="utf-8")
             write_sums(new, [path.name for path in new.iterdir()])
         return cls(folder)
+
+
+def _checked(edge, number):
+    """Return an edge; ValueError if it has another form, or a relation above `number`."""
+    try:
+        head, relation, tail, weight = edge
+        is_edge = head.encode() and tail.encode() and math.isfinite(weight)
+        is_edge = is_edge and operator.index(relation) == relation
+    except (AttributeError, TypeError, ValueError):
+        is_edge = False
+    if not is_edge:
+        raise ValueError(
+            f"edges has {edge!r}: pass (head, relation, tail, weight), two names, the number of a "
+            "relation and its weight, a finite number."
+        )
+    if not 1 <= relation <= number:
+        raise ValueError(
+            f"({head!r}, {relation}, {tail!r}): relations have the numbers from 1 to {number}."
+        )
+    return edge
 
 
 def _sorted_edges(heads, kinds, tails, weights, sizes):

@@ -338,7 +338,7 @@ def _row(labels, number):
 
 
 def _of_tokens(labels, number):
-    """Return the labels of packed rows, one for each of their tokens, as an array."""
+    """Return the labels of packed rows, one for each of `number` tokens, as an array."""
     is_ragged = isinstance(labels, tf.RaggedTensor)
     lengths = {*labels.row_lengths().numpy().tolist()} if is_ragged else {labels.shape[1]}
     if lengths != {number}:

@@ -113,6 +113,20 @@ def test_building_leaves_what_was_there_if_it_fails(store, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
+@pytest.mark.parametrize(
+    "edge",
+    [
+        *(("", 1, "b", 1.0), ("a", 1, "\ud800", 1.0), (b"a", 1, "b", 1.0), ("a", 1, None, 1.0)),
+        *(("a", "IsA", "b", 1.0), ("a", 1.0, "b", 1.0), ("a", 1, "b"), 7),
+        *(("a", 1, "b", float("nan")), ("a", 1, "b", "1"), ("a", 1, "b", float("inf"))),
+    ],
+)
+def test_edges_of_another_form_are_named(tmp_path, edge):
+    """An empty name was number 0, which stands for no concept; a weight of NaN has no length."""
+    with pytest.raises(ValueError, match=r"edges has .*: pass \(head, relation, tail, weight\)"):
+        ConceptStore.build([("a", 1, "b", 1.0), edge], tmp_path / "store")
+
+
 def test_lines_that_are_wrong_are_named(dump, tmp_path):
     path = dump(ROWS[:1] * 8)
     lines = path.read_text().splitlines()
