@@ -23,6 +23,9 @@ from keras_lm.utils.file_sums import check_sums
 
 DEFAULT_SIGNATURE = "serving_default"
 STRINGS_A_ROW = 16  # the most on average, such as choices or words
+# Bytes of the strings of an input. TensorFlow does not stop within an operation, such as a
+# tokenizer's, that reads them: more would outlast deadlines.
+LARGEST_TEXTS = 2**24
 LARGEST_PADDED = 2**28  # bytes of all rows, padded to the longest
 LARGEST_CONTEXTS = 2**26  # bytes of a context that tf.Examples share, copied for each of them
 
@@ -104,7 +107,13 @@ class ServedModel:
             self.check_rows(rows)
             return
         self.check_rows(rows, array.size)
-        longest = max(map(len, array.ravel()), default=0)
+        lengths = [len(string) for string in array.ravel()]
+        longest, total = max(lengths, default=0), sum(lengths)
+        if total > LARGEST_TEXTS:
+            raise invalid(
+                f"Input {alias} has strings of {total} bytes, but this server reads at most "
+                f"{LARGEST_TEXTS} in a request: send fewer at once, or cut long ones."
+            )
         if rows > 1 and rows * longest > LARGEST_PADDED:
             raise invalid(
                 f"Input {alias} has {rows} rows, and one string of {longest} bytes: rows may be "

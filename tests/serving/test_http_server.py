@@ -189,6 +189,19 @@ def test_most_strings_in_rows(saved_models):
         model.check_rows(1, strings=49)
 
 
+@pytest.mark.parametrize(("rows", "more"), [(1, 0), (1, 1), (64, 0), (64, 1)])
+def test_texts_that_outlast_deadlines_are_refused(saved_models, rows, more):
+    model = SavedModel(saved_models / "kinds" / "7")
+    texts = np.array([b"x" * (2**24 // rows)] * rows, object)
+    texts[-1] += b"x" * more
+    if more:
+        message = f"Input text has strings of {2**24 + 1} bytes, .* reads at most {2**24} in a"
+        with pytest.raises(ServingError, match=message):
+            model.run("text", {"text": texts})
+    else:
+        assert model.run("text", {"text": texts})["length"].sum() == 2**24
+
+
 def test_one_long_text_does_not_widen_many_rows(saved_models):
     model = SavedModel(saved_models / "kinds" / "7")
     for rows in (127, 129):
