@@ -19,6 +19,7 @@ from keras_lm.export.saved_model import export_saved_model
 from keras_lm.models.backbone import are_random
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.files import export_format
+from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.optional_dependencies import check_installed
 from keras_lm.utils.user_warning import warn
 
@@ -28,6 +29,7 @@ __all__ = ["ExportCheckError", "check", "export"]
 WEIGHTS = {"float32": None, "float16": 0.005, "bfloat16": 0.01, "int8": 0.02}
 
 
+@checks_flags
 def export(
     task: keras.Model,
     path: PathLike,

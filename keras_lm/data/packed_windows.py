@@ -8,10 +8,12 @@ from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.batch_iteration import check_batch_size
+from keras_lm.utils.flags import checks_flags
 
 SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
+@checks_flags
 def token_windows(
     documents: Iterable[Any],
     tokenizer: Tokenizer,
@@ -59,6 +61,7 @@ def token_windows(
     return chunks.scan(tf.constant(end, tf.int32), with_last)
 
 
+@checks_flags
 def window_batches(
     windows: tf.data.Dataset, batch_size: int, drop_remainder: bool = False
 ) -> tf.data.Dataset:

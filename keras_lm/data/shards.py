@@ -30,6 +30,7 @@ from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
 from keras_lm.utils.file_sums import ITSELF, has_changed, with_sum
+from keras_lm.utils.flags import checks_flags
 
 FORMAT_VERSIONS = (1, 2)
 INDEX = "tokens.json"
@@ -177,6 +178,7 @@ def columns_of(index):
     return index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
 
 
+@checks_flags
 def read_token_shards(
     folder: PathLike,
     tokenizer: Tokenizer | None = None,

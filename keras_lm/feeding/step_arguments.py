@@ -3,11 +3,13 @@
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import keras
 
-from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.batch_iteration import check_verbose, check_whole
+from keras_lm.utils.flags import check_flag
 from keras_lm.utils.registry import advice
 
 # What counts something → the least of it.
@@ -22,6 +24,7 @@ COUNTS = {
     "validation_freq": 1,
     "validation_steps": 1,
 }
+FLAGS = ("auto_scale_loss", "group_by_length", "return_dict", "run_eagerly", "shuffle")
 REQUIRED = ("epochs", "initial_epoch", "steps_per_execution", "validation_freq")
 # Names of further arguments, also those that need no check.
 MORE = {
@@ -108,6 +111,8 @@ def _check_loss_weights(weights):
 
 
 CHECKS = {
+    **{name: partial(check_flag, name) for name in FLAGS},
+    "verbose": check_verbose,
     "callbacks": _check_callbacks,
     "loss": _check_loss,
     "loss_weights": _check_loss_weights,

@@ -205,6 +205,10 @@ class GenerationSettings:
 
     @generation.setter
     def generation(self, settings):
+        if not isinstance(settings, Mapping | None):
+            raise ValueError(
+                f"generation={settings!r}: pass a dict of settings, as in generation_config.json."
+            )
         settings = checked(dict(settings or {}))
         self._generation = self._without_own(self._without_unknown_ends(settings)) or None
         if getattr(self, "packer", None) is not None:

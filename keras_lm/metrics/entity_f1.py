@@ -15,6 +15,7 @@ from keras_lm.datasets.tag_schemes import (
     scheme_of,
 )
 from keras_lm.objectives import IGNORED
+from keras_lm.utils.flags import checks_flags
 
 
 class Entities(NamedTuple):
@@ -54,6 +55,7 @@ class EntityF1(keras.metrics.Metric):
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
     """
 
+    @checks_flags
     def __init__(
         self,
         class_names: Sequence[str],

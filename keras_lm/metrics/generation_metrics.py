@@ -8,6 +8,7 @@ import numpy as np
 from keras_lm.metrics.squad_answers import AnswerMetric, decoded_rows, some, string_columns
 from keras_lm.tensorflow import tf
 from keras_lm.utils import optional_dependencies
+from keras_lm.utils.flags import checks_flags
 
 
 class CorpusMetric(keras.metrics.Metric):
@@ -143,6 +144,7 @@ class Rouge(AnswerMetric):
     Source: Lin 2004, https://aclanthology.org/W04-1013.
     """
 
+    @checks_flags
     def __init__(
         self, kind: str = "rougeL", stem: bool = True, name: str | None = None, **kwargs: Any
     ):

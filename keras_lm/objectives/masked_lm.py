@@ -16,6 +16,7 @@ from keras_lm.objectives.losses import MaskedCrossentropy
 from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
 from keras_lm.objectives.whole_words import choose_words, word_starts
 from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.flags import checks_flags
 
 
 def positive(weights):
@@ -164,6 +165,7 @@ class MaskedLanguageModel(Objective):
     heads = {"token_logits": "token"}
     row_names = ("mask_positions", "mask_labels")
 
+    @checks_flags
     def __init__(
         self,
         mask_id: int | None = None,

@@ -8,6 +8,7 @@ from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.batch_iteration import check_whole
 
 
 def tokens_and_places(tokenizer, text):
@@ -75,8 +76,8 @@ class Windows(Texts):
     def __init__(self, stride: int = 128, max_question_length: int | None = None):
         super().__init__()
         for name, value in (("stride", stride), ("max_question_length", max_question_length)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: pass 1 or more.")
+            if value is not None or name == "stride":
+                check_whole(name, value, 1)
         self.stride = stride
         self.max_question_length = max_question_length
 

@@ -22,6 +22,7 @@ from keras_lm.pipelines.running import input_error, run
 from keras_lm.serving.predictors import by_length, open_predictor
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import naming_a_full_disk
+from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.json_values import first_line, json_line, plain
 
 INDEX = "answers.json"
@@ -102,6 +103,7 @@ def _answers(model, texts):
     return [plain({name: answer[name][row] for name in sorted(answer)}) for row in range(number)]
 
 
+@checks_flags
 def answer_files(
     model: PathLike,
     files: PathLike | Iterable[PathLike],

@@ -16,9 +16,9 @@ import numbers
 from collections.abc import Callable
 
 import keras
-import numpy as np
 
 from keras_lm.converters import CheckpointError
+from keras_lm.utils.flags import is_flag
 from keras_lm.utils.registry import backbone_classes
 
 
@@ -228,17 +228,11 @@ def _check(given, signature, ranges):
         if is_default:
             continue
         if isinstance(default, bool):
-            problem = None if _is_flag(value) else "True or False"
+            problem = None if is_flag(value) else "True or False"
         else:
             problem = ranges[name].problem(value) if name in ranges else None
         if problem:
             raise ValueError(f"{name}={value!r}: pass {problem}.")
-
-
-def _is_flag(value):
-    return isinstance(value, (bool, np.bool_)) or (
-        isinstance(value, numbers.Integral) and value in (0, 1)
-    )
 
 
 # === A checkpoint ===

@@ -19,6 +19,7 @@ from keras_lm.presets.saving import check_finite
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.flags import checks_flags
 
 # The `pre_tokenizer` of its byte-level BPE.
 KERAS_HUB = [{"type": "KerasHub"}]
@@ -187,6 +188,7 @@ def write_json(path, value):
 GOOGLE = "google"
 
 
+@checks_flags
 def save_to_google(
     folder: PathLike,
     backbone: keras.Model,

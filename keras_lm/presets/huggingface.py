@@ -26,12 +26,14 @@ from keras_lm.presets.source import innermost_backbone
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.user_warning import warn
 
 FORMAT = "huggingface"
 WRITING = ("causal_lm", "seq2seq_lm")  # heads of models that write texts
 
 
+@checks_flags
 def save_to_huggingface(
     folder: PathLike,
     backbone: keras.Model,

@@ -23,6 +23,7 @@ from keras_lm.presets.foreign_formats import (
 from keras_lm.presets.saving import check_finite
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.flags import checks_flags
 
 FORMAT = "keras_hub"
 # The version whose loading was tried.
@@ -37,6 +38,7 @@ VOCABULARIES = {
 }
 
 
+@checks_flags
 def save_to_keras_hub(
     folder: PathLike,
     backbone: keras.Model,

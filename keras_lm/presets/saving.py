@@ -17,6 +17,7 @@ from keras_lm.presets import cards
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.utils import file_sums, files
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.flags import checks_flags
 from keras_lm.version import __version__
 
 MAX_SHARD_BYTES = 5_000_000_000
@@ -28,6 +29,7 @@ OF_PRESETS = re.compile(
 )
 
 
+@checks_flags
 def save(
     folder: PathLike,
     backbone: keras.Model,
@@ -142,6 +144,7 @@ def sum_up(folder):
 # === Ensembles ===
 
 
+@checks_flags
 def save_ensemble(
     folder: PathLike, task: keras.Model, overwrite: bool | None = None, allow_nan: bool = False
 ) -> None:
@@ -202,6 +205,7 @@ def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
 class SavedWhole:
     """The methods of a backbone or a task that write files of Keras's, whole, and read weights."""
 
+    @checks_flags
     def save(
         self,
         filepath: PathLike,
@@ -214,6 +218,7 @@ class SavedWhole:
         check_finite(self, allow_nan)
         _save_whole(super().save, filepath, overwrite, zipped=zipped, **kwargs)
 
+    @checks_flags
     def save_weights(
         self,
         filepath: PathLike,

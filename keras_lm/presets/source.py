@@ -24,6 +24,7 @@ from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, archit
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.argument_ranges import check_claims, nested_dicts
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.registry import (
     TASKS,
     advice,
@@ -549,6 +550,7 @@ def open_source(source: PathLike | Source) -> Source:
         return Source(open_checkpoint(source))
 
 
+@checks_flags
 def load_backbone(
     source: PathLike | Source, cls: type, load_weights: bool = True, **overrides: Any
 ) -> Any:

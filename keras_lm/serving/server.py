@@ -24,6 +24,7 @@ from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import Application
 from keras_lm.serving.work_limits import BodyMemory, Work
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.model_versions import check_name, default_name, find_models
 
 logger = logging.getLogger("keras_lm.serving")
@@ -109,6 +110,7 @@ class Server:
             answer = requests.post(url, json={"instances": ["a fine film"]}).json()
     """
 
+    @checks_flags
     def __init__(
         self,
         folders: PathLike | Sequence[PathLike] | Mapping[str, PathLike],

@@ -203,7 +203,8 @@ class Distiller(TextModel):
         Raises:
             ValueError: if `x` comes in batches or packed, or as `Task.fit` does.
         """
-        check_arguments("fit", {}, batch_size=batch_size, epochs=epochs, callbacks=callbacks)
+        options = {"callbacks": callbacks, "shuffle": shuffle, "verbose": verbose}
+        check_arguments("fit", {}, batch_size=batch_size, epochs=epochs, **options)
         make = self.maker_of_batches(x, y, batch_size, shuffle=shuffle, verbose=verbose)
         if validation_data is not None:
             validation_data = self.validation_batches(validation_data, batch_size)

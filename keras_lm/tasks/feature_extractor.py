@@ -17,7 +17,7 @@ from keras_lm.feeding.labels import TaskLabels
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
-from keras_lm.tasks.prefixed_texts import with_prompt
+from keras_lm.tasks.prefixed_texts import checked_prompt, with_prompt
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
@@ -131,7 +131,7 @@ class FeatureExtractor(Task):
                 f"skipped_tokens={skipped_tokens} without a prompt: pass a prompt, or 0."
             )
         super().__init__(backbone, **arguments)
-        self.prompt, self.lowercase = prompt, lowercase
+        self.prompt, self.lowercase = checked_prompt(prompt), lowercase
         self.features = FeatureBackbone(
             backbone,
             layers,

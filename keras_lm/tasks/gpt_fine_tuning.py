@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
+from keras_lm.utils.batch_iteration import check_finite
 
 
 class GPTFineTuning:
@@ -22,8 +23,7 @@ class GPTFineTuning:
         if lm_loss_weight is None:
             head = task.backbone.HEADS.get(kind)
             lm_loss_weight = head.lm_loss_weight if head else 0.0
-        if lm_loss_weight < 0:
-            raise ValueError(f"lm_loss_weight={lm_loss_weight} is negative: use 0 for none.")
+        check_finite("lm_loss_weight", lm_loss_weight, ", 0 for none", least=0)
         self.lm_loss_weight = lm_loss_weight
         self.lm_head = task.add_head("causal_lm") if lm_loss_weight else None
         self.symmetric = symmetric

@@ -12,6 +12,13 @@ def with_prompt(prompt: str | None, text: Any) -> Any:
     return text if not prompt else tf.strings.join([prompt, text])
 
 
+def checked_prompt(prompt: str | None) -> str | None:
+    """Return a prompt; raise a ValueError if it is not a str."""
+    if not isinstance(prompt, str | None):
+        raise ValueError(f"prompt={prompt!r}: pass a str, or None for no prompt.")
+    return prompt
+
+
 class Prompted:
     """A task's argument `prompt`, which is put before the first text of each example."""
 

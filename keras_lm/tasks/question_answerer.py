@@ -26,7 +26,7 @@ from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.batch_iteration import check_finite, check_whole
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
 
@@ -130,8 +130,9 @@ class QuestionAnswerer(ScoredAnswers):
         numbers = {"max_answer_length": max_answer_length, "num_answers": num_answers}
         numbers |= {"num_starts": num_starts, "num_ends": num_ends}
         for name, value in numbers.items():
-            if value < 1:
-                raise ValueError(f"{name}={value}: pass 1 or more.")
+            check_whole(name, value, 1)
+        if null_threshold is not None:
+            check_finite("null_threshold", null_threshold, "; None if all questions have an answer")
         super().__init__(backbone, **arguments)
         self.rows = Windows(stride, max_question_length)
         self.max_answer_length = max_answer_length

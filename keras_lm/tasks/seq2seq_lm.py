@@ -30,7 +30,8 @@ from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import require_installed, tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_batch_size, with_progress
+from keras_lm.utils.batch_iteration import check_batch_size, check_whole, with_progress
+from keras_lm.utils.flags import checks_flags
 
 SENTINEL = re.compile(r"<extra_id_\d+>")
 
@@ -108,10 +109,8 @@ class Seq2SeqLM(GenerationSettings, Task):
         **task_arguments: Any,
     ):
         Sampling(num_beams=num_beams, length_penalty=length_penalty)
-        if target_length is not None and target_length < 2:
-            raise ValueError(
-                f"target_length={target_length} leaves no room for text: pass 2 or more."
-            )
+        if target_length is not None:
+            check_whole("target_length", target_length, 2)
         self._target_length = target_length
         super().__init__(backbone, **task_arguments)
         self.num_beams, self.length_penalty = num_beams, length_penalty
@@ -231,6 +230,7 @@ class Seq2SeqLM(GenerationSettings, Task):
 
     # === Generation ===
 
+    @checks_flags
     def generate(
         self,
         x: RawTexts,

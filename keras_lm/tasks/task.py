@@ -29,6 +29,7 @@ from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokeni
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
+from keras_lm.utils.batch_iteration import check_whole
 from keras_lm.utils.registry import TASKS, register
 
 
@@ -124,6 +125,8 @@ class Task(KerasFile, SavedWhole, TextModel):
             )
         super().__init__(name=name, dtype=backbone.dtype_policy)
         limit = backbone.max_sequence_length
+        if sequence_length is not None:
+            check_whole("sequence_length", sequence_length, 1)
         if sequence_length is not None and limit is not None and sequence_length > limit:
             raise ValueError(
                 f"sequence_length={sequence_length}, but the backbone has positions for {limit}: "
@@ -687,6 +690,11 @@ def check_tokenizer(backbone, tokenizer):
         )
     if tokenizer is None:
         return
+    if not isinstance(tokenizer, Tokenizer):
+        raise ValueError(
+            f"tokenizer={tokenizer!r}: pass a keras_lm.tokenizers.Tokenizer, or None for packed "
+            "dicts alone."
+        )
     rows = backbone.vocabulary_size
     if tokenizer.vocabulary_size > rows:
         more = ", ".join(map(repr, tokenizer.vocabulary[rows : rows + 5]))

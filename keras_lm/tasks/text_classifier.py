@@ -21,7 +21,7 @@ from keras_lm.tasks.classes import (
     of_labels,
 )
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
-from keras_lm.tasks.prefixed_texts import Prompted
+from keras_lm.tasks.prefixed_texts import Prompted, checked_prompt
 from keras_lm.tasks.runtime import at_numbers
 from keras_lm.tasks.task import Task
 from keras_lm.training.smoothing import symmetric_divergence
@@ -89,7 +89,7 @@ class TextClassifier(Prompted, Task):
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
-        self.prompt = prompt
+        self.prompt = checked_prompt(prompt)
         self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.fine_tuning.rows, self.fine_tuning.lm_head
         self.multi_label = multi_label

@@ -20,6 +20,7 @@ from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.progress import restored_epoch
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.flags import check_constructor
 from keras_lm.utils.user_warning import warn
 
 
@@ -70,6 +71,10 @@ class TextModel(keras.Model):
     micro_batch_size = None
     smoothing = None
     _carried = None
+
+    def __new__(cls, *args, **kwargs):
+        check_constructor(cls, args, kwargs)
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -230,7 +235,7 @@ class TextModel(keras.Model):
         """
         check_arguments(
             "fit",
-            kwargs,
+            {"shuffle": shuffle, "group_by_length": group_by_length, **kwargs},
             batch_size=batch_size,
             epochs=epochs,
             verbose=verbose,
@@ -312,7 +317,7 @@ class TextModel(keras.Model):
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
-        check_arguments("evaluate", kwargs, batch_size=batch_size)
+        check_arguments("evaluate", kwargs, batch_size=batch_size, verbose=verbose)
         x, y = labelled(self, x, y)
         batches, _ = predict_batches.sorted_batches(
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.labels.are_needed
@@ -326,7 +331,7 @@ class TextModel(keras.Model):
         self, x: RawTexts, batch_size: int | None = None, verbose: int | str = "auto", **kwargs: Any
     ) -> Any:
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
-        check_arguments("predict", kwargs, batch_size=batch_size)
+        check_arguments("predict", kwargs, batch_size=batch_size, verbose=verbose)
         steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
         strategy = self.distribute_strategy
         batches, places = predict_batches.sorted_batches(

@@ -11,7 +11,7 @@ from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.user_labels import labels_from_user
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
-from keras_lm.tasks.prefixed_texts import Prompted
+from keras_lm.tasks.prefixed_texts import Prompted, checked_prompt
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
@@ -94,7 +94,7 @@ class TextRegressor(Prompted, Task):
         if activation not in (None, "sigmoid"):
             raise ValueError(f"activation={activation!r}: pass 'sigmoid', or None for any number.")
         super().__init__(backbone, **arguments)
-        self.prompt = prompt
+        self.prompt = checked_prompt(prompt)
         self.activation = activation
         self.labels = NumberLabels(is_share=activation is not None)
         self.fine_tuning = GPTFineTuning(self, "classification", symmetric, lm_loss_weight)

@@ -16,6 +16,7 @@ from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
+from keras_lm.utils.flags import check_constructor
 from keras_lm.utils.registry import TOKENIZERS, register, tokenizer_classes
 from keras_lm.utils.user_columns import plain_column
 
@@ -73,6 +74,10 @@ class Tokenizer(tf.Module):
     # Whether special tokens that text spells have offsets, too.
     has_offsets_of_special = False
     _target = None  # the tokenizer of translations, if it is another one
+
+    def __new__(cls, *args, **kwargs):
+        check_constructor(cls, args, kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.flags import checks_flags
 
 NOT_DECAYED = ("bias", "gamma", "beta", "scalars")
 HALF = ("float16", "bfloat16")
@@ -153,6 +154,7 @@ class AdamW(keras.optimizers.AdamW):
     google-research/bert, `optimization.py` (what is not decayed, epsilon, clipping).
     """
 
+    @checks_flags
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 5e-5,

@@ -1,5 +1,6 @@
 """Batches outside of a graph: those of a dataset, how many rows they have, how many are done."""
 
+import math
 import numbers
 import sys
 import time
@@ -38,11 +39,30 @@ def check_whole(name, value, least, most=None, otherwise=""):
     return value
 
 
+def check_finite(name, value, otherwise="", least=-math.inf):
+    """Return the value of an argument; raise a ValueError if it is not a finite number.
+
+    `otherwise` ends the message.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if not is_number or not math.isfinite(value) or value < least:
+        allowed = "" if least == -math.inf else f", {least} or more"
+        raise ValueError(f"{name}={value!r}: pass a finite number{allowed}{otherwise}.")
+    return value
+
+
+def check_verbose(verbose):
+    """Raise a ValueError if `verbose` is not one of Keras's settings."""
+    if not ((isinstance(verbose, (int, np.integer)) and verbose in (0, 1, 2)) or verbose == "auto"):
+        raise ValueError(f"verbose={verbose!r}: pass 0, 1, 2 or 'auto'.")
+
+
 def with_progress(batches, number, verbose):
     """Yield batches, and draw Keras's progress bar; `number` is their number, None if unknown.
 
     `verbose="auto"` draws it after `SILENT_SECONDS`, if the output is interactive.
     """
+    check_verbose(verbose)
     is_drawn, begins = verbose != "auto", time.monotonic() + SILENT_SECONDS
     verbose = int(_is_watched()) if verbose == "auto" else verbose
     bar = keras.utils.Progbar(number, verbose=verbose, unit_name="batch")
