@@ -21,8 +21,8 @@ from keras_lm.feeding.datasets import (
     prepared,
     take,
 )
+from keras_lm.feeding.labels import labelled
 from keras_lm.feeding.user_data import is_stream
-from keras_lm.feeding.user_labels import labelled
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import gather
 from keras_lm.utils.batch_iteration import check_batch_size, iterate_batches, with_progress

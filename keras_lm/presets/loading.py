@@ -21,11 +21,9 @@ from keras_lm.presets.source import (
     where_published,
 )
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
 
-@checks_flags
 def load_task(
     source: PathLike | Source, cls: type, load_weights: bool = True, **arguments: Any
 ) -> Any:

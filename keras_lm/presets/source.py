@@ -24,7 +24,6 @@ from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, archit
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.argument_ranges import check_claims, nested_dicts
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.registry import (
     TASKS,
     advice,
@@ -550,7 +549,6 @@ def open_source(source: PathLike | Source) -> Source:
         return Source(open_checkpoint(source))
 
 
-@checks_flags
 def load_backbone(
     source: PathLike | Source, cls: type, load_weights: bool = True, **overrides: Any
 ) -> Any:
@@ -575,7 +573,7 @@ def check_load_weights(load_weights, cls):
     """Raise a ValueError if another argument stands in the place of `load_weights`."""
     if not isinstance(load_weights, (bool, np.bool_)):
         raise ValueError(
-            f"load_weights={str(load_weights)[:200]} must be True or False: {cls.__name__}."
+            f"load_weights={repr(load_weights)[:200]} must be True or False: {cls.__name__}."
             "from_preset takes the source and load_weights by place, and all else by name."
         )
 

@@ -10,10 +10,9 @@ from typing import Any
 import keras
 
 from keras_lm.feeding import datasets
-from keras_lm.feeding.labels import TaskLabels
-from keras_lm.feeding.replicas import distributed
-from keras_lm.feeding.step_arguments import check_arguments
-from keras_lm.feeding.user_labels import label_column, labelled, labels_from_user
+from keras_lm.feeding.datasets import distributed
+from keras_lm.feeding.labels import TaskLabels, label_column, labelled, labels_from_user
+from keras_lm.feeding.user_data import check_arguments
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks.multiple_choice import MultipleChoice

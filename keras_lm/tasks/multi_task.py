@@ -9,10 +9,10 @@ import keras
 import numpy as np
 
 from keras_lm import presets
-from keras_lm.feeding import replicas
+from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import number_of_batches
-from keras_lm.feeding.step_arguments import check_arguments
-from keras_lm.feeding.user_labels import labelled
+from keras_lm.feeding.labels import labelled
+from keras_lm.feeding.user_data import check_arguments
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
@@ -155,7 +155,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     def _turns(self, batches):
         """Return a dataset of names of tasks, in the order in which their batches are taken."""
         strategy = self.distribute_strategy
-        here = replicas.number_here(strategy)
+        here = datasets.number_here(strategy)
         sizes = {name: int(parts.cardinality()) // here for name, parts in batches.items()}
         for name in [name for name, size in sizes.items() if size < 1]:
             raise ValueError(
@@ -171,7 +171,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         return self._distributed(turns)
 
     def _distributed(self, parts):
-        return replicas.distributed(self.distribute_strategy, parts)
+        return datasets.distributed(self.distribute_strategy, parts)
 
     def make_train_function(self, force=False):
         """Make the step: whose turn it is → that task's own step, on its next batch."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_lm import metrics
 from keras_lm.converters.published_labels import Labels
-from keras_lm.feeding import datasets, replicas
+from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
 from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import batches_of, window_batches
@@ -210,7 +210,7 @@ class QuestionAnswerer(ScoredAnswers):
         how = {"whole": True, "needs_labels": self.labels.are_needed, "seed": seed}
         batches = datasets.batches(self, *arguments, **how)
         if self.is_packed(x) or "example" not in batches.element_spec[0]:
-            return replicas.parts(strategy, batches)  # packed by the user
+            return datasets.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
             batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]
         batch_size = datasets.TRAINING_BATCH_SIZE if batch_size is None else batch_size
@@ -222,7 +222,7 @@ class QuestionAnswerer(ScoredAnswers):
             count = sum(int(tf.reduce_sum(self.rows.count(self.packer, part))) for part in columns)
             number = -(-count // batch_size)
             windows = windows.apply(tf.data.experimental.assert_cardinality(number))
-        return replicas.parts(strategy, windows)
+        return datasets.parts(strategy, windows)
 
     def has_answers(self, x, y):
         return answer_spans.answers_of(x, y) is not None

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_lm.feeding import datasets, predict_batches, replicas
-from keras_lm.feeding.labels import TaskLabels
-from keras_lm.feeding.step_arguments import check_arguments
-from keras_lm.feeding.user_data import watching
-from keras_lm.feeding.user_labels import labelled, labels_from_user
+from keras_lm.feeding import datasets, predict_batches
+from keras_lm.feeding.labels import TaskLabels, labelled, labels_from_user
+from keras_lm.feeding.user_data import check_arguments, watching
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
 from keras_lm.tasks.runtime import steps
@@ -257,7 +255,7 @@ class TextModel(keras.Model):
             size = batch_size if validation_batch_size is None else validation_batch_size
             steps = kwargs.get("validation_steps")
             validation_data = self.validation_batches(validation_data, size, steps)
-        batches = replicas.distributed(self.distribute_strategy, batches)
+        batches = datasets.distributed(self.distribute_strategy, batches)
         steps = datasets.number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
         if steps is None or steps < 1:
             plan_schedule(self, 0, None)
@@ -281,8 +279,8 @@ class TextModel(keras.Model):
         with watching(kwargs, self):
             history = keras.Model.fit(
                 self,
-                replicas.distributed(strategy, batches),
-                validation_data=replicas.distributed(strategy, validation_data),
+                datasets.distributed(strategy, batches),
+                validation_data=datasets.distributed(strategy, validation_data),
                 shuffle=False,  # done before
                 **kwargs,
             )
@@ -323,7 +321,7 @@ class TextModel(keras.Model):
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.labels.are_needed
         )
         if datasets.has_replicas(self):
-            batches = replicas.distributed(self.distribute_strategy, batches)
+            batches = datasets.distributed(self.distribute_strategy, batches)
         with watching(kwargs, self):
             return super().evaluate(batches, verbose=verbose, **kwargs)
 
@@ -338,10 +336,10 @@ class TextModel(keras.Model):
             self, x, batch_size=batch_size, steps=steps
         )
         if self.predicts_sequences:
-            number = steps and steps * (replicas.number_here(strategy) if has_replicas else 1)
+            number = steps and steps * (datasets.number_here(strategy) if has_replicas else 1)
             batches = predict_batches.padded_alike(batches, self.packer, strategy, number)
         if has_replicas:
-            batches = replicas.distributed(strategy, batches)
+            batches = datasets.distributed(strategy, batches)
         with watching(kwargs, self):
             outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:

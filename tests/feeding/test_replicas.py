@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.data.shards import own
-from keras_lm.feeding import replicas
-from keras_lm.feeding.replicas import parts
+from keras_lm.feeding import datasets
+from keras_lm.feeding.datasets import parts
 from keras_lm.training.distribution import Workers
 
 
@@ -20,7 +20,7 @@ def steps_of_all(monkeypatch, batches, workers, local):
     found = []
     for index in range(workers):
         worker = Workers(workers, index, local)
-        monkeypatch.setattr(replicas, "workers_of", lambda strategy, worker=worker: worker)
+        monkeypatch.setattr(datasets, "workers_of", lambda strategy, worker=worker: worker)
         dataset = parts(FakeStrategy(workers * local), batches)
         assert int(dataset.cardinality()) == local * int(batches.cardinality())
         found.append([part.numpy() for (part,) in dataset])
@@ -46,7 +46,7 @@ def test_ragged_and_nested_columns(monkeypatch):
     words = tf.ragged.constant([["a"], [], ["b", "c"], ["d"]])
     data = ({"text": words, "number": tf.range(4)}, tf.range(4))
     batches = tf.data.Dataset.from_tensor_slices(data).batch(4)
-    monkeypatch.setattr(replicas, "workers_of", lambda strategy: Workers(2, 1, 1))
+    monkeypatch.setattr(datasets, "workers_of", lambda strategy: Workers(2, 1, 1))
     ((columns, labels),) = parts(FakeStrategy(2), batches)
     assert columns["text"].to_list() == [[b"b", b"c"], [b"d"]]
     assert columns["number"].numpy().tolist() == labels.numpy().tolist() == [2, 3]
@@ -54,20 +54,20 @@ def test_ragged_and_nested_columns(monkeypatch):
 
 @pytest.mark.parametrize(("size", "rows"), [(4, 2), (3, None)])
 def test_shapes_stay_static_where_rows_can_be_divided(monkeypatch, size, rows):
-    monkeypatch.setattr(replicas, "workers_of", lambda strategy: Workers(1, 0, 2))
+    monkeypatch.setattr(datasets, "workers_of", lambda strategy: Workers(1, 0, 2))
     batches = tf.data.Dataset.from_tensor_slices(tf.zeros([12, 5])).batch(size, drop_remainder=True)
     (spec,) = parts(FakeStrategy(2), batches).element_spec
     assert spec.shape.as_list() == [rows, 5]
 
 
 def test_own_batches_are_divided_by_the_replicas_of_their_worker(monkeypatch):
-    monkeypatch.setattr(replicas, "workers_of", lambda strategy: Workers(2, 1, 2))
+    monkeypatch.setattr(datasets, "workers_of", lambda strategy: Workers(2, 1, 2))
     batches = own(tf.data.Dataset.range(6)).batch(4)
     found = [part.numpy().tolist() for (part,) in parts(FakeStrategy(4), batches.map(lambda x: x))]
     assert found == [[0, 1], [2, 3], [4], [5]]
     given = []
-    monkeypatch.setattr(replicas, "check_agreement", lambda *arguments: given.append(arguments[1]))
-    replicas.check_same_data(FakeStrategy(4), batches)
+    monkeypatch.setattr(datasets, "check_agreement", lambda *arguments: given.append(arguments[1]))
+    datasets.check_same_data(FakeStrategy(4), batches)
     assert given == [2]
 
 
@@ -78,11 +78,11 @@ def test_one_replica_reads_what_it_is_given():
 
 def test_workers_with_other_data_are_told(monkeypatch):
     given = []
-    monkeypatch.setattr(replicas, "workers_of", lambda strategy: Workers(2, 0, 1))
+    monkeypatch.setattr(datasets, "workers_of", lambda strategy: Workers(2, 0, 1))
     monkeypatch.setattr(
-        replicas, "check_agreement", lambda _, number, message: given.append(number)
+        datasets, "check_agreement", lambda _, number, message: given.append(number)
     )
     for texts in (["a", "b", "c"], ["a", "b", "d"], ["a", "x", "c"]):
         batches = tf.data.Dataset.from_tensor_slices((texts, [1, 2, 3])).batch(2)
-        replicas.check_same_data(FakeStrategy(2), batches)
+        datasets.check_same_data(FakeStrategy(2), batches)
     assert given[0] == given[1] != given[2]

@@ -8,8 +8,8 @@ import tensorflow as tf
 import tiny
 
 from keras_lm.data import split_sentences
+from keras_lm.feeding.labels import labels_from_user
 from keras_lm.feeding.user_data import columns_from_user
-from keras_lm.feeding.user_labels import labels_from_user
 from keras_lm.serving.client import check_strings, to_json
 from keras_lm.tasks import TextClassifier, TextRegressor, TokenClassifier
 from keras_lm.tokenizers import train_vocabulary

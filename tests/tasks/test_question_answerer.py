@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_lm
 from keras_lm.export.fresh_process import load_tflite
-from keras_lm.feeding import datasets, replicas
+from keras_lm.feeding import datasets
 from keras_lm.models import BertBackbone, RobertaBackbone
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.tasks import (
@@ -397,7 +397,7 @@ def test_workers_train_on_every_window_once(tokenizer, monkeypatch, shuffle):
     found = []
     for index in range(2):
         worker = Workers(2, index, 1)
-        monkeypatch.setattr(replicas, "workers_of", lambda strategy, worker=worker: worker)
+        monkeypatch.setattr(datasets, "workers_of", lambda strategy, worker=worker: worker)
         parts = task.training_batches(DATA, LABELS, None, 4, shuffle, True)
         found.append([part[0]["token_ids"].numpy() for part in parts])
         assert len(found[-1]) == int(parts.cardinality())
