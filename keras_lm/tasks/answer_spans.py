@@ -74,6 +74,19 @@ def rows_of_columns(labels):
     return [dict(zip(labels, row, strict=True)) for row in zip(*labels.values(), strict=True)]
 
 
+def places_in_rows(labels):
+    """Return the labels of packed rows, checked: the places of both ends, (B,) each."""
+    for name in ENDS:
+        places = np.asarray(labels.get(name))
+        is_whole = places.dtype.kind in "iuf" and np.array_equal(places, np.floor(places))
+        if places.ndim != 1 or not is_whole:
+            raise ValueError(
+                f"y[{name!r}] has shape {places.shape} and dtype {places.dtype}: pass the place of "
+                "a token in each row, (B,) integers, for both ends of the answers."
+            )
+    return labels
+
+
 def _start_in(answer):
     """Return what an answer has as its start, which SQuAD calls `answer_start`."""
     return answer.get("start", answer.get("answer_start"))

@@ -59,6 +59,8 @@ class TreeLabels(NamedClasses):
 
     def match(self, labels, columns, is_packed):
         if not isinstance(labels, list):
+            if is_packed:
+                _check_shape(labels, columns["word_positions"].shape[1])
             return labels
         if is_packed:
             raise ValueError("labels are trees, and x is packed: pass numbers, (B, F, F).")
@@ -320,6 +322,16 @@ class ParserSignatures(TextSignatures):
 def _lengths(packed):
     """Return the number of words of packed rows, (B,) int32."""
     return tf.math.count_nonzero(packed["word_positions"], axis=1, dtype=tf.int32)
+
+
+def _check_shape(labels, number):
+    """Raise a ValueError if labels of packed rows are not numbers for this many words."""
+    size = number + 1
+    if labels.shape[1:] != (size, size):
+        raise ValueError(
+            f"labels has shape {tuple(labels.shape)}, and x is packed, with up to {number} words: "
+            f"pass numbers of shape (B, {size}, {size}), or texts as x."
+        )
 
 
 def _tree(label, row):

@@ -43,7 +43,8 @@ class AnswerLabels(TaskLabels):
         return ENDS if is_packed else ("text", "start", "answer_start")
 
     def of_names(self, labels, is_packed):
-        return labels if is_packed else answer_spans.rows_of_columns(labels)
+        rows = answer_spans.places_in_rows if is_packed else answer_spans.rows_of_columns
+        return rows(labels)
 
     def prepare_tensor(self, labels):
         if isinstance(labels, dict) and set(labels) == set(ENDS):

@@ -80,3 +80,23 @@ def test_packed_labels(name, tokenizer_of):
     assert loss(task, packed, labels) == pytest.approx(expected, rel=1e-5)
     history = task.fit(packed, labels, shuffle=False, batch_size=4, verbose=0).history
     assert np.isfinite(history["loss"]).all()
+
+
+def test_packed_labels_of_other_shapes_are_refused(tokenizer_of):
+    """A chart of one cell was that of all spans, and half a place the one before it."""
+    parser = task_of("ConstituencyParser", tokenizer_of)
+    parser.compile(metrics=None)
+    packed = parser.preprocess(GOOD)
+    for size in (1, 2, 6):
+        with pytest.raises(
+            ValueError, match=r"labels has shape .* pass numbers of shape \(B, 5, 5"
+        ):
+            parser.evaluate(packed, np.zeros((4, size, size), int), verbose=0)
+    answerer = task_of("QuestionAnswerer", tokenizer_of)
+    answerer.compile(metrics=None)
+    packed, places = answerer.preprocess({"question": GOOD, "context": BAD}), np.zeros(4, int)
+    for wrong in (places + 0.5, places[:, None], np.zeros((4, 9), int), None, np.array(["a"] * 4)):
+        for name in ("start_logits", "end_logits"):
+            y = {"start_logits": places, "end_logits": places} | {name: wrong}
+            with pytest.raises(ValueError, match=f"{name}'. has shape .* for both ends"):
+                answerer.fit(packed, y, verbose=0)
