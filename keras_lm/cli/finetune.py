@@ -332,6 +332,8 @@ def finetune_command(options):
     class_names = _choose_classes(options, name, data, stated, multi_label)
     check_class_weight(options.class_weight, class_names)
     say_data(data, held_out, class_names)
+    if multi_label and not any(len(labels) > 1 for labels in data.labels):
+        click.echo(f"Note: no text has several labels, separated by {options.label_separator!r}.")
     finetuning = Finetuning(
         options=options,
         source=source,

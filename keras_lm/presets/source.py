@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import inspect
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
@@ -264,7 +263,7 @@ class Source:
             said = [f"{type(model).__name__}.from_preset({str(self)!r}):"]
             said += [f"new and random are {summary_of(missing)}, to be trained;"] if missing else []
             said += [f"left over in the checkpoint are {summary_of(unused)};"] if unused else []
-            warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
+            warn(" ".join(said).rstrip(";") + ".")
 
     def _token_ids(self, network):
         """Return the ids of `network.usual_token_ids()` that files state, or None."""
@@ -434,11 +433,10 @@ class PublishedCheckpoint(Source):
             return None
         rows = backbone.vocabulary_size
         if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
-            warnings.warn(
+            warn(
                 f"{self}: the vocabulary has {tokenizer.vocabulary_size} entries, the embedding "
                 f"{rows} rows. Some models are published so; otherwise the "
-                "vocabulary is cut off, or another checkpoint's: copy it again.",
-                stacklevel=4,
+                "vocabulary is cut off, or another checkpoint's: copy it again."
             )
         return tokenizer
 

@@ -208,6 +208,13 @@ def test_several_labels_a_text(run, write, tmp_path, tiny, name, content):
     assert arguments["multi_label"] is True
 
 
+def test_labels_with_another_separator_are_told(run, write, tmp_path, tiny):
+    for separator, is_told in ((",", False), ("|", True)):
+        file = write("train.csv", f'text,label\na film,"good{separator}loud"\na song,bad\n')
+        said = finetune(run, tiny, file, tmp_path / "topics", "--multi-label", "--overwrite")
+        assert ("Note: no text has several labels, separated by ','." in said) == is_told
+
+
 def test_numbers_and_pairs(run, write, tmp_path, tiny):
     rows = "a\tb\tscore\na film\ta song\t4.5\nbad\tgood\t0\n"
     columns = ["--text", "a", "--text-pair", "b", "--labels", "score"]
