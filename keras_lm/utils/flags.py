@@ -1,7 +1,7 @@
 """Arguments that are True or False, checked by the signature that declares them.
 
-A flag is an argument whose default is one, or which is annotated as `bool` or `bool | None`.
-Strings, such as the "false" of a configuration, would all count as True.
+A flag is an argument that is annotated as `bool` or `bool | None`, or has no annotation and one as
+its default. Strings, such as the "false" of a configuration, would all count as True.
 """
 
 import functools
@@ -70,7 +70,8 @@ def _flags(function):
     return {
         name: each.annotation in optional
         for name, each in inspect.signature(function).parameters.items()
-        if isinstance(each.default, bool) or each.annotation in (bool, "bool", *optional)
+        if each.annotation in (bool, "bool", *optional)
+        or (each.annotation is each.empty and isinstance(each.default, bool))
     }
 
 

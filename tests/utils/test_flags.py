@@ -40,7 +40,6 @@ def refused(name, call, says=": pass True"):
     [
         ("multi_label", tasks.TextClassifier),
         ("symmetric", tasks.TextRegressor),
-        ("crf", tasks.TokenClassifier),
         ("whole_texts", tasks.TokenClassifier),
         ("predicate", tasks.TokenClassifier),
         ("conditional_ends", tasks.QuestionAnswerer),
@@ -116,6 +115,15 @@ def test_the_call_itself_names_what_is_missing_or_unknown():
     assert run("a", 1, None, "b") == ("a", 1, None, "b")
     with pytest.raises(ValueError, match="mode='x': pass True, False or None"):
         run("a", mode="x")
+    assert checks_flags(lambda crf=False: crf)(True)
+    with pytest.raises(ValueError, match="crf='bio': pass True or False"):
+        checks_flags(lambda crf=False: crf)("bio")
+
+    @checks_flags
+    def tag(crf: bool | str = False):
+        return crf
+
+    assert tag("bio") == "bio"
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'text'"):
         run()
     with pytest.raises(TypeError, match="unexpected keyword argument 'quiet'"):
