@@ -441,7 +441,7 @@ class TokenClassifier(WordReader, Task):
         num_classes: int | None = None,
         class_names: Sequence[str] | None = None,
         splitter: str = "conll",
-        crf: bool = False,
+        crf: bool | str = False,
         predicate: bool = False,
         whole_texts: bool = True,
         **arguments: Any,

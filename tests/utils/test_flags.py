@@ -54,7 +54,7 @@ def test_flags_of_tasks(backbone, name, cls):
 
 
 def test_flags_of_tokenizers_and_models():
-    for name in ("lowercase", "clean_up", "keras_hub"):
+    for name in ("lowercase", "keras_hub"):
         refused(name, lambda **flag: WordPieceTokenizer(WORDS, **{"lowercase": True, **flag}))
     with pytest.raises(ValueError, match="lowercase='no': pass True or False"):
         WordPieceTokenizer(WORDS, lowercase="no")
