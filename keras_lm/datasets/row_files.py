@@ -31,6 +31,7 @@ from keras_lm.datasets.text_lines import (
 from keras_lm.utils import input_files
 from keras_lm.utils.registry import advice
 from keras_lm.utils.user_columns import names_of_feature
+from keras_lm.utils.user_warning import warn
 
 PLAIN = ("csv", "tsv", "jsonl", "lines")
 FORMATS = {
@@ -60,6 +61,7 @@ GUESSES = {
     "context": ("context",),
     "answers": ("answers", "labels", "label"),
 }
+OF_LABELS = ("labels", "target", "tags", "answers")
 # The arguments that name such columns, if their names differ from the role.
 ARGUMENTS = {
     **{"words": "text", "tags": "labels", "situation": "text"},
@@ -178,6 +180,12 @@ class Rows:
         column = next((name for name in candidates if name in self.columns), None)
         if column is None and (given or required):
             raise self.empty() if not self.columns else no_column(self, role, candidates)
+        others = [each for each in candidates if each in self.columns and each != column]
+        if others and role in OF_LABELS:
+            warn(
+                f"{self.name} has the columns {column!r} and {others[0]!r}: {column!r} is read as "
+                f"the labels. Name another by labels={others[0]!r}."
+            )
         self.used.add(column)
         return column
 

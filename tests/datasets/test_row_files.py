@@ -76,3 +76,12 @@ def test_a_statement_that_says_nothing(rows, content):
             read_examples(rows, "token-classifier")
     else:
         assert read_examples(rows, "token-classifier").labels[0] == ["1", "0"]
+
+
+def test_two_columns_of_labels_are_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "a", "label": "x", "labels": "y"}\n')
+    message = "has the columns 'labels' and 'label': 'labels' is read as the labels"
+    with pytest.warns(UserWarning, match=message):
+        assert read_examples(path).labels == ["y"]
+    assert read_examples(path, labels="label").labels == ["x"]
