@@ -234,10 +234,10 @@ def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> An
     reasons = [f"{folder} holds no vocabulary that we can read."]
     best, classes = cls.class_for(folder), tokenizer_classes()
 
-    def order(name):  # first those whose files are there, last those whose files are not
-        files = classes[name].PUBLISHED_FILES
+    def order(name):  # first those whose files are there, a class before those that extend it
+        files, bases = classes[name].PUBLISHED_FILES, len(classes[name].__mro__)
         has = any((folder / file).is_file() for file in files)
-        return classes[name] is not best, not has, bool(files), name
+        return classes[name] is not best, not has, bool(files), bases, name
 
     for name in sorted(classes, key=order):
         candidate = classes[name]

@@ -23,7 +23,9 @@ class GPTFineTuning:
         if lm_loss_weight is None:
             head = task.backbone.HEADS.get(kind)
             lm_loss_weight = head.lm_loss_weight if head else 0.0
-        check_finite("lm_loss_weight", lm_loss_weight, ", 0 for none", least=0)
+        check_finite("lm_loss_weight", lm_loss_weight, ", 0 for none")
+        if lm_loss_weight < 0:
+            raise ValueError(f"lm_loss_weight={lm_loss_weight} is negative: use 0 for none.")
         self.lm_loss_weight = lm_loss_weight
         self.lm_head = task.add_head("causal_lm") if lm_loss_weight else None
         self.symmetric = symmetric

@@ -158,7 +158,7 @@ class MultipleChoice(Task):
         if symmetric:
             raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
         super().__init__(backbone, **arguments)
-        self.labels = ChoiceLabels(backbone.input_names)
+        self.labels = ChoiceLabels(self.backbone.input_names)
         self.fine_tuning = GPTFineTuning(self, "multiple_choice", lm_loss_weight=lm_loss_weight)
         self.lm_head = self.fine_tuning.lm_head
         self.head = self.add_head("multiple_choice")

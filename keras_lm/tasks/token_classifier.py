@@ -455,7 +455,7 @@ class TokenClassifier(WordReader, Task):
         self.whole_texts = whole_texts
         self.rows = Words(splitter, predicate, whole_texts)
         self.labels = WordLabels(
-            num_classes, class_names, self.rows, backbone.input_names, bool(crf)
+            num_classes, class_names, self.rows, self.backbone.input_names, bool(crf)
         )
         self.predicate = predicate
         if predicate and (self.backbone.config.get("num_segments") or 0) < 2:
