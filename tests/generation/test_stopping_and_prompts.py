@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.generation.decoding import NOWHERE, align, cut, first_place, longest, real_tokens
+from keras_lm.generation.decoding import NOWHERE, align, cut, first_place, longest_stop, real_tokens
 from keras_lm.generation.streaming import _text, settled
 
 TEXTS = ["a--b", "--", "", "a-b", "b.a--", "xé--", b"\xff--\x80", "a--b--c"]
@@ -24,7 +24,7 @@ def test_texts_end_before_the_first_of_several_strings(stops):
     assert cut(tf.constant(texts), stops).numpy().tolist() == [
         text[:place] for text, place in zip(texts, places)
     ]
-    assert int(longest(stops)) == max(map(len, sought), default=0)
+    assert int(longest_stop(stops)) == max(map(len, sought), default=0)
 
 
 def test_prompts_end_in_one_column_and_keep_their_last_tokens():
