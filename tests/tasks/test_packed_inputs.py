@@ -73,7 +73,7 @@ def test_packed_labels(name, tokenizer_of):
     columns = task.columns(x)
     labels = labels_from_user(y, len(y))
     packed, labels = task.preprocess_with_labels(
-        columns, task.matched_labels(columns, task.prepare_labels(labels))
+        columns, task.labels.match(task.labels.prepare(labels), columns, False)
     )
     labels = keras.tree.map_structure(np.asarray, labels)
     expected = task.evaluate(x, y, verbose=0, return_dict=True)["loss"]
