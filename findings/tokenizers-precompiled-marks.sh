@@ -10,7 +10,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 python3 -m venv env
-env/bin/pip install --quiet tokenizers==0.23.3 sentencepiece==0.2.3 protobuf
+env/bin/pip install --quiet tokenizers==0.23.3 sentencepiece==0.2.3 protobuf==7.36.2
 env/bin/python - <<'END'
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, sentencepiece_model_pb2
 from tokenizers import normalizers
