@@ -11,12 +11,6 @@ from keras_lm.utils.optional_dependencies import require
 WORDS = re.compile(r"[^\W_\u02bc]+")
 # What simplemma's rules for English take from the end of a word, and put there.
 RULES = (("", "s"), ("", "d"), ("y", "ies"))
-# Small letters whose capital is another one's, too: "ı" → "I".
-OTHER_FIRST_LETTERS = {
-    letter: letter.title()
-    for letter in map(chr, range(0x110000))
-    if letter.islower() and letter.title().lower() != letter
-}
 
 
 def lemmatizer():
@@ -44,13 +38,22 @@ def words_of(lemmas):
     entries = [*DefaultDictionaryFactory().get_dictionary("en")]
     words = {*lemmas, *(entry.lower() for entry in entries)}
     # It also looks for a word with a capital, which "ı" shares with "i".
-    for first, capital in OTHER_FIRST_LETTERS.items():
-        capitals = [entry for entry in entries if entry.startswith(capital)]
-        words |= {first + entry.removeprefix(capital) for entry in capitals}
+    letters = _letters_with_shared_capitals()
+    capitals = tuple(letters.values())
+    for entry in (entry for entry in entries if entry.startswith(capitals)):
+        shared = {first: capital for first, capital in letters.items() if entry.startswith(capital)}
+        words |= {first + entry.removeprefix(capital) for first, capital in shared.items()}
     for end, other in RULES:
         words |= {lemma.removesuffix(end) + other for lemma in lemmas if lemma.endswith(end)}
     words = filter(WORDS.fullmatch, words)
     return {word: lemma for word in words if (lemma := _lemma(word)) in lemmas}
+
+
+def _letters_with_shared_capitals():
+    """Return small letters whose capital is another one's, too, with it: "ı" → "I"."""
+    letters = filter(str.islower, map(chr, range(0x110000)))
+    capitals = {letter: letter.title() for letter in letters}
+    return {letter: each for letter, each in capitals.items() if each.lower() != letter}
 
 
 @functools.lru_cache(maxsize=2**20)
