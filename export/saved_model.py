@@ -86,7 +86,7 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     With `freeze`, the weights are constants of the graph, which TensorFlow packs once for its
     matrix products, and the only signatures are `serving_default`, `tokenize` and `classify` or
     `regress`. With int8 weights, the matrices of `Dense` layers are int8 constants and multiplied
-    in int8 (`keras_lm.layers.tensorflow`); all other weights, such as embeddings, are
+    in int8 (`keras_lm.layers.tensorflow_products`); all other weights, such as embeddings, are
     stored as int8 and widened. With bfloat16 weights, these matrices are bfloat16 constants,
     multiplied in bfloat16 (`products`, beside it), and others are stored as float16.
 

@@ -210,7 +210,7 @@ def minilm():
 @pytest.fixture(scope="session")
 def int8_products():
     """Skips where the processor is not an x86, for which oneDNN multiplies in int8."""
-    from keras_lm.layers.tensorflow import Int8Products
+    from keras_lm.layers.tensorflow_products import Int8Products
 
     try:
         with Int8Products():

@@ -15,8 +15,6 @@ from keras_lm.layers.tensorflow import (
     MOST_NUMBERS,
     MOST_PIECES,
     MOST_TOKENS,
-    BFloat16Products,
-    Int8Products,
     bounded,
     few_numbers,
     few_tokens,
@@ -24,6 +22,7 @@ from keras_lm.layers.tensorflow import (
     require,
     required,
 )
+from keras_lm.layers.tensorflow_products import BFloat16Products, Int8Products
 from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe

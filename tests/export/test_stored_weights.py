@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_lm import models, tasks
 from keras_lm.export import ExportCheckError
 from keras_lm.export.contents import inspect_saved_model
-from keras_lm.layers import tensorflow as tensorflow_ops
+from keras_lm.layers import tensorflow_products
 from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer
 from keras_lm.utils import files
@@ -166,7 +166,7 @@ def test_int8_products_without_onednn_are_refused(wide_task, tmp_path, monkeypat
     def missing(*_):
         raise tf.errors.InternalError(None, None, "Missing 0-th output")
 
-    monkeypatch.setattr(tensorflow_ops, "_multiply_int8", missing)
+    monkeypatch.setattr(tensorflow_products, "_multiply_int8", missing)
     with pytest.raises(ValueError, match=r"oneDNN, which is off .* TF_ENABLE_ONEDNN_OPTS=1"):
         wide_task.export(tmp_path / "model", weights="int8", freeze=True)
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_lm.layers.attention import SelfAttention
 from keras_lm.layers.basic import Dense
-from keras_lm.layers.tensorflow import BFloat16Products
+from keras_lm.layers.tensorflow_products import BFloat16Products
 
 
 def rounded(x):

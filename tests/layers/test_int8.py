@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.layers.basic import Dense
-from keras_lm.layers.tensorflow import Int8Products, products_for
+from keras_lm.layers.tensorflow import products_for
+from keras_lm.layers.tensorflow_products import Int8Products
 
 pytestmark = pytest.mark.usefixtures("int8_products")
 
