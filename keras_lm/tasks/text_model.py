@@ -43,6 +43,26 @@ class Computed(NamedTuple):
     terms: object = ()
 
 
+# What tasks of users may still override, and what of `TaskLabels` is called in its place.
+FORMER_HOOKS = {
+    "check_loss": "check_loss",
+    "label_columns": "columns",
+    "label_names": "names",
+    "labels_for_loss": "for_loss",
+    "labels_for_metrics": "for_metrics",
+    "labels_remedy": "remedy",
+    "learn_label_names": "learn_names",
+    "matched_labels": "match",
+    "measured_labels": "measured",
+    "named_labels": "of_names",
+    "needs_labels": "are_needed",
+    "prepare_class_weight": "class_weights",
+    "prepare_label_tensor": "prepare_tensor",
+    "prepare_labels": "prepare",
+    "prepare_metric": "metric",
+}
+
+
 class TextModel(keras.Model):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
@@ -69,6 +89,14 @@ class TextModel(keras.Model):
     micro_batch_size = None
     smoothing = None
     _carried = None
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        for name in vars(cls).keys() & FORMER_HOOKS.keys():
+            raise TypeError(
+                f"{cls.__name__}.{name} would not be called: labels are an object, task.labels. "
+                f"Override {FORMER_HOOKS[name]} of its class, and set self.labels to one of yours."
+            )
 
     def __new__(cls, *args, **kwargs):
         check_constructor(cls, args, kwargs)

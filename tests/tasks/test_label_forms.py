@@ -7,6 +7,7 @@ import tensorflow as tf
 import tiny
 
 from keras_lm import metrics
+from keras_lm.feeding.labels import TaskLabels
 from keras_lm.objectives import MaskedCrossentropy
 from keras_lm.tasks import (
     Distiller,
@@ -18,6 +19,7 @@ from keras_lm.tasks import (
     TokenClassifier,
 )
 from keras_lm.tasks.classes import weigh_classes
+from keras_lm.tasks.text_model import FORMER_HOOKS
 
 pytestmark = pytest.mark.eager
 
@@ -499,3 +501,10 @@ def test_numbers_in_a_column(make):
         task.labels.prepare_tensor(tf.ones((8, 2)))
     with pytest.raises(ValueError, match="labels are strings, and must be numbers"):
         task.labels.prepare_tensor(tf.constant(TEXTS))
+
+
+@pytest.mark.parametrize(("name", "now"), sorted(FORMER_HOOKS.items()))
+def test_what_would_not_be_called_is_refused(name, now):
+    with pytest.raises(TypeError, match=rf"Mine.{name} would not be called: .* Override {now} of"):
+        type("Mine", (TextClassifier,), {name: lambda self, *labels: labels})
+    assert hasattr(TaskLabels, now)
