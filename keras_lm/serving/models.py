@@ -141,7 +141,7 @@ class Models:
         return available[number]
 
     def _others(self, name):
-        """Return what follows an error about a model: which there are, unless it is one."""
+        """Return the end of an error about a model: those that there are, if it is not one."""
         others = [] if name in self._models else list(self._models)[:20]
         return f"; there are: {', '.join(others)}" if others else ""
 

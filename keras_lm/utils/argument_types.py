@@ -26,7 +26,7 @@ DType = Union[str, ForwardRef("DTypePolicy", module="keras"), None]  # noqa: UP0
 class Tensor(Protocol):
     """A tensor of Keras's backend or of TensorFlow, an array, or a `keras.KerasTensor`.
 
-    They have no class in common, and these in common.
+    They have no class in common, but these members.
     """
 
     @property

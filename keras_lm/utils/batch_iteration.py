@@ -39,15 +39,14 @@ def check_whole(name, value, least, most=None, otherwise=""):
     return value
 
 
-def check_finite(name, value, otherwise="", least=-math.inf):
+def check_finite(name, value, otherwise=""):
     """Return the value of an argument; raise a ValueError if it is not a finite number.
 
     `otherwise` ends the message.
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if not is_number or not math.isfinite(value) or value < least:
-        allowed = "" if least == -math.inf else f", {least} or more"
-        raise ValueError(f"{name}={value!r}: pass a finite number{allowed}{otherwise}.")
+    if not is_number or not math.isfinite(value):
+        raise ValueError(f"{name}={value!r}: pass a finite number{otherwise}.")
     return value
 
 

@@ -46,7 +46,7 @@ def checks_flags(function: Callable) -> Callable:
 
 
 def check_constructor(cls: type, args: tuple, kwargs: Mapping[str, Any]) -> None:
-    """Raise a ValueError for a flag of a constructor, or of its base's, that is no flag."""
+    """Raise a ValueError for a flag of a constructor, or of its base's, with another value."""
     flags = _flags_of_class(cls)
     try:
         given = inspect.signature(cls.__init__).bind_partial(None, *args).arguments if args else {}
