@@ -160,7 +160,7 @@ def head_importance(
     for row in range(rows):
         one = {name: value[row : row + 1] for name, value in texts.items()}
         one = {name: _as_list(value) for name, value in one.items()}
-        data = datasets.one_batch(task, one, None if labels is None else labels[row : row + 1])
+        data = datasets.one_batch(task.feed, one, None if labels is None else labels[row : row + 1])
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for kernel in kernels:
                 tape.watch(kernel.value)

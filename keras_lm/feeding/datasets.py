@@ -5,7 +5,6 @@ Shapes: B batch, S sequence, N rows of all, R rows of a part.
 
 import hashlib
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -97,17 +96,17 @@ class PackedBatches(Ordered):
         self.draw()
 
 
-def stream_batches(task, x, y, sample_weight, shuffle, pack):
+def stream_batches(strategy, x, y, sample_weight, shuffle, pack):
     """Return what a generator or PyDataset yields, each batch packed by `pack`, as Keras takes it.
 
     Raises:
         ValueError: if it cannot be divided among replicas, or labels do not come with its batches.
     """
     is_py_dataset = isinstance(x, keras.utils.PyDataset)
-    if task.distribute_strategy.num_replicas_in_sync > 1:
+    if has_replicas(strategy):
         raise ValueError(
             f"x is a {'PyDataset' if is_py_dataset else 'generator'}, which "
-            f"{type(task.distribute_strategy).__name__} cannot divide among replicas: pass a "
+            f"{type(strategy).__name__} cannot divide among replicas: pass a "
             "tf.data.Dataset or lists."
         )
 
@@ -160,11 +159,10 @@ TRAINING_BATCH_SIZE = 16
 # padding, but are less random, and need more memory.
 BATCHES_SORTED = 50
 WINDOWS = 4  # of a small data set, so that its batches are not the same in every epoch
-COUNTED_TOGETHER = 1024  # texts
 
 
 def batches(
-    task,
+    feed,
     x,
     y=None,
     sample_weight=None,
@@ -177,41 +175,42 @@ def batches(
 ):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` from arguments of `fit`.
 
-    With `shuffle` and `group`, rows of similar lengths are batched together, so that there is
-    little padding. Under a strategy, batches are divided into parts, unless `whole`; see
-    `replicas`. With `needs_labels`, data without labels raise a ValueError. `seed` is of the order.
+    `feed` is a task's `keras_lm.feeding.labels.Feed`. With `shuffle` and `group`, rows of similar
+    lengths are batched together, so that there is little padding. Under a strategy, batches are
+    divided into `parts`, unless `whole`. With `needs_labels`, data without labels raise a
+    ValueError. `seed` is of the order.
     """
     if isinstance(x, (tf.distribute.DistributedDataset, PackedRows)):
         return x  # Keras's `fit` passes the same dataset again to evaluate
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
-        if has_replicas(task):
-            check_same_data(task.distribute_strategy, x)
-        return prepared(task, x, whole, needs_labels)
+        if has_replicas(feed.strategy):
+            check_same_data(feed.strategy, x)
+        return prepared(feed, x, whole, needs_labels)
     if is_stream(x):
 
         def pack(batch):
-            return one_batch(task, *_as_tuple(batch), needs_labels=needs_labels)
+            return one_batch(feed, *_as_tuple(batch), needs_labels=needs_labels)
 
-        return stream_batches(task, x, y, sample_weight, shuffle, pack)
-    data = arrays(task, x, y, sample_weight, needs_labels)
+        return stream_batches(feed.strategy, x, y, sample_weight, shuffle, pack)
+    data = arrays(feed, x, y, sample_weight, needs_labels)
     batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
     if not IS_INSTALLED:
         return PackedRows(data, batch_size, shuffle)
     if shuffle:
-        counts = task.row_lengths(*data[:2]) if group else None
-        if seed is None and has_replicas(task):
-            seed = common_seed(task.distribute_strategy)
+        counts = feed.preprocessor.row_lengths(*data[:2]) if group else None
+        if seed is None and has_replicas(feed.strategy):
+            seed = common_seed(feed.strategy)
         dataset = shuffled_batches(data, batch_size, counts, seed)
     else:
         dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size)
-    return prepared(task, dataset, whole, labels_are_ready=True)
+    return prepared(feed, dataset, whole, labels_are_ready=True)
 
 
-def has_replicas(task):
-    """Return whether a task has several replicas, on one or more workers."""
-    return task.distribute_strategy.num_replicas_in_sync > 1
+def has_replicas(strategy):
+    """Return whether a strategy has several replicas, on one or more workers."""
+    return strategy.num_replicas_in_sync > 1
 
 
 def number_of_batches(batches):
@@ -221,47 +220,6 @@ def number_of_batches(batches):
     number = batches.cardinality
     number = int(number() if callable(number) else number)
     return None if number < 0 else number
-
-
-def count_tokens(task, columns, tokenize=None):
-    """Return the number of tokens in each row, (N,) int64, given string tensors by name.
-
-    It is 0 for all rows if they are padded to the same length anyway, because they are packed
-    already, or to a fixed length. `tokenize` maps strings to ragged ids; the default is
-    `task.tokenize`.
-    """
-    tokenize = tokenize or task.tokenize
-    size = next(iter(columns.values())).shape[0]
-    if task.is_packed(columns) or task.packer.padding == "fixed":
-        return np.zeros(size, "int64")
-    if not IS_INSTALLED:
-        ids = [tokenize(column) for column in columns.values()]
-        return np.array([sum(map(_number, row)) for row in zip(*ids, strict=True)], "int64")
-
-    def count(start):
-        total = np.int64(0)
-        for name, column in columns.items():
-            if name in task.packer.rows.samples:  # no text
-                continue
-            here = column[start : start + COUNTED_TOGETHER]
-            sizes = tf.ragged.map_flat_values(lambda text: _sizes(tokenize, text), here)
-            total += tf.reduce_sum(sizes, axis=list(range(1, sizes.shape.rank))).numpy()
-        return total
-
-    # Counting bytes would save the tokenizer's time, but on titles, sentences and articles mixed
-    # it pads 20 % where tokens pad 2 %.
-    with ThreadPoolExecutor() as threads:
-        return np.concatenate(list(threads.map(count, range(0, size, COUNTED_TOGETHER))))
-
-
-def _number(ids):
-    """Return how many ids there are in nested lists."""
-    return sum(_number(each) if isinstance(each, list) else 1 for each in ids)
-
-
-def _sizes(tokenize, text):
-    sizes = tokenize(tf.reshape(text, [-1])).row_lengths()
-    return tf.reshape(tf.cast(sizes, tf.int64), tf.shape(text))
 
 
 def shuffled_batches(data, batch_size, lengths=None, seed=None):
@@ -292,36 +250,41 @@ def take(data, rows):
     return tf.nest.map_structure(lambda column: tf.gather(column, rows), data)
 
 
-def one_batch(task, x, y=None, sample_weight=None, needs_labels=False):
+def one_batch(feed, x, y=None, sample_weight=None, needs_labels=False):
     """Return lists or arrays as a single packed batch; see `batches`."""
     if needs_labels or y is not None:
-        x, y = labelled(task, x, y)
-    return _packed(task, *arrays(task, x, y, sample_weight, needs_labels))
+        x, y = labelled(feed, x, y)
+    data = arrays(feed, x, y, sample_weight, needs_labels)
+    return _packed(feed.preprocessor, *data)
 
 
-def named(task, x):
-    """Return the texts of a dataset's element (a tensor, a pair or a dict) as a dict."""
-    names = task.text_names
+def named(rows, x):
+    """Return the texts of a dataset's element (a tensor, a pair or a dict) as a dict.
+
+    `rows` is the `keras_lm.packers.Texts` that says which there are.
+    """
+    names = rows.names
     if not isinstance(x, dict):
         parts = _as_tuple(x)
         if len(parts) > len(names):
             raise ValueError(f"x is a tuple of {len(parts)} texts: allowed are {list(names)}.")
         x = dict(zip(names, parts, strict=False))
-    check_names(x, names, task.required_names)
+    check_names(x, names, rows.required)
     return x
 
 
-def arrays(task, x, y, sample_weight, needs_labels=False):
+def arrays(feed, x, y, sample_weight, needs_labels=False):
     """Return lists or arrays as `(columns[, labels[, weights]])`, checked, with N rows each."""
-    if task.is_packed(x):
+    preprocessor, labels = feed.preprocessor, feed.labels
+    if preprocessor.is_packed(x):
         columns = {key: np.asarray(value) for key, value in x.items()}
-        check_ids(task.backbone, columns)
+        check_ids(preprocessor.backbone, columns)
     else:
-        task.require_tokenizer()
-        columns = task.columns(x)
-        task.note_pairs(columns)
+        preprocessor.require_tokenizer()
+        columns = preprocessor.columns(x)
+        preprocessor.pairs.note(columns)
         if not IS_INSTALLED:
-            columns = task.preprocess(columns)
+            columns = preprocessor(columns)
     length = next(iter(columns.values())).shape[0]
     if not length:
         raise ValueError("x is empty: pass at least one example.")
@@ -332,15 +295,15 @@ def arrays(task, x, y, sample_weight, needs_labels=False):
             {k: v if isinstance(v, ragged) else labels_from_user(v, length) for k, v in y.items()}
         )
     elif y is not None:
-        labels = task.labels.prepare(labels_from_user(y, length))
-        data.append(task.labels.match(labels, columns, task.is_packed(columns)))
+        ready = labels.prepare(labels_from_user(y, length))
+        data.append(labels.match(ready, columns, preprocessor.is_packed(columns)))
     if sample_weight is not None:
         if y is None:
             raise ValueError("sample_weight is given without y: it weighs the loss of labels.")
         weights = weights_from_user(sample_weight, length)
         data.append(weights[:, 0] if weights.shape[1:] == (1,) else weights)
     if needs_labels and y is None:
-        raise _missing_labels(task.labels, task.labels.remedy)
+        raise _missing_labels(labels, labels.remedy)
     return tuple(data)
 
 
@@ -348,74 +311,75 @@ def _missing_labels(labels, remedy):
     return ValueError(f"labels are missing, which {labels.task} compares with: {remedy}.")
 
 
-def _packed(task, x, *rest):
+def _packed(preprocessor, x, *rest):
     """Pack the columns of `(x[, labels[, weights]])`, unless they are packed already."""
-    if task.is_packed(x):
+    if preprocessor.is_packed(x):
         return (x, *rest)
     if not rest:
-        return (task.preprocess(x),)
-    packed, labels = task.preprocess_with_labels(x, rest[0])
+        return (preprocessor(x),)
+    packed, labels = preprocessor.with_labels(x, rest[0])
     weights = rest[1:]
     if "example" in packed:  # several rows per example, each with the example's weight
         weights = [tf.gather(weight, packed["example"]) for weight in weights]
     return packed, labels, *weights
 
 
-def prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=False):
+def prepared(feed, dataset, whole=False, needs_labels=False, labels_are_ready=False):
     """Return a dataset of raw batches, packed in `tf.data`; labels may be prepared already."""
-    if has_replicas(task) and not whole:  # each worker tokenizes what it reads
-        dataset = parts(task.distribute_strategy, dataset)
+    preprocessor, labels, strategy = feed
+    if has_replicas(strategy) and not whole:  # each worker tokenizes what it reads
+        dataset = parts(strategy, dataset)
     if int(dataset.cardinality()) == 0:
         raise ValueError(
             "x is a tf.data.Dataset without batches: let it yield one at least; batch(n, "
             "drop_remainder=True) leaves none of fewer than n rows."
         )
-    spec, packed = batches_spec(task, dataset)
+    spec, packed = batches_spec(preprocessor, dataset)
     if not packed:
-        task.require_tokenizer()
-        task.note_pairs(named(task, spec))
+        preprocessor.require_tokenizer()
+        preprocessor.pairs.note(named(preprocessor.rows, spec))
     if needs_labels and len(_as_tuple(dataset.element_spec)) == 1:
-        raise _missing_labels(task.labels, "let the tf.data.Dataset yield (x, y)")
+        raise _missing_labels(labels, "let the tf.data.Dataset yield (x, y)")
 
     if not labels_are_ready:
         y = (_as_tuple(dataset.element_spec)[1:2] or [None])[0]
-        check_label_names(task.labels, y, packed, "x is a tf.data.Dataset, whose y")
+        check_label_names(labels, y, packed, "x is a tf.data.Dataset, whose y")
 
     # This is plain graph code: without AutoGraph it traces faster, and errors are clearer.
     @tf.autograph.experimental.do_not_convert
     def prepare(*batch):
         x, *rest = batch
-        x = x if packed else named(task, x)
+        x = x if packed else named(preprocessor.rows, x)
         if not rest and not packed:  # as in predict, whose later calls need not trace this again
-            return (task.in_graph(task.preprocess, x),)
+            return (preprocessor.in_graph(x),)
         if packed and not labels_are_ready:
-            x = with_known_ids(task.backbone, x)
+            x = with_known_ids(preprocessor.backbone, x)
         if rest and not labels_are_ready:
-            rest[0] = task.labels.prepare_tensor(rest[0])
-        return _packed(task, x, *rest)
+            rest[0] = labels.prepare_tensor(rest[0])
+        return _packed(preprocessor, x, *rest)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def batches_spec(task, dataset):
+def batches_spec(preprocessor, dataset):
     """Return what a dataset yields, and if it is packed; ValueError for single examples."""
     spec = _as_tuple(dataset.element_spec)[0]
-    packed = task.is_packed(spec)
+    packed = preprocessor.is_packed(spec)
     for leaf in tf.nest.flatten(spec):
         if leaf.shape.rank == 0:
             raise ValueError("x is a tf.data.Dataset of single examples: call .batch(n) on it.")
         if not packed:
-            _check_strings(task, leaf)
+            _check_strings(preprocessor.packer, leaf)
     return spec, packed
 
 
-def _check_strings(task, leaf):
+def _check_strings(packer, leaf):
     if leaf.dtype != tf.string:
         raise ValueError(
             f"x is a tf.data.Dataset of {leaf.dtype.name}: it must yield strings, or dicts with "
             "token_ids."
         )
-    is_list = leaf.shape.rank == 2 and task.packer.lists
+    is_list = leaf.shape.rank == 2 and packer.lists
     if leaf.shape.rank not in (None, 1) and not is_list:
         raise ValueError(
             f"x is a tf.data.Dataset of strings of shape {leaf.shape}: it must yield (B,), and "

@@ -6,10 +6,11 @@ Shapes: B batch, C classes.
 import json
 import numbers
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.feeding.user_data import (
     as_objects,
     columns_of_table,
@@ -110,6 +111,17 @@ class TaskLabels:
         )
 
 
+class Feed(NamedTuple):
+    """What turns a user's data into batches: `task.feed`.
+
+    `strategy` is the `tf.distribute.Strategy` whose replicas take them.
+    """
+
+    preprocessor: Preprocessor
+    labels: TaskLabels
+    strategy: Any
+
+
 # === Users' labels → arrays with a row per example, or an error that says what to pass ===
 
 # Labels of a row, as opposed to a column of a library.
@@ -127,7 +139,7 @@ def label_column(labels, x):
     return next((name for name in labels.columns if name in found), None)
 
 
-def labelled(task, x, y):
+def labelled(feed, x, y):
     """Return texts and labels: of a table without `y`, its columns, and that of the labels.
 
     Raises:
@@ -135,7 +147,7 @@ def labelled(task, x, y):
             names than the task's.
     """
     found = names_in_table(x)
-    labels, is_packed = task.labels, task.is_packed(x)
+    labels, is_packed = feed.labels, feed.preprocessor.is_packed(x)
     check_label_names(labels, y, is_packed)
     if isinstance(y, Mapping):
         y = labels.of_names(dict(y), is_packed)
@@ -153,7 +165,8 @@ def labelled(task, x, y):
         y = by_names_of(labels, x[column], _feature(x, column))
     else:
         y = by_names_of(labels, y)
-    return columns_of_table(x, task.text_names, task.required_names), y
+    rows = feed.preprocessor.rows
+    return columns_of_table(x, rows.names, rows.required), y
 
 
 def check_label_names(labels, y, is_packed, name="y"):

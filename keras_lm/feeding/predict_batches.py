@@ -16,7 +16,6 @@ from keras_lm.feeding.datasets import (
     PackedRows,
     arrays,
     batches,
-    count_tokens,
     has_replicas,
     prepared,
     take,
@@ -37,7 +36,7 @@ AT_ONCE = 2 if IS_TENSORFLOW else 1
 
 
 def sorted_batches(
-    task, x, y=None, sample_weight=None, batch_size=None, steps=None, needs_labels=False
+    feed, x, y=None, sample_weight=None, batch_size=None, steps=None, needs_labels=False
 ):
     """Return `batches` with the longest rows first, and the place of each row of `x` in them.
 
@@ -45,21 +44,21 @@ def sorted_batches(
     None.
     """
     if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
-        batched = batches(task, x, y, sample_weight, batch_size, needs_labels=needs_labels)
+        batched = batches(feed, x, y, sample_weight, batch_size, needs_labels=needs_labels)
         return batched, None
-    data = arrays(task, x, y, sample_weight, needs_labels)
+    data = arrays(feed, x, y, sample_weight, needs_labels)
     batch_size = 32 if batch_size is None else check_batch_size(batch_size)
     if not IS_INSTALLED:
         return PackedRows(data, batch_size), None
-    if has_replicas(task):  # each has rows of every batch
-        order = longest_first(task, data[0], batch_size)
+    if has_replicas(feed.strategy):  # each has rows of every batch
+        order = longest_first(feed.preprocessor, data[0], batch_size)
         dataset = tf.data.Dataset.from_tensor_slices(take(data, order)).batch(batch_size)
     else:
-        rows = batches_by_length(task, data[0], batch_size)
+        rows = batches_by_length(feed.preprocessor, data[0], batch_size)
         order = np.concatenate(rows)
         rows = tf.RaggedTensor.from_row_lengths(order, [len(each) for each in rows])
         dataset = tf.data.Dataset.from_tensor_slices(rows).map(lambda rows: take(data, rows))
-    return prepared(task, dataset, labels_are_ready=True), np.argsort(order)
+    return prepared(feed, dataset, labels_are_ready=True), np.argsort(order)
 
 
 def padded_alike(dataset, packer, strategy, number=None):
@@ -82,16 +81,16 @@ def padded_alike(dataset, packer, strategy, number=None):
     return padded.apply(tf.data.experimental.assert_cardinality(number))
 
 
-def longest_first(task, columns, batch_size):
+def longest_first(preprocessor, columns, batch_size):
     """Return the order (N,) of rows by their number of tokens, the longest first; it is stable."""
     check_batch_size(batch_size)
     size = next(iter(columns.values())).shape[0]
     if size <= batch_size:
         return np.arange(size)
-    return np.argsort(-count_tokens(task, columns), kind="stable")
+    return np.argsort(-preprocessor.count_tokens(columns), kind="stable")
 
 
-def batches_by_length(task, columns, batch_size):
+def batches_by_length(preprocessor, columns, batch_size):
     """Return the places of the rows in each batch for answers, the longest rows first.
 
     A batch has `batch_size` rows or, on a CPU, at most `MOST_TOKENS` tokens, but at least one row.
@@ -100,11 +99,11 @@ def batches_by_length(task, columns, batch_size):
     size = next(iter(columns.values())).shape[0]
     # XLA, which compiles for each shape, gets as many rows each time.
     if size <= 1 or not IS_TENSORFLOW or tf.config.list_logical_devices("GPU"):
-        order = longest_first(task, columns, batch_size)
+        order = longest_first(preprocessor, columns, batch_size)
         return [order[start : start + batch_size] for start in range(0, size, batch_size)]
-    counts = count_tokens(task, columns)
+    counts = preprocessor.count_tokens(columns)
     order = np.argsort(-counts, kind="stable")
-    most = np.clip(counts[order], 1, task.packing["sequence_length"])
+    most = np.clip(counts[order], 1, preprocessor.packer.sequence_length)
     parts, start = [], 0
     while start < size:
         end = start + max(1, min(batch_size, MOST_TOKENS // most[start]))
@@ -113,15 +112,15 @@ def batches_by_length(task, columns, batch_size):
     return parts
 
 
-def validation_batches(task, data, batch_size, steps=None):
+def validation_batches(feed, data, batch_size, steps=None):
     """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights."""
     if isinstance(data, (tuple, list)) and not _is_text(data[:1]):
         data = (*data, None, None)[:3]
     else:
         data = (data, None, None)
     x, y, sample_weight = data
-    x, y = labelled(task, x, y)
-    return sorted_batches(task, x, y, sample_weight, batch_size, steps, task.labels.are_needed)[0]
+    x, y = labelled(feed, x, y)
+    return sorted_batches(feed, x, y, sample_weight, batch_size, steps, feed.labels.are_needed)[0]
 
 
 def split_validation(x, y, sample_weight, share):
@@ -157,19 +156,19 @@ def _is_text(values):
     return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
 
 
-def answer_all(task, x, batch_size, answer, verbose="auto"):
+def answer_all(preprocessor, x, batch_size, answer, verbose="auto"):
     """See `Task.answer_all`."""
     if not callable(answer):
         raise ValueError(f"answer={answer!r}: pass a function of a dict of tensors, or None.")
     order, number = [], None
     if isinstance(x, tf.data.Dataset):
-        datasets.batches_spec(task, x)
-        windows = _joined_batches(x.map(lambda *batch: datasets.named(task, batch[0])))
-        windows = ((c, batches_by_length(task, c, size)) for c, size in windows)
+        datasets.batches_spec(preprocessor, x)
+        windows = _joined_batches(x.map(lambda *batch: datasets.named(preprocessor.rows, batch[0])))
+        windows = ((c, batches_by_length(preprocessor, c, size)) for c, size in windows)
     else:
-        columns = task.columns(x)
-        task.warn_of_pairs(columns)
-        rows = batches_by_length(task, columns, batch_size)
+        columns = preprocessor.columns(x)
+        preprocessor.pairs.warn(columns)
+        rows = batches_by_length(preprocessor, columns, batch_size)
         windows, number = [(columns, rows)], len(rows)
 
     def batches():

@@ -428,7 +428,7 @@ def written_for_all(task, columns, write, batch_size, number, verbose="auto"):
     """
     texts, order = [], np.arange(next(iter(columns.values())).shape[0])
     if len(order) > batch_size:
-        order = longest_first(task, columns, batch_size)
+        order = longest_first(task.preprocessor, columns, batch_size)
     starts = range(0, len(order), batch_size)
     for start in with_progress(starts, len(starts), verbose):
         texts += write(order[start : start + batch_size])

@@ -5,6 +5,7 @@
 Shapes: B batch, N heads, S sequence, H per head, X any width.
 """
 
+import collections
 import contextlib
 import contextvars
 import functools
@@ -43,6 +44,36 @@ def for_lite():
 def is_for_lite():
     """Whether LiteRT's operations only are being traced."""
     return _IS_FOR_LITE.get()
+
+
+class GraphCache(collections.UserDict):
+    """Graphs of functions of named strings, each traced once for texts of all sizes.
+
+    It is no dict, which TensorFlow would save with a module that holds it.
+    """
+
+    def call(self, name, function, columns, *more):
+        """Call a function by its graph, which is kept under its name, the form of texts and more.
+
+        Args:
+            name: str.
+            function: dict of tensors → tensors.
+            columns: dict of string tensors, dense or ragged.
+            *more: what else the graph depends on.
+        """
+        specs = {name: _spec_of_any_size(value) for name, value in columns.items()}
+        key = (name, *more, str(sorted(specs.items())))
+        if key not in self:
+            traced = tf.function(lambda columns: function(columns), autograph=False)
+            self[key] = traced.get_concrete_function(specs)
+        return self[key](columns)
+
+
+def _spec_of_any_size(value):
+    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
+    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
 
 
 @contextlib.contextmanager

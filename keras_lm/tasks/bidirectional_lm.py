@@ -3,6 +3,7 @@
 Shapes: B batch, S words, T = S + 1 predictions and D width of a direction, V words of the list.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts
@@ -19,6 +21,23 @@ from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import WordTokenizer
 from keras_lm.utils.argument_types import Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BidirectionalPreprocessor(Preprocessor):
+    """A `Preprocessor` that adds `word_ids`, by the tokenizer of a list of words."""
+
+    word_tokenizer: WordTokenizer
+
+    def __call__(self, columns, tokenize=None):
+        packed = super().__call__(columns, tokenize)
+        words = self.tokenizer.words(packed["character_ids"])  # as the model reads them, truncated
+        ids = tf.pad(self.word_tokenizer.tokenize_words(words), [[0, 0], [1, 1]])
+        count = tf.reduce_sum(packed["padding_mask"], axis=1, keepdims=True)
+        place = tf.range(tf.shape(ids)[1])[tf.newaxis]
+        begin, end = (self.word_tokenizer.special_id(role) for role in ("bos", "eos"))
+        ids = tf.where(place == 0, begin, tf.where(place == count + 1, end, ids))
+        return packed | {"word_ids": tf.where(place > count + 1, IGNORED, ids)}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -61,6 +80,7 @@ class BidirectionalLM(PretrainingTask):
     """
 
     rows = Texts(text_pair=False)
+    preprocessor_class = BidirectionalPreprocessor
 
     def __init__(
         self,
@@ -108,15 +128,8 @@ class BidirectionalLM(PretrainingTask):
         losses = self.head(x, ops.where(known, labels, 0), training=training)
         return ops.where(known, losses, 0.0)
 
-    def preprocess(self, columns, tokenize=None):
-        packed = super().preprocess(columns, tokenize)
-        words = self.tokenizer.words(packed["character_ids"])  # as the model reads them, truncated
-        ids = tf.pad(self.word_tokenizer.tokenize_words(words), [[0, 0], [1, 1]])
-        count = tf.reduce_sum(packed["padding_mask"], axis=1, keepdims=True)
-        place = tf.range(tf.shape(ids)[1])[tf.newaxis]
-        begin, end = (self.word_tokenizer.special_id(role) for role in ("bos", "eos"))
-        ids = tf.where(place == 0, begin, tf.where(place == count + 1, end, ids))
-        return packed | {"word_ids": tf.where(place > count + 1, IGNORED, ids)}
+    def preprocessing(self):
+        return super().preprocessing() | {"word_tokenizer": self.word_tokenizer}
 
     def prepare_batch(self, data, training):
         if keras.utils.unpack_x_y_sample_weight(data)[1] is not None:

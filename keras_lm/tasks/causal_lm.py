@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.generation import beam_search, decoding, scoring
 from keras_lm.generation.decoding import (
     NO_BOS,
@@ -34,6 +35,20 @@ from keras_lm.utils.argument_types import Tensor
 from keras_lm.utils.batch_iteration import check_batch_size
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptPreprocessor(Preprocessor):
+    """A `Preprocessor` whose texts may be called prompts."""
+
+    def columns(self, x):
+        if isinstance(x, dict) and "prompt" in x:
+            x = {"text" if name == "prompt" else name: column for name, column in x.items()}
+        return super().columns(x)
+
+    def usual_tokens(self, tokenizer):
+        # What separates texts, and the turns of a dialogue, in what such models learn from.
+        return list(dict.fromkeys(ends_of_texts(tokenizer).values()))
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -82,6 +97,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
     """
 
     rows = Texts(text_pair=False)
+    preprocessor_class = PromptPreprocessor
 
     def make_objectives(self):
         return [CausalLanguageModel()]
@@ -91,10 +107,6 @@ class CausalLM(GenerationSettings, PretrainingTask):
         ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
         bos, eos = (f"{ends[role]}:0" if role in ends else "" for role in ("bos", "eos"))
         return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
-
-    def usual_tokens(self, tokenizer):
-        # What separates texts, and the turns of a dialogue, in what such models learn from.
-        return list(dict.fromkeys(ends_of_texts(tokenizer).values()))
 
     def __init__(
         self, backbone: Backbone, generation: dict[str, Any] | None = None, **arguments: Any
@@ -354,11 +366,6 @@ class CausalLM(GenerationSettings, PretrainingTask):
     @property
     def signatures(self):
         return GenerationSignatures(self)
-
-    def columns(self, x):
-        if isinstance(x, dict) and "prompt" in x:
-            x = {"text" if name == "prompt" else name: column for name, column in x.items()}
-        return super().columns(x)
 
     def answer(self, columns, tokenize=None):
         (prompt,) = columns.values()

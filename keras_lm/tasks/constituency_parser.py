@@ -3,6 +3,7 @@
 Shapes: B batch, W words, F = W + 1 places, K constituents, L labels, N of all.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from keras_lm.tasks.classes import (
 )
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.word_reader import WordReader
+from keras_lm.tasks.word_reader import WordPreprocessor, WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.splitting import SPACES
@@ -95,6 +96,19 @@ class TreeLabels(NamedClasses):
         return tf.RaggedTensor.from_row_lengths(found, [len(row) for row in rows])
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class TreePreprocessor(WordPreprocessor):
+    """A `WordPreprocessor` with the charts of trees."""
+
+    def with_labels(self, columns, labels):
+        packed = self(columns)
+        size = tf.shape(packed["word_positions"])[1] + 1
+        lengths = _lengths(packed)
+        return packed, tf.nest.map_structure(
+            lambda spans: chart_of_spans(spans, lengths, size), labels
+        )
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class ConstituencyParser(WordReader, ScoredAnswers):
     """Find the constituents of sentences: noun phrases, clauses, as in the Penn Treebank.
@@ -141,6 +155,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
     https://arxiv.org/abs/1812.11760, without the layers of attention and the tagger over BERT.
     """
 
+    preprocessor_class = TreePreprocessor
     predicts_sequences = True
     FRESH = ("span_scorer/",)
     num_classes, class_names = of_labels("num_classes"), of_labels("class_names")
@@ -204,14 +219,6 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         """
         return self.labels.spans_of(trees)
 
-    def preprocess_with_labels(self, columns, labels):
-        packed = self.preprocess(columns)
-        size = tf.shape(packed["word_positions"])[1] + 1
-        lengths = _lengths(packed)
-        return packed, tf.nest.map_structure(
-            lambda spans: chart_of_spans(spans, lengths, size), labels
-        )
-
     def score(
         self, x: RawTexts, y: RawLabels, batch_size: int = 32, verbose: int | str = "auto"
     ) -> dict[str, float]:
@@ -234,7 +241,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
 
         See `keras_lm.tasks.constituency_parser.constituents_in_graph`.
         """
-        words, places, pieces = self.read_words(columns, tokenize)
+        words, places, pieces = self.preprocessor.read_words(columns, tokenize)
         packed, _ = self.rows.pack_words(self.packer, words, pieces)
         rows, tokens = tf.unstack(tf.shape(packed["padding_mask"]))
         usual = self.packing["sequence_length"]

@@ -3,6 +3,7 @@
 Shapes: B documents, C windows, S sequence, W words, M mentions, K spans, A antecedents.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from keras_lm.objectives.structures import ClusterLikelihood
 from keras_lm.packers import WordWindows
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.word_reader import WordReader
+from keras_lm.tasks.word_reader import WordPreprocessor, WordReader
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
@@ -51,6 +52,25 @@ class MentionLabels(TaskLabels):
     def check_loss(self, loss):
         if loss is not None:
             raise ValueError("loss: CoreferenceResolver has its own, so leave it at 'auto'.")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MentionPreprocessor(WordPreprocessor):
+    """A `WordPreprocessor` with the mentions of documents, and their windows."""
+
+    def with_labels(self, columns, labels):
+        if isinstance(labels, tf.RaggedTensor):
+            labels = labels.to_tensor(shape=[None, None, 3])
+        labels = tf.cast(labels, tf.int32)
+        _, places, packed = self.pack_documents(columns)
+        return packed, in_words(labels, places) if places else labels
+
+    def pack_documents(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
+        """Return words, ragged (B, W), their places if these are strings, and the packed dict."""
+        words, places, pieces = self.read_words(columns, tokenize)
+        return words, places, self.rows.pack_windows(self.packer, words, pieces)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -104,6 +124,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
     in windows; BiLSTMs over word vectors are those of a `FeatureExtractor`.
     """
 
+    preprocessor_class = MentionPreprocessor
     predicts_sequences = True
     FRESH = ("coreference_head/",)
     uses_pooler = False
@@ -167,18 +188,6 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
     def losses_of(self, labels):
         return {None: (1.0, ClusterLikelihood())}
 
-    def preprocess_with_labels(self, columns, labels):
-        if isinstance(labels, tf.RaggedTensor):
-            labels = labels.to_tensor(shape=[None, None, 3])
-        labels = tf.cast(labels, tf.int32)
-        _, places, packed = self._packed(columns)
-        return packed, in_words(labels, places) if places else labels
-
-    def _packed(self, columns, tokenize=None):
-        """Return words, ragged (B, W), their places if these are strings, and the packed dict."""
-        words, places, pieces = self.read_words(columns, tokenize)
-        return words, places, self.rows.pack_windows(self.packer, words, pieces)
-
     def validation_batches(self, data, batch_size, steps=None):
         CoreferenceF1()  # raises before the first epoch if its extra is missing
         return super().validation_batches(data, batch_size, steps)
@@ -213,7 +222,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         numbered from 1: (B, M) each, padded with empty strings and zeros.
         """
         text = columns["text"]
-        words, places, packed = self._packed(columns, tokenize)
+        words, places, packed = self.preprocessor.pack_documents(columns, tokenize)
         usual = 2 * self.packing["sequence_length"]
         packed = few_pairs(packed, words.nrows(), longest(words), NUMBERS_A_PAIR, usual)
         found = clusters_of(self(packed, training=False))

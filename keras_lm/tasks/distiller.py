@@ -221,7 +221,7 @@ class Distiller(TextModel):
         """Return a function from a seed to the batches of an epoch; the teacher reads all now."""
         student = self.student
         if y is not None or label_column(student.labels, x):
-            x, y = labelled(student, x, y)
+            x, y = labelled(student.feed, x, y)
         if datasets.is_stream(x) or student.is_packed(x) or self.teacher.is_packed(x):
             raise ValueError(
                 f"x is a {type(x).__name__}: pass lists or arrays of raw strings, which the "
@@ -237,7 +237,7 @@ class Distiller(TextModel):
         if y is not None:
             labels = student.labels.prepare(labels_from_user(y, answers.shape[0]))
             targets["labels"] = student.labels.match(labels, columns, is_packed=False)
-        arguments = student, x, targets, None, batch_size, shuffle, shuffle
+        arguments = student.feed, x, targets, None, batch_size, shuffle, shuffle
         return lambda seed: datasets.batches(*arguments, seed=seed)
 
     def validation_batches(self, data, batch_size, steps=None):

@@ -1,21 +1,50 @@
 """Several models that answer as one. Shapes: B batch, C classes."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_lm import presets
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.tasks.runtime import check_alike, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
-from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import PathLike, Tensor
 from keras_lm.utils.registry import TASKS
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EnsemblePreprocessor(Preprocessor):
+    """Packs texts by the preprocessor of each member: inputs `member_0_token_ids`, ….
+
+    `tokenize`, of a call, is not read: each member has its own tokenizer.
+    """
+
+    members: list[Preprocessor]
+
+    def __call__(self, columns, tokenize=None):
+        return self._packed(columns, [None] * len(self.members))
+
+    def pack_lite(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what calling does, by operations that LiteRT has."""
+        return self._packed(columns, [each.tokenizer.tokenize_lite for each in self.members])
+
+    def is_packed(self, x):
+        return isinstance(x, dict) and any(name.startswith(_prefix(0)) for name in x)
+
+    def _packed(self, columns, tokenizers):
+        columns = self.as_columns(columns)
+        return {
+            f"{_prefix(number)}{name}": value
+            for number, (member, tokenize) in enumerate(zip(self.members, tokenizers, strict=True))
+            for name, value in member(columns, tokenize).items()
+        }
 
 
 class Ensemble(Task):
@@ -50,6 +79,7 @@ class Ensemble(Task):
     probabilities: Lakshminarayanan et al. 2017, https://arxiv.org/abs/1612.01474, section 2.4.
     """
 
+    preprocessor_class = EnsemblePreprocessor
     # Arguments that members apply, each its own.
     OWN = {"lm_loss_weight": 0.0}
 
@@ -103,30 +133,13 @@ class Ensemble(Task):
         """Return the outputs of the ensemble (B, C) for those of its members (members, B, C)."""
         return ops.mean(outputs, axis=0)
 
-    def is_packed(self, x):
-        return isinstance(x, dict) and any(name.startswith(_prefix(0)) for name in x)
-
-    def preprocess(
-        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
-    ) -> dict[str, Tensor]:
-        """Return the packed inputs of all members, under names that begin with `member_0_`, ….
-
-        `tokenize` is not read: each member has its own.
-        """
-        return self._packed(columns, [member.tokenize for member in self.members])
+    def preprocessing(self):
+        own = Task.preprocessing(self)  # a member's prompt is its own
+        return own | {"members": [member.preprocessor for member in self.members]}
 
     def answer_lite(self, columns):
-        packed = self._packed(columns, [m.tokenizer.tokenize_lite for m in self.members])
+        packed = self.preprocessor.pack_lite(columns)
         return self.decode(self(packed, training=False), packed)
-
-    def _packed(self, columns, tokenizers):
-        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
-            columns = self.columns(columns)
-        return {
-            f"{_prefix(number)}{name}": value
-            for number, member in enumerate(self.members)
-            for name, value in member.preprocess(columns, tokenizers[number]).items()
-        }
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raise a ValueError: members learn by themselves, which is what makes them differ."""

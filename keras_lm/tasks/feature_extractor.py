@@ -1,5 +1,6 @@
 """Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from keras_lm.converters.sentence_transformers import (
     write_modules,
 )
 from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
@@ -34,6 +36,25 @@ class NoLabels(TaskLabels):
                 "task over it, such as TextClassifier(extractor, …), or compile it with a loss."
             )
         return labels
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncoderPreprocessor(Preprocessor):
+    """A `Preprocessor` that puts `prompt` before every text, and may lower-case texts."""
+
+    prompt: str | None = None
+    lowercase: bool = False
+
+    def pack(self, columns, tokenize):
+        return super().pack(columns, lambda text: tokenize(self._changed(text)))
+
+    def _changed(self, text):
+        # LiteRT cannot lower-case, except in the tokenizer.
+        is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
+        text = with_prompt(self.prompt, text)
+        if not IS_INSTALLED:
+            return [row.lower() for row in text] if is_left else text
+        return strings.lower(text) if is_left else text
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -105,6 +126,7 @@ class FeatureExtractor(Task):
 
     labels_class = NoLabels
     rows = Texts(takes_words=True)
+    preprocessor_class = EncoderPreprocessor
     output_name = "embedding"
 
     def __init__(
@@ -253,17 +275,8 @@ class FeatureExtractor(Task):
         own = {"prompt": self.prompt, "lowercase": self.lowercase}
         return super().get_arguments() | self.features.get_arguments() | own
 
-    def preprocess(self, columns, tokenize=None):
-        tokenize = tokenize or self.tokenize
-        return super().preprocess(columns, lambda text: tokenize(self._prepared(text)))
-
-    def _prepared(self, text):
-        # LiteRT cannot lower-case, except in the tokenizer.
-        is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
-        text = with_prompt(self.prompt, text)
-        if not IS_INSTALLED:
-            return [row.lower() for row in text] if is_left else text
-        return strings.lower(text) if is_left else text
+    def preprocessing(self):
+        return super().preprocessing() | {"prompt": self.prompt, "lowercase": self.lowercase}
 
     def call(self, inputs, training=None):
         (vectors,) = self.features(self.backbone.select_inputs(inputs), training=training).values()

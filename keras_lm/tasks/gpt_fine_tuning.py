@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_lm.feeding.preprocessor import Pairs
 from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
 from keras_lm.utils.batch_iteration import check_finite
@@ -31,7 +32,7 @@ class GPTFineTuning:
         self.symmetric = symmetric
         self.rows = (BothOrders if symmetric else Texts)(takes_words=True)
         if symmetric:
-            task.text_pair = task.is_pair_stated = True
+            task.pairs = Pairs(True)
 
     def get_arguments(self):
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}

@@ -4,7 +4,8 @@ Shapes: B batch, C choices, R = B · C texts, L numbers of a packed graph, P pai
 concepts of the longest path.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -19,7 +20,7 @@ from keras_lm.objectives import MarginRanking
 from keras_lm.packers import ChoicesWithGraphs
 from keras_lm.packers.graph_rows import GRAPH_SIZES, joined
 from keras_lm.packers.graph_search import GraphSearch
-from keras_lm.tasks.multiple_choice import MultipleChoice
+from keras_lm.tasks.multiple_choice import ChoicePreprocessor, MultipleChoice
 from keras_lm.tasks.runtime import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 from keras_lm.tensorflow import tf
@@ -134,6 +135,41 @@ class GraphSignatures(TextSignatures):
         return super().raw_specs() | {graphs.name: graphs}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class GraphPreprocessor(ChoicePreprocessor):
+    """A `ChoicePreprocessor` that finds the graph of each choice which has none yet.
+
+    `pack_graphs` maps arrays of texts and choices, bytes (B,) and (B, C), to packed graphs (B, C).
+    """
+
+    pack_graphs: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def columns(self, x):
+        columns = super().columns(x)
+        if "graphs" not in columns:
+            return columns
+        graphs = columns["graphs"]
+        if isinstance(graphs, tf.RaggedTensor):
+            graphs = graphs.to_tensor("")
+        if graphs.shape != columns["choices"].shape:
+            raise ValueError(
+                f"graphs has the shape {tuple(graphs.shape)}, and choices "
+                f"{tuple(columns['choices'].shape)}: pass a packed graph for each choice."
+            )
+        return columns | {"graphs": graphs}
+
+    def pack(self, columns, tokenize):
+        if "graphs" not in columns:
+            choices = columns["choices"]
+            if isinstance(choices, tf.RaggedTensor):
+                choices = choices.to_tensor("")
+            # On the host, by Python: the signatures of an export take graphs.
+            graphs = tf.numpy_function(self.pack_graphs, [columns["text"], choices], tf.string)
+            graphs.set_shape(choices.shape)
+            columns = columns | {"choices": choices, "graphs": graphs}
+        return super().pack(columns, tokenize)
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class GraphChoice(MultipleChoice):
     """Choose the best of several texts, by the text and by a graph of concepts: KagNet.
@@ -185,6 +221,7 @@ class GraphChoice(MultipleChoice):
     """
 
     rows = ChoicesWithGraphs()
+    preprocessor_class = GraphPreprocessor
     row_names = ("graphs",)
     FRESH = ("kagnet/",)
 
@@ -286,20 +323,6 @@ class GraphChoice(MultipleChoice):
 
     # === Strings ===
 
-    def columns(self, x):
-        columns = super().columns(x)
-        if "graphs" not in columns:
-            return columns
-        graphs = columns["graphs"]
-        if isinstance(graphs, tf.RaggedTensor):
-            graphs = graphs.to_tensor("")
-        if graphs.shape != columns["choices"].shape:
-            raise ValueError(
-                f"graphs has the shape {tuple(graphs.shape)}, and choices "
-                f"{tuple(columns['choices'].shape)}: pass a packed graph for each choice."
-            )
-        return columns | {"graphs": graphs}
-
     def find_graphs(self, texts: Tensor, choices: Sequence[Sequence[str]]) -> list[list[str]]:
         """Return the packed graph of each choice: a list of str for each text.
 
@@ -322,19 +345,8 @@ class GraphChoice(MultipleChoice):
                 "a packed graph for each choice."
             )
 
-    def preprocess(self, columns, tokenize=None):
-        self.require_tokenizer()
-        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
-            columns = self.columns(columns)
-        if "graphs" not in columns:
-            choices = columns["choices"]
-            if isinstance(choices, tf.RaggedTensor):
-                choices = choices.to_tensor("")
-            # On the host, by Python: the signatures of an export take graphs.
-            graphs = tf.numpy_function(self.packed_graphs, [columns["text"], choices], tf.string)
-            graphs.set_shape(choices.shape)
-            columns = columns | {"choices": choices, "graphs": graphs}
-        return super().preprocess(columns, tokenize)
+    def preprocessing(self):
+        return super().preprocessing() | {"pack_graphs": self.packed_graphs}
 
     def packed_graphs(self, texts: Tensor, choices: Sequence[Sequence[str]]) -> np.ndarray:
         """Return what `find_graphs` does for arrays of bytes, (B,) and (B, C): (B, C)."""

@@ -25,7 +25,7 @@ def tags(task, columns, tokenize):
     texts = columns["text"]
     spaced = task.tokenizer.with_space
     if task.whole_texts and spaced is not task.tokenizer:
-        tokenize = functools.partial(spaced, parse_special=task.tokens_in_text(spaced))
+        tokenize = functools.partial(spaced, parse_special=task.preprocessor.tokens_in_text(spaced))
     packed, places = host_rows.packed_words(task.packer, texts, tokenize)
     logits = np.asarray(answered(task, packed))  # (B, S, classes)
     is_there = places >= 0
@@ -128,7 +128,11 @@ def _spans(task, packed):
     )
     rows = np.arange(len(begins))
     mask = packed["padding_mask"]
-    null = (mask * np.arange(mask.shape[1])).max(1) if task.ends_with_cls() else mask.argmax(1)
+    null = (
+        (mask * np.arange(mask.shape[1])).max(1)
+        if task.preprocessor.ends_with_cls()
+        else mask.argmax(1)
+    )
     nulls = (begins + ends)[rows, null]
     begins = np.where(packed["max_context"] > 0, begins, np.float32(LOWEST))
     ends = np.where(packed["start"] >= 0, ends, np.float32(LOWEST))

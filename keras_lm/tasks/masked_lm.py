@@ -1,11 +1,13 @@
 """Masked language modelling: fill in the blanks."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.layers.tensorflow import few_numbers
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
@@ -14,6 +16,15 @@ from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
 from keras_lm.utils.batch_iteration import check_whole
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MaskedPreprocessor(Preprocessor):
+    """A `Preprocessor` of texts that may spell the mask."""
+
+    def tokens_in_text(self, tokenizer):
+        found = super().tokens_in_text(tokenizer)
+        return found if found is True else [*(found or []), tokenizer.special_tokens["mask"]]
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -40,6 +51,7 @@ class MaskedLM(PretrainingTask):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1, task 1.
     """
 
+    preprocessor_class = MaskedPreprocessor
     uses_pooler = False
     pretraining_head = "token"
 
@@ -52,10 +64,6 @@ class MaskedLM(PretrainingTask):
         self.top_k = top_k
         self.head = self.add_head(self.pretraining_head)
         self._finish()
-
-    def tokens_in_text(self, tokenizer):
-        found = super().tokens_in_text(tokenizer)
-        return found if found is True else [*(found or []), tokenizer.special_tokens["mask"]]
 
     def published_labels(self):
         return None

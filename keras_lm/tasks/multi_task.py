@@ -237,7 +237,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         found = {}
         for name, given in data.items():
             x, y, weights = (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
-            found[name] = *labelled(self.tasks[name], x, y), weights
+            found[name] = *labelled(self.tasks[name].feed, x, y), weights
         return found
 
     def _check_names(self, data):

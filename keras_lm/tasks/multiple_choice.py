@@ -1,5 +1,6 @@
 """Multiple choice: which of several texts fits a text? Shapes: B batch, C choices, S sequence."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
@@ -115,6 +117,27 @@ def _check_likely(labels, choices, number):
         raise ValueError(f"labels[{row}]={labels[row]} is more than 0 for an empty choice.")
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChoicePreprocessor(Preprocessor):
+    """A `Preprocessor` of texts with choices, which it pads with empty ones."""
+
+    def columns(self, x):
+        columns = super().columns(x)
+        choices = columns["choices"]
+        if isinstance(choices, tf.RaggedTensor):
+            lengths = choices.row_lengths().numpy()
+        elif IS_INSTALLED or any(isinstance(row, bytes) for row in choices):
+            raise ValueError(
+                "choices is a list of strings: pass a list of choices for each text, such as "
+                "[['yes', 'no'], …]."
+            )
+        else:
+            lengths = np.array([len(row) for row in choices])
+        for row in np.flatnonzero(lengths == 0)[:1]:
+            raise ValueError(f"choices[{row}] is empty: pass at least one choice for each text.")
+        return columns | ({"choices": choices.to_tensor("")} if IS_INSTALLED else {})
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class MultipleChoice(Task):
     """Choose the best of several texts: an ending, an answer, a cause.
@@ -146,6 +169,7 @@ class MultipleChoice(Task):
     section 3.3.
     """
 
+    preprocessor_class = ChoicePreprocessor
     rows = Choices()
 
     def __init__(
@@ -183,24 +207,6 @@ class MultipleChoice(Task):
 
     def default_metrics(self):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
-    # === Strings ===
-
-    def columns(self, x):
-        columns = super().columns(x)
-        choices = columns["choices"]
-        if isinstance(choices, tf.RaggedTensor):
-            lengths = choices.row_lengths().numpy()
-        elif IS_INSTALLED or any(isinstance(row, bytes) for row in choices):
-            raise ValueError(
-                "choices is a list of strings: pass a list of choices for each text, such as "
-                "[['yes', 'no'], …]."
-            )
-        else:
-            lengths = np.array([len(row) for row in choices])
-        for row in np.flatnonzero(lengths == 0)[:1]:
-            raise ValueError(f"choices[{row}] is empty: pass at least one choice for each text.")
-        return columns | ({"choices": choices.to_tensor("")} if IS_INSTALLED else {})
 
     # === Answers ===
 

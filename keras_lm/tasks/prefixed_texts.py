@@ -1,7 +1,9 @@
 """What is put before texts, always the same."""
 
+import dataclasses
 from typing import Any
 
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.tensorflow import IS_INSTALLED, tf
 
 
@@ -19,10 +21,26 @@ def checked_prompt(prompt: str | None) -> str | None:
     return prompt
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptedPreprocessor(Preprocessor):
+    """A `Preprocessor` that puts `prompt`, if there is one, before the first text."""
+
+    prompt: str | None = None
+
+    def pack(self, columns, tokenize):
+        if self.prompt:
+            columns = columns | {"text": with_prompt(self.prompt, columns["text"])}
+        return super().pack(columns, tokenize)
+
+
 class Prompted:
     """A task's argument `prompt`, which is put before the first text of each example."""
 
     prompt = None
+    preprocessor_class = PromptedPreprocessor
+
+    def preprocessing(self):
+        return super().preprocessing() | {"prompt": self.prompt}
 
     def get_arguments(self):
         return super().get_arguments() | {"prompt": self.prompt}
@@ -42,10 +60,3 @@ class Prompted:
                 f"prompt={self.prompt!r} with {type(self.tokenizer).__name__}: it reads lists of "
                 "words, too, so leave it out."
             )
-
-    def preprocess(self, columns, tokenize=None):
-        if self.prompt:
-            if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
-                columns = self.columns(columns)
-            columns = columns | {"text": with_prompt(self.prompt, columns["text"])}
-        return super().preprocess(columns, tokenize)

@@ -1,12 +1,14 @@
 """Tasks that train on objectives; all pretraining objectives of a model at once."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import pretraining_objectives
 from keras_lm.tasks.task import Task
@@ -125,6 +127,15 @@ class PretrainingTask(Task):
         return batch
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class PretrainingPreprocessor(Preprocessor):
+    """A `Preprocessor` whose packed texts may still lack what an objective makes of them."""
+
+    def is_packed(self, x):
+        # Also before an objective makes an encoder-decoder's inputs of them.
+        return super().is_packed(x) or (isinstance(x, dict) and "token_ids" in x)
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class Pretrainer(PretrainingTask):
     """A backbone with its pretraining heads, such as BERT's masked LM and next sentence.
@@ -166,6 +177,7 @@ class Pretrainer(PretrainingTask):
 
     is_pretraining = True
     labels_class = LabelsByOutput
+    preprocessor_class = PretrainingPreprocessor
     has_decoder = True  # if the model has one, which T5's objective trains
 
     def __init__(
@@ -225,10 +237,6 @@ class Pretrainer(PretrainingTask):
             )
         objectives = [copy.copy(objective) for objective in self.objectives]
         return type(self)(backbone, objectives, tokenizer=tokenizer, **self.get_arguments())
-
-    def is_packed(self, x):
-        # Also before an objective makes an encoder-decoder's inputs of them.
-        return super().is_packed(x) or (isinstance(x, dict) and "token_ids" in x)
 
     def published_labels(self):
         return None

@@ -1,5 +1,6 @@
 """Extractive question answering. Shapes: B examples, R windows of all examples, S, n answers."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 from keras_lm import metrics
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding import datasets
-from keras_lm.feeding.datasets import COUNTED_TOGETHER, named
+from keras_lm.feeding.datasets import named
 from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import batches_of, window_batches
+from keras_lm.feeding.preprocessor import COUNTED_TOGETHER, Preprocessor
 from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.models.backbone import Backbone
@@ -62,6 +64,27 @@ class AnswerLabels(TaskLabels):
         return answer_spans.first_answers(labels)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class AnswerPreprocessor(Preprocessor):
+    """A `Preprocessor` with the places of answers in windows."""
+
+    def with_labels(self, columns, labels):
+        packed = self(columns)
+        return packed, answer_spans.labels_of_windows(
+            packed, columns["context"], **labels, null=self.null_positions(packed)
+        )
+
+    def null_positions(self, packed: dict[str, Tensor]) -> Tensor:
+        """Return the place in each window that stands for no answer, (R,)."""
+        return answer_spans.null_positions(packed, self.ends_with_cls())
+
+    def ends_with_cls(self) -> bool:
+        """Whether the classifier's token, which stands for no answer, is the last of a row."""
+        pieces = self.packer.template.ids("pair", self.tokenizer)
+        roles = self.tokenizer.special_tokens
+        return "cls" in roles and pieces[-1][0] == self.tokenizer.special_id("cls")
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class QuestionAnswerer(ScoredAnswers):
     """Answer questions by a part of a context, or say that it has no answer: SQuAD 1.1 and 2.0.
@@ -109,6 +132,7 @@ class QuestionAnswerer(ScoredAnswers):
     `run_squad.py`.
     """
 
+    preprocessor_class = AnswerPreprocessor
     labels_class = AnswerLabels
     predicts_sequences = True
     uses_pooler = False
@@ -198,18 +222,12 @@ class QuestionAnswerer(ScoredAnswers):
     def prepare_batch(self, data, training):
         return self.ends.prepare(super().prepare_batch(data, training))
 
-    def preprocess_with_labels(self, columns, labels):
-        packed = self.preprocess(columns)
-        return packed, answer_spans.labels_of_windows(
-            packed, columns["context"], **labels, null=self._null_positions(packed)
-        )
-
     def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
         # Of several workers each makes all windows: only then is known which of them are its own.
         strategy = self.distribute_strategy
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
         how = {"whole": True, "needs_labels": self.labels.are_needed, "seed": seed}
-        batches = datasets.batches(self, *arguments, **how)
+        batches = datasets.batches(self.feed, *arguments, **how)
         if self.is_packed(x) or "example" not in batches.element_spec[0]:
             return datasets.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
@@ -260,7 +278,7 @@ class QuestionAnswerer(ScoredAnswers):
             # Without AutoGraph it is quicker to trace.
             @tf.autograph.experimental.do_not_convert
             def windows(x, *_):
-                return self._windows(x if self.is_packed(x) else named(self, x))
+                return self._windows(x if self.is_packed(x) else named(self.rows, x))
 
             x = x.map(windows)
         elif datasets.is_stream(x):
@@ -367,22 +385,13 @@ class QuestionAnswerer(ScoredAnswers):
         scores, (start, end), nulls = answer_spans.answers_of_examples(
             scores,
             places,
-            self.ends.null_scores(logits, self._null_positions(packed)),
+            self.ends.null_scores(logits, self.preprocessor.null_positions(packed)),
             packed["example"],
             rows,
         )
         nulls = self.ends.compared_nulls(nulls, scores)
         is_there = scores > LOWEST / 2
         return scores, tf.where(is_there, start, 0), tf.where(is_there, end, 0), nulls
-
-    def ends_with_cls(self) -> bool:
-        """Whether the classifier's token, which stands for no answer, is the last of a row."""
-        pieces = self.packer.template.ids("pair", self.tokenizer)
-        roles = self.tokenizer.special_tokens
-        return "cls" in roles and pieces[-1][0] == self.tokenizer.special_id("cls")
-
-    def _null_positions(self, packed):
-        return answer_spans.null_positions(packed, self.ends_with_cls())
 
     def _logits(self, packed):
         """Return the outputs for windows, (R, …) each, computed some at a time."""

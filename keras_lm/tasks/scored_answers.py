@@ -24,7 +24,7 @@ class ScoredAnswers(Task):
     def validation_batches(self, data, batch_size, steps=None):
         batches = super().validation_batches(data, batch_size, steps)
         x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
-        self._validation = *labelled(self, x, y), batch_size
+        self._validation = *labelled(self.feed, x, y), batch_size
         return batches
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ class ScoredAnswers(Task):
         **kwargs: Any,
     ) -> Any:
         """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`."""
-        x, y = labelled(self, x, y)
+        x, y = labelled(self.feed, x, y)
         logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
         if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`, which draws a bar itself
             x, y, batch_size = self._validation

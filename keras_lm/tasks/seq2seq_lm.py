@@ -3,6 +3,7 @@
 Shapes: B batch, N targets a source, S source, T target, V vocabulary, W words.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.feeding.datasets import count_tokens, take
+from keras_lm.feeding.datasets import take
 from keras_lm.feeding.labels import TaskLabels
 from keras_lm.feeding.predict_batches import join_answers
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation.decoding import tensors_of, with_scores, written_for_all
 from keras_lm.generation.options import Sampling
@@ -56,6 +58,33 @@ class TargetLabels(TaskLabels):
         return labels
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Seq2SeqPreprocessor(Preprocessor):
+    """A `Preprocessor` of sources, and of the targets that they are learned with."""
+
+    def usual_tokens(self, tokenizer):
+        # T5's, which its pretraining fills in.
+        return [token for token in tokenizer.all_special_tokens if SENTINEL.fullmatch(token)]
+
+    def tokenize_target(self, text: Tensor) -> tf.RaggedTensor:
+        """Return the ragged ids of targets (B,), without special tokens around them."""
+        tokenizer = self.tokenizer.target
+        return tokenizer(text, self.tokens_in_text(tokenizer))
+
+    def row_lengths(self, columns, labels=None):
+        # Sorted by source, then by target, since both are padded.
+        sources = super().row_lengths(columns)
+        if self.is_packed(columns) or labels is None:
+            return sources
+        targets = {"labels": tf.constant(list(labels))}
+        targets = self.count_tokens(targets, self.tokenize_target)
+        return sources * (targets.max() + 1) + targets
+
+    def with_labels(self, columns, labels):
+        inputs, labels = self.packer.targets(labels, self.tokenize_target)
+        return self(columns) | inputs, labels
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class Seq2SeqLM(GenerationSettings, Task):
     """Write a text for a text: translate, summarise, answer, or whatever was trained.
@@ -93,6 +122,7 @@ class Seq2SeqLM(GenerationSettings, Task):
     Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
     """
 
+    preprocessor_class = Seq2SeqPreprocessor
     predicts_sequences = True
     uses_pooler = False
     labels_class = TargetLabels
@@ -191,14 +221,9 @@ class Seq2SeqLM(GenerationSettings, Task):
             )
         return Template(single=f"$A:0 {end}:0", pair=f"$A:0 {end}:0 $B:0 {end}:0")
 
-    def usual_tokens(self, tokenizer):
-        # T5's, which its pretraining fills in.
-        return [token for token in tokenizer.all_special_tokens if SENTINEL.fullmatch(token)]
-
     def tokenize_target(self, text: Tensor) -> tf.RaggedTensor:
         """Return the ragged ids of targets (B,), without special tokens around them."""
-        tokenizer = self.tokenizer.target
-        return tokenizer(text, self.tokens_in_text(tokenizer))
+        return self.preprocessor.tokenize_target(text)
 
     # === Training ===
 
@@ -207,18 +232,6 @@ class Seq2SeqLM(GenerationSettings, Task):
 
     def default_metrics(self):
         return [Perplexity(), MaskedAccuracy()]
-
-    def row_lengths(self, columns, labels=None):
-        # Sorted by source, then by target, since both are padded.
-        sources = super().row_lengths(columns)
-        if self.is_packed(columns) or labels is None:
-            return sources
-        targets = count_tokens(self, {"labels": tf.constant(list(labels))}, self.tokenize_target)
-        return sources * (targets.max() + 1) + targets
-
-    def preprocess_with_labels(self, columns, labels):
-        inputs, labels = self.packer.targets(labels, self.tokenize_target)
-        return self.preprocess(columns) | inputs, labels
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, dict) and "decoder_token_ids" not in inputs:

@@ -1,6 +1,5 @@
 """Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
-import collections
 import contextlib
 import functools
 import inspect
@@ -14,8 +13,9 @@ import keras
 import numpy as np
 
 from keras_lm import presets
-from keras_lm.feeding import predict_batches, user_data
-from keras_lm.layers.tensorflow import few_packed
+from keras_lm.feeding import predict_batches
+from keras_lm.feeding.preprocessor import Pairs, Preprocessor
+from keras_lm.layers.tensorflow import GraphCache
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
 from keras_lm.presets import SavedWhole
@@ -78,6 +78,7 @@ class Task(KerasFile, SavedWhole, TextModel):
 
     # Which texts the task takes, and the rows that they make.
     rows = Texts()
+    preprocessor_class = Preprocessor
     # A way of fine-tuning with rows and a loss of its own, such as `GPTFineTuning`.
     fine_tuning = None
     # Path prefixes of layers of the task's own, beside its head, that a checkpoint may lack.
@@ -141,12 +142,9 @@ class Task(KerasFile, SavedWhole, TextModel):
             "truncation": truncation,
             "truncation_side": truncation_side,
         }
-        # Name of a method, and a form of texts → ConcreteFunction. Not a dict, which TensorFlow
-        # would save with a module that holds the task.
-        self._graphs = collections.UserDict()
+        self._graphs = GraphCache()
         self.head_kinds = []
-        self.text_pair = text_pair
-        self.is_pair_stated = text_pair is not None
+        self.pairs = Pairs(text_pair)
         self.parse_special = check_parse_special(parse_special, self)
         self._set_tokenizer(tokenizer)
 
@@ -484,9 +482,6 @@ class Task(KerasFile, SavedWhole, TextModel):
     def _encode(self, inputs, training):
         return self.backbone(self.backbone.select_inputs(inputs), training=training)
 
-    def is_packed(self, x):
-        return isinstance(x, dict) and not set(x).isdisjoint(self.backbone.input_names)
-
     # === From strings to answers ===
 
     text_names = property(lambda self: self.rows.names, doc="Names of all texts it takes.")
@@ -499,49 +494,31 @@ class Task(KerasFile, SavedWhole, TextModel):
         """Names of the texts that `answer` takes; `text_pair` only if it is True."""
         return list(self.text_names if self.text_pair else self.required_names)
 
-    def columns(self, x: RawTexts) -> dict[str, Any]:
-        """Return raw text in any form that `fit` takes, except datasets, as string tensors."""
-        x = user_data.columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
-        columns = user_data.tensors(x)
-        if self.packer.takes_words:
-            user_data.refuse_empty_words(columns)
-        return columns
+    @property
+    def text_pair(self) -> bool | None:
+        """Whether texts come in pairs; None until the first data show it."""
+        return self.pairs.text_pair
 
-    def tokenize(self, text: Tensor) -> tf.RaggedTensor:
-        """Return the ragged ids of strings (B,), without special tokens around them."""
-        return self.tokenizer(text, self.tokens_in_text(self.tokenizer))
+    @text_pair.setter
+    def text_pair(self, value):
+        self.pairs.text_pair = value
 
-    def tokens_in_text(self, tokenizer: Tokenizer) -> Any:
-        """Return what text may spell, as the call of a tokenizer takes it; see `parse_special`."""
-        return self.usual_tokens(tokenizer) if self.parse_special is None else self.parse_special
+    @property
+    def preprocessor(self):
+        return self.preprocessor_class(**self.preprocessing())
 
-    def usual_tokens(self, tokenizer: Tokenizer) -> Any:
-        """Return the special tokens that the task is made for, where text spells them."""
-        return []
-
-    def preprocess(
-        self, columns: RawTexts, tokenize: Callable[[Tensor], Tensor] | None = None
-    ) -> dict[str, Tensor]:
-        """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.
-
-        Named string tensors, (B,) or words (B, W), are packed in the graph. `tokenize` maps strings
-        to ragged ids; by default it is the task's tokenizer.
-        """
-        self.require_tokenizer()
-        if self.is_packed(columns):
-            raise ValueError(
-                f"x has {sorted(columns)}, which is packed: pass texts, or call predict, which "
-                "takes both."
-            )
-        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
-            columns = self.columns(columns)
-        return few_packed(self.pack(columns, tokenize or self.tokenize))
-
-    def pack(
-        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor]
-    ) -> dict[str, Tensor]:
-        """Return the packed rows of named string tensors; `preprocess` calls it."""
-        return self.packer(columns, tokenize)
+    def preprocessing(self) -> dict[str, Any]:
+        """Return the arguments of the preprocessor; a subclass adds what its own takes."""
+        return {
+            "task": type(self).__name__,
+            "backbone": self.backbone,
+            "tokenizer": self.tokenizer,
+            "packer": self.packer,
+            "rows": self.rows,
+            "parse_special": self.parse_special,
+            "pairs": self.pairs,
+            "graphs": self._graphs,
+        }
 
     def answer(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
@@ -574,7 +551,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         """
         self.require_tokenizer()
         answer = answer or (lambda columns: self.in_graph(self.answer, columns))
-        return predict_batches.answer_all(self, x, batch_size, answer, verbose)
+        return predict_batches.answer_all(self.preprocessor, x, batch_size, answer, verbose)
 
     def in_graph(self, function: Callable[..., Any], columns: dict[str, Tensor]) -> Any:
         """Call a method of the task as a graph, traced once for texts of all sizes in a form.
@@ -582,16 +559,10 @@ class Task(KerasFile, SavedWhole, TextModel):
         After `tf.config.run_functions_eagerly(True)` it is called as it is, as any `tf.function`;
         and so is what has a network that Keras has on another backend.
         """
-        is_foreign = not IS_TENSORFLOW and function != self.preprocess
-        if is_foreign or tf.config.functions_run_eagerly():
+        if not IS_TENSORFLOW or tf.config.functions_run_eagerly():
             return function(columns)
-        specs = {name: _spec_of_any_size(value) for name, value in columns.items()}
         names = tuple(self.labels.class_names or ())  # learned, perhaps, since the last trace
-        key = (function.__name__, names, str(sorted(specs.items())))
-        if key not in self._graphs:
-            traced = tf.function(lambda columns: function(columns), autograph=False)
-            self._graphs[key] = traced.get_concrete_function(specs)
-        return self._graphs[key](columns)
+        return self._graphs.call(function.__name__, function, columns, names)
 
     @property
     def lookups(self) -> list[Any]:
@@ -605,13 +576,6 @@ class Task(KerasFile, SavedWhole, TextModel):
     def forget_graphs(self):
         super().forget_graphs()
         self.forget_answers()
-
-    def require_tokenizer(self):
-        if self.tokenizer is None:
-            raise ValueError(
-                f"{type(self).__name__} has no tokenizer, so it cannot take raw strings: pass "
-                "tokenizer= when making it, or call it with packed dicts."
-            )
 
     # === Exports ===
 
@@ -673,13 +637,6 @@ class Task(KerasFile, SavedWhole, TextModel):
         returned.
         """
         return None
-
-
-def _spec_of_any_size(value):
-    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
-    if isinstance(value, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
-    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
 
 
 def check_tokenizer(backbone, tokenizer):

@@ -1,14 +1,15 @@
 """Keras's entry points on raw strings, and the batch and loss of a step. Shapes: B batch."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_lm.feeding import datasets, predict_batches
-from keras_lm.feeding.labels import TaskLabels, labelled, labels_from_user
+from keras_lm.feeding.labels import Feed, TaskLabels, labelled, labels_from_user
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.feeding.user_data import check_arguments, watching
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
@@ -19,7 +20,6 @@ from keras_lm.training.progress import restored_epoch
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
 from keras_lm.utils.flags import check_constructor
-from keras_lm.utils.user_warning import warn
 
 
 class Batch(NamedTuple):
@@ -44,7 +44,7 @@ class Computed(NamedTuple):
 
 
 # What tasks of users may still override, and what of `TaskLabels` is called in its place.
-FORMER_HOOKS = {
+LABEL_HOOKS = {
     "check_loss": "check_loss",
     "label_columns": "columns",
     "label_names": "names",
@@ -60,6 +60,17 @@ FORMER_HOOKS = {
     "prepare_label_tensor": "prepare_tensor",
     "prepare_labels": "prepare",
     "prepare_metric": "metric",
+}
+# The same of `Preprocessor`.
+TEXT_HOOKS = {
+    "columns": "columns",
+    "is_packed": "is_packed",
+    "pack": "pack",
+    "preprocess": "pack",
+    "preprocess_with_labels": "with_labels",
+    "row_lengths": "row_lengths",
+    "tokens_in_text": "tokens_in_text",
+    "usual_tokens": "usual_tokens",
 }
 
 
@@ -79,11 +90,6 @@ class TextModel(keras.Model):
     predicts_sequences = False
     # The labels that it learns from; those with arguments are made by the constructor.
     labels_class = TaskLabels
-    # Whether texts come in pairs; None until the first data shows it.
-    text_pair = None
-    is_pair_stated = False
-    trained_on_pairs = None  # what `fit` was last called with
-
     objectives = ()  # that make labels of what they corrupt, and train further networks
     compiled_losses = CompiledLosses()
     micro_batch_size = None
@@ -92,10 +98,16 @@ class TextModel(keras.Model):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        for name in vars(cls).keys() & FORMER_HOOKS.keys():
+        for name in vars(cls).keys() & LABEL_HOOKS.keys():
             raise TypeError(
                 f"{cls.__name__}.{name} would not be called: labels are an object, task.labels. "
-                f"Override {FORMER_HOOKS[name]} of its class, and set self.labels to one of yours."
+                f"Override {LABEL_HOOKS[name]} of its class, and set self.labels to one of yours."
+            )
+        for name in vars(cls).keys() & TEXT_HOOKS.keys():
+            raise TypeError(
+                f"{cls.__name__}.{name} would not be called: texts are prepared by an object, "
+                f"task.preprocessor. Override {TEXT_HOOKS[name]} of its class, and set "
+                "preprocessor_class to yours."
             )
 
     def __new__(cls, *args, **kwargs):
@@ -106,31 +118,62 @@ class TextModel(keras.Model):
         super().__init__(*args, **kwargs)
         self.labels = self.labels_class()
 
-    # === Defined by subclasses ===
+    # === What it makes of texts and labels ===
 
-    def preprocess(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the packed dict for a dict of string tensors (B,), in the graph."""
+    @property
+    def preprocessor(self) -> Preprocessor:
+        """Raw texts → packed batches, as the model's arguments say now."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to preprocess text.")
+
+    @property
+    def feed(self) -> Feed:
+        """What turns data into its batches: preprocessor, labels and strategy."""
+        return Feed(self.preprocessor, self.labels, self.distribute_strategy)
+
+    def preprocess(
+        self, columns: RawTexts, tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.
+
+        Named string tensors, (B,) or words (B, W), are packed in the graph. `tokenize` maps strings
+        to ragged ids; by default it is the task's tokenizer.
+        """
+        return self.preprocessor(columns, tokenize)
+
+    def preprocess_with_labels(self, columns: dict[str, Tensor], labels: Any) -> Any:
+        """Return packed texts, and labels as the network's outputs are compared with them."""
+        return self.preprocessor.with_labels(columns, labels)
+
+    def columns(self, x: RawTexts) -> dict[str, Any]:
+        """Return raw text in any form that `fit` takes, except datasets, as string tensors."""
+        return self.preprocessor.columns(x)
+
+    def tokenize(self, text: Tensor) -> tf.RaggedTensor:
+        """Return the ragged ids of strings (B,), without special tokens around them."""
+        return self.preprocessor.tokenize(text)
+
+    def is_packed(self, x: Any) -> bool:
+        """Return whether `x` is a packed dict, and not raw texts."""
+        return self.preprocessor.is_packed(x)
+
+    def require_tokenizer(self) -> None:
+        """Raise a ValueError if there is no tokenizer, without which it takes no strings."""
+        self.preprocessor.require_tokenizer()
+
+    # === Defined by subclasses ===
 
     def start_from(self, labels):
         """Set what a new head begins with, from the labels of `fit`; None if x is a dataset."""
 
-    def row_lengths(self, columns, labels=None):
-        """Return the lengths (N,) by which `fit` sorts rows, so that similar ones share a batch."""
-        return datasets.count_tokens(self, columns)
-
-    def preprocess_with_labels(self, columns, labels):
-        """Return packed texts and labels; overridden if labels depend on the text's tokens."""
-        return self.preprocess(columns), labels
-
     def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
         """Return the packed batches of `fit`; overridden if an example has several rows there."""
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
-        return datasets.batches(self, *arguments, needs_labels=self.labels.are_needed, seed=seed)
+        needs_labels = self.labels.are_needed
+        return datasets.batches(self.feed, *arguments, needs_labels=needs_labels, seed=seed)
 
     def validation_batches(self, data, batch_size, steps=None):
         """Return the packed batches of `validation_data`."""
-        return predict_batches.validation_batches(self, data, batch_size, steps)
+        return predict_batches.validation_batches(self.feed, data, batch_size, steps)
 
     def default_loss(self):
         return None
@@ -271,7 +314,7 @@ class TextModel(keras.Model):
             steps_per_epoch=steps_per_epoch,
             validation_batch_size=validation_batch_size,
         )
-        x, y = labelled(self, x, y)
+        x, y = labelled(self.feed, x, y)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = predict_batches.split_validation(
                 x, y, sample_weight, validation_split
@@ -317,7 +360,7 @@ class TextModel(keras.Model):
 
     def maker_of_batches(self, x, y, batch_size, class_weight=None):
         """Return a function from a seed to the packed batches of an epoch, in an order by it."""
-        x, y = labelled(self, x, y)
+        x, y = labelled(self.feed, x, y)
         return lambda seed: self.first_batches(
             x, y, None, batch_size, True, class_weight=class_weight, seed=seed
         )
@@ -326,12 +369,9 @@ class TextModel(keras.Model):
         self, x, y, sample_weight, batch_size, shuffle, group=True, class_weight=None, seed=None
     ):
         """Return the packed batches of `fit`, and learn from its data what the task begins with."""
-        guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
-        self.trained_on_pairs = None
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
-        batches = self.training_batches(*arguments, seed=seed)
-        self.trained_on_pairs = self.text_pair
-        self.text_pair = guessed if self.text_pair is None else self.text_pair
+        with self.pairs.learning():
+            batches = self.training_batches(*arguments, seed=seed)
         self.start_from(y)
         if class_weight is None:
             return batches
@@ -344,11 +384,11 @@ class TextModel(keras.Model):
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
         check_arguments("evaluate", kwargs, batch_size=batch_size, verbose=verbose)
-        x, y = labelled(self, x, y)
+        x, y = labelled(self.feed, x, y)
         batches, _ = predict_batches.sorted_batches(
-            self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.labels.are_needed
+            self.feed, x, y, sample_weight, batch_size, kwargs.get("steps"), self.labels.are_needed
         )
-        if datasets.has_replicas(self):
+        if datasets.has_replicas(self.distribute_strategy):
             batches = datasets.distributed(self.distribute_strategy, batches)
         with watching(kwargs, self):
             return super().evaluate(batches, verbose=verbose, **kwargs)
@@ -358,10 +398,10 @@ class TextModel(keras.Model):
     ) -> Any:
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
         check_arguments("predict", kwargs, batch_size=batch_size, verbose=verbose)
-        steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
-        strategy = self.distribute_strategy
+        steps, strategy = kwargs.get("steps"), self.distribute_strategy
+        has_replicas = datasets.has_replicas(strategy)
         batches, places = predict_batches.sorted_batches(
-            self, x, batch_size=batch_size, steps=steps
+            self.feed, x, batch_size=batch_size, steps=steps
         )
         if self.predicts_sequences:
             number = steps and steps * (datasets.number_here(strategy) if has_replicas else 1)
@@ -376,34 +416,19 @@ class TextModel(keras.Model):
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
         plan_schedule(self, 0, None)
-        batch = datasets.one_batch(self, x, y, sample_weight, self.labels.are_needed)
+        batch = datasets.one_batch(self.feed, x, y, sample_weight, self.labels.are_needed)
         if class_weight is not None:
             batch = classes.weigh_classes(self.labels.class_weights(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        batch = datasets.one_batch(self, x, y, sample_weight, self.labels.are_needed)
+        batch = datasets.one_batch(self.feed, x, y, sample_weight, self.labels.are_needed)
         return super().test_on_batch(*batch, **kwargs)
 
     def predict_on_batch(self, x):
-        packed = datasets.one_batch(self, x)[0]
+        packed = datasets.one_batch(self.feed, x)[0]
         outputs, rows = super().predict_on_batch(packed), len(next(iter(packed.values())))
         return keras.tree.map_structure(lambda array: array[:rows], outputs)  # every replica's
-
-    def note_pairs(self, columns):
-        """Set `text_pair` by the first data, unless it was given."""
-        if self.text_pair is None:
-            self.text_pair = "text_pair" in columns
-        self.warn_of_pairs(columns)
-
-    def warn_of_pairs(self, columns):
-        """Warn of pairs of texts for a task of single ones."""
-        reads_pairs = self.text_pair if self.is_pair_stated else self.trained_on_pairs
-        if reads_pairs is False and "text_pair" in columns:
-            warn(
-                "x has text_pair, and the task was made for single texts, or trained on them: its "
-                "answers to pairs mean little."
-            )
 
     # === A step ===
 

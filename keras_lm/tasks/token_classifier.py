@@ -1,5 +1,6 @@
 """A label for every word. Shapes: B batch, W words, S sequence, N words of all texts, C classes."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ from keras_lm.tasks.classes import (
 )
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.word_reader import WordReader
+from keras_lm.tasks.word_reader import WordPreprocessor, WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import RawTexts, Tensor
@@ -368,6 +369,47 @@ def _places(rows):
     return splits, place
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class TaggerPreprocessor(WordPreprocessor):
+    """A `WordPreprocessor` with a label for each word, and perhaps a predicate in each text."""
+
+    def columns(self, x):
+        if not self.rows.predicate:
+            return super().columns(x)
+        if names_in_table(x) is not None:
+            x = columns_of_table(x, self.rows.names, self.rows.required)
+        x = dict(zip(self.rows.names, x, strict=True)) if isinstance(x, tuple) else x
+        if not isinstance(x, dict) or not set(self.rows.names) <= set(x):
+            raise ValueError(
+                "x has no predicates: pass {'text': …, 'predicate': …}, for each text the place of "
+                "one word."
+            )
+        columns = super().columns(x | {"predicate": [str(each) for each in x["predicate"]]})
+        words, places = self.rows.words(columns["text"])
+        known = tf.strings.length(columns["text"], "UTF8_CHAR") if places else words.row_lengths()
+        for row, (place, size) in enumerate(zip(x["predicate"], known.numpy(), strict=True)):
+            if not str(place).isdecimal() or int(place) >= size:
+                what = "characters" if places else "words"
+                raise ValueError(
+                    f"predicate[{row}]={place!r} is not a place in text[{row}], of {size} {what}."
+                )
+        return columns
+
+    def with_labels(self, columns, labels):
+        words, packed, places = self.pack_words(columns)
+        shape = tf.shape(packed["padding_mask"])
+        rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
+        return packed, tf.nest.map_structure(
+            lambda each: placed(each, words, places, shape, rest), labels
+        )
+
+    def pack_words(self, columns: dict[str, Tensor]) -> Any:
+        """Return words, ragged (B, W), their packed rows, and the index in (B · S) of each."""
+        words, places, pieces = self.read_words(columns)
+        marked = self.rows.marked(columns, places)
+        return words, *self.rows.pack_words(self.packer, words, pieces, marked)
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class TokenClassifier(WordReader, Task):
     """Label each word of a text: named entities, parts of speech, semantic roles.
@@ -430,6 +472,7 @@ class TokenClassifier(WordReader, Task):
     https://arxiv.org/abs/1904.05255, section 2.2, without the LSTM over it.
     """
 
+    preprocessor_class = TaggerPreprocessor
     predicts_sequences = True
     FRESH = ("crf/",)
     num_classes, class_names = of_labels("num_classes"), of_labels("class_names")
@@ -509,44 +552,6 @@ class TokenClassifier(WordReader, Task):
             y_pred = 1e4 * ops.one_hot(labels, self.num_classes)  # logits of near certainty
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    # === Strings ===
-
-    def columns(self, x):
-        if not self.predicate:
-            return super().columns(x)
-        if names_in_table(x) is not None:
-            x = columns_of_table(x, self.text_names, self.required_names)
-        x = dict(zip(self.text_names, x, strict=True)) if isinstance(x, tuple) else x
-        if not isinstance(x, dict) or not set(self.text_names) <= set(x):
-            raise ValueError(
-                "x has no predicates: pass {'text': …, 'predicate': …}, for each text the place of "
-                "one word."
-            )
-        columns = super().columns(x | {"predicate": [str(each) for each in x["predicate"]]})
-        words, places = self.rows.words(columns["text"])
-        known = tf.strings.length(columns["text"], "UTF8_CHAR") if places else words.row_lengths()
-        for row, (place, size) in enumerate(zip(x["predicate"], known.numpy(), strict=True)):
-            if not str(place).isdecimal() or int(place) >= size:
-                what = "characters" if places else "words"
-                raise ValueError(
-                    f"predicate[{row}]={place!r} is not a place in text[{row}], of {size} {what}."
-                )
-        return columns
-
-    def preprocess_with_labels(self, columns, labels):
-        words, packed, places = self._packed(columns)
-        shape = tf.shape(packed["padding_mask"])
-        rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
-        return packed, tf.nest.map_structure(
-            lambda each: placed(each, words, places, shape, rest), labels
-        )
-
-    def _packed(self, columns):
-        """Return words, ragged (B, W), their packed rows, and the index in (B · S) of each."""
-        words, places, pieces = self.read_words(columns)
-        marked = self.rows.marked(columns, places)
-        return words, *self.rows.pack_words(self.packer, words, pieces, marked)
-
     # === Teaching ===
 
     def word_logits(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> Tensor:
@@ -562,7 +567,7 @@ class TokenClassifier(WordReader, Task):
 
     def padded_word_logits(self, columns: dict[str, Tensor]) -> dict[str, Any]:
         """The same in the graph: padded `logits` (B, W, classes), and `lengths` in words (B,)."""
-        words, packed, places = self._packed(columns)
+        words, packed, places = self.preprocessor.pack_words(columns)
         logits = self(packed, training=False)
         if self.crf is not None:
             mask = _is_first_piece(places, tf.shape(logits)[:2])
@@ -584,7 +589,7 @@ class TokenClassifier(WordReader, Task):
         self.require_tokenizer()
         if not IS_INSTALLED and self.rows.are_words(columns):
             return host_answers.tags(self, columns, tokenize or self.tokenize)
-        words, offsets_of_words, pieces = self.read_words(columns, tokenize)
+        words, offsets_of_words, pieces = self.preprocessor.read_words(columns, tokenize)
         strings = tf.concat([words.values, [""]], axis=0)
         marked = self.rows.marked(columns, offsets_of_words)
         return self._answer(words, pieces, strings, offsets_of_words, marked)

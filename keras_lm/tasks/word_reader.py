@@ -1,24 +1,19 @@
 """What the tasks over words share: how texts become words and their pieces."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.layers.tensorflow import few_tokens, longest
 from keras_lm.utils.argument_types import Tensor
 
 
-class WordReader:
-    """A task with `rows` that are `keras_lm.packers.Words`."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordPreprocessor(Preprocessor):
+    """A `Preprocessor` whose rows are `keras_lm.packers.Words`."""
 
-    @classmethod
-    def completed(cls, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return stored arguments; if they lack `whole_texts`, they are older than it."""
-        return {"whole_texts": False} | arguments
-
-    def pack(
-        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor]
-    ) -> dict[str, Tensor]:
-        """See `Task.pack`."""
+    def pack(self, columns, tokenize):
         special = self.tokens_in_text(self.tokenizer)
         return self.rows.pack(self.packer, columns, tokenize, special)
 
@@ -34,3 +29,14 @@ class WordReader:
         ids = pieces.ids
         ids = few_tokens(ids, ids.nrows(), longest(ids))
         return words, places, pieces._replace(ids=ids)
+
+
+class WordReader:
+    """A task over words."""
+
+    preprocessor_class = WordPreprocessor
+
+    @classmethod
+    def completed(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return stored arguments; if they lack `whole_texts`, they are older than it."""
+        return {"whole_texts": False} | arguments

@@ -8,6 +8,7 @@ import tiny
 
 from keras_lm import metrics
 from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.objectives import MaskedCrossentropy
 from keras_lm.tasks import (
     Distiller,
@@ -19,7 +20,7 @@ from keras_lm.tasks import (
     TokenClassifier,
 )
 from keras_lm.tasks.classes import weigh_classes
-from keras_lm.tasks.text_model import FORMER_HOOKS
+from keras_lm.tasks.text_model import LABEL_HOOKS, TEXT_HOOKS
 
 pytestmark = pytest.mark.eager
 
@@ -503,8 +504,14 @@ def test_numbers_in_a_column(make):
         task.labels.prepare_tensor(tf.constant(TEXTS))
 
 
-@pytest.mark.parametrize(("name", "now"), sorted(FORMER_HOOKS.items()))
-def test_what_would_not_be_called_is_refused(name, now):
+@pytest.mark.parametrize(
+    ("name", "now", "owner"),
+    [
+        *((name, now, TaskLabels) for name, now in sorted(LABEL_HOOKS.items())),
+        *((name, now, Preprocessor) for name, now in sorted(TEXT_HOOKS.items())),
+    ],
+)
+def test_what_would_not_be_called_is_refused(name, now, owner):
     with pytest.raises(TypeError, match=rf"Mine.{name} would not be called: .* Override {now} of"):
         type("Mine", (TextClassifier,), {name: lambda self, *labels: labels})
-    assert hasattr(TaskLabels, now)
+    assert hasattr(owner, now)

@@ -16,33 +16,26 @@ TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
 
 
 def test_length_is_that_of_all_texts_of_a_row(make):
-    task = make(TextClassifier, num_classes=2)
+    texts = make(TextClassifier, num_classes=2).preprocessor
     pairs = {"text": tf.constant(["the film", "good", ""]), "text_pair": tf.constant(["a"] * 3)}
-    assert datasets.count_tokens(task, pairs).tolist() == [3, 2, 1]
-    words = tf.ragged.constant([["the", "films"], [], ["good"] * 4])
-    assert datasets.count_tokens(task, {"text": words}).tolist() == [3, 0, 4]
-    assert predict_batches.longest_first(task, {"text": words}, 2).tolist() == [2, 0, 1]
-    assert predict_batches.longest_first(task, {"text": words}, 3).tolist() == [
-        0,
-        1,
-        2,
-    ]  # one batch
+    assert texts.count_tokens(pairs).tolist() == [3, 2, 1]
+    words = {"text": tf.ragged.constant([["the", "films"], [], ["good"] * 4])}
+    assert texts.count_tokens(words).tolist() == [3, 0, 4]
+    assert predict_batches.longest_first(texts, words, 2).tolist() == [2, 0, 1]
+    assert predict_batches.longest_first(texts, words, 3).tolist() == [0, 1, 2]  # one batch
     choices = {"text": tf.constant(["a"]), "choices": tf.constant([["the film", "good"]])}
-    assert datasets.count_tokens(task, choices).tolist() == [4]
-    fixed = make(TextClassifier, num_classes=2, padding="fixed")
-    assert datasets.count_tokens(fixed, {"text": words}).tolist() == [0, 0, 0]
-    assert predict_batches.longest_first(task, {"token_ids": np.ones([3, 2])}, 2).tolist() == [
-        0,
-        1,
-        2,
-    ]
+    assert texts.count_tokens(choices).tolist() == [4]
+    packed = {"token_ids": np.ones([3, 2])}
+    assert predict_batches.longest_first(texts, packed, 2).tolist() == [0, 1, 2]
+    fixed = make(TextClassifier, num_classes=2, padding="fixed").preprocessor
+    assert fixed.count_tokens(words).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("padding", "length"), [("fixed", 12), ("longest", None)])
 def test_graphs_know_the_length_of_rows_of_fixed_padding(make, padding, length):
     """So long rows attend in blocks, see `keras_lm.layers.tensorflow.is_long`."""
     task = make(TextClassifier, num_classes=2, padding=padding, sequence_length=12)
-    inputs, _ = datasets.batches(task, TEXTS, [0] * len(TEXTS), batch_size=8).element_spec
+    inputs, _ = datasets.batches(task.feed, TEXTS, [0] * len(TEXTS), batch_size=8).element_spec
     assert inputs["token_ids"].shape.as_list() == [None, length]
 
 
@@ -122,13 +115,13 @@ def test_batches_of_long_texts_have_fewer_rows(make, monkeypatch):
     monkeypatch.setattr(predict_batches, "MOST_TOKENS", 20)
     task = make(TextClassifier, num_classes=3, sequence_length=24)
     texts = [*TEXTS, "good " * 500]
-    batches = predict_batches.batches_by_length(task, {"text": tf.constant(texts)}, 5)
+    batches = predict_batches.batches_by_length(task.preprocessor, {"text": tf.constant(texts)}, 5)
     assert sorted(np.concatenate(batches)) == list(range(41))
     sizes = [(len(rows), max(len(texts[row].split()) for row in rows)) for rows in batches]
     assert sizes[:2] == [(1, 500), (1, 11)]  # one at least
     assert all(rows == 1 or rows * longest <= 20 for rows, longest in sizes)
     assert max(rows for rows, _ in sizes) == 5
-    inputs, places = predict_batches.sorted_batches(task, texts, batch_size=5)
+    inputs, places = predict_batches.sorted_batches(task.feed, texts, batch_size=5)
     assert [len(packed["token_ids"]) for (packed,) in inputs] == [rows for rows, _ in sizes]
     assert np.argsort(places).tolist() == np.concatenate(batches).tolist()
     expected = task.predict_on_batch(texts)
@@ -138,7 +131,7 @@ def test_batches_of_long_texts_have_fewer_rows(make, monkeypatch):
         task.test_on_batch(texts, [0] * 41), rel=1e-4
     )
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])  # a GPU
-    batches = predict_batches.batches_by_length(task, {"text": tf.constant(texts)}, 5)
+    batches = predict_batches.batches_by_length(task.preprocessor, {"text": tf.constant(texts)}, 5)
     assert [len(rows) for rows in batches] == [5] * 8 + [1]
 
 

@@ -73,7 +73,7 @@ def test_callbacks_of_a_run_of_several_calls(make):
     task = broken(make(TextClassifier, num_classes=2))
 
     def batches(epoch, first):
-        return datasets.batches(task, TEXTS, LABELS)
+        return datasets.batches(task.feed, TEXTS, LABELS)
 
     with pytest.raises(FloatingPointError):
         fit_epochs(task, batches, 1, 2, 0, None, [], verbose=0)

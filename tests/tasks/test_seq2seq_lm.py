@@ -134,14 +134,16 @@ def test_pairs(task):
 def test_rows_of_like_sources_and_targets_come_together(task):
     sources = ["red " * (n % 2 + 1) for n in range(64)]
     targets = ["rot " * (n % 3 + 1) for n in range(64)]
-    lengths = task.row_lengths({"text": tf.constant(sources)}, np.array(targets, object))
+    lengths = task.preprocessor.row_lengths(
+        {"text": tf.constant(sources)}, np.array(targets, object)
+    )
     order = np.argsort(lengths, kind="stable")
     expected = sorted(range(64), key=lambda n: (n % 2, n % 3))
     assert order.tolist() == expected
     inputs, labels = task.preprocess_with_labels(
         {"text": tf.constant(sources)}, tf.constant(targets)
     )
-    assert not np.any(task.row_lengths(inputs, labels.numpy()))
+    assert not np.any(task.preprocessor.row_lengths(inputs, labels.numpy()))
 
 
 def test_predict_pads_all_rows_alike(task):

@@ -256,7 +256,7 @@ def trained(strategy, case, optimizer="adamw", dtype=None, epochs=EPOCHS, **opti
         measured = model.evaluate(x, labels, batch_size=BATCH, return_dict=True, verbose=0)
         found |= {f"evaluate {name}": value for name, value in measured.items()}
     if isinstance(model, tasks.Seq2SeqLM):  # it predicts what targets follow
-        inputs, _ = datasets.one_batch(model, x, labels)
+        inputs, _ = datasets.one_batch(model.feed, x, labels)
         x = {name: value.numpy() for name, value in inputs.items()}
     outputs = model.predict(x, batch_size=BATCH, verbose=0)
     outputs = outputs if isinstance(outputs, dict) else {"": outputs}
@@ -578,7 +578,7 @@ def test_steps_compile_under_xla(case):
     x, y = (texts[0] if texts else TEXTS), labels
     if model is not student:
         y = {"teacher": model.teacher.predict(TEXTS, verbose=0), "labels": CLASSES}
-    batch = datasets.one_batch(student, x, y)
+    batch = datasets.one_batch(student.feed, x, y)
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
     model.optimizer.build(model.trainable_variables)
     model.train_step(batch)  # makes the metrics' variables
