@@ -25,6 +25,8 @@ from keras_lm.utils.user_warning import warn
 
 __all__ = ["ExportCheckError", "check", "export"]
 
+# Where the tokenizer is.
+TOKENIZERS = ("graph", "bytes", "metadata")
 # How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "bfloat16": 0.01, "int8": 0.02}
 
@@ -69,7 +71,9 @@ def export(
         tolerance: float, the largest difference that passes, see `check`. The default is 0.005 with
             float16, 0.01 with bfloat16 and 0.02 with int8 weights.
         tokenizer: where it is. In the `"graph"`, which takes strings; a `.tflite` then needs
-            TensorFlow Text's operations. Or in the `"metadata"` of a `.tflite` that takes the ids
+            TensorFlow Text's operations. With `"bytes"` it is in the graph of a `.tflite`, too, which
+            takes the UTF-8 bytes of texts and where each ends: LiteRT's own operations are enough,
+            so that any build of LiteRT runs it. Or in the `"metadata"` of a `.tflite` that takes the ids
             of one text: MediaPipe's text classifier and embedder run it as they are, by tokenizers
             of their own, which differ for some texts, see docs/phones.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
@@ -127,17 +131,17 @@ def export(
         return export_mediapipe(*given)
     from keras_lm.export.tflite import export_tflite
 
-    return export_tflite(*given)
+    return export_tflite(*given, in_bytes=tokenizer == "bytes")
 
 
 def _check_form(format, weights, freeze, tokenizer, attention):
     """Raise an error if there is no such form of an artefact."""
     if format not in ("saved_model", "litert"):
         raise ValueError(f"format={format!r}: use 'saved_model' or 'litert'.")
-    if tokenizer not in ("graph", "metadata"):
-        raise ValueError(f"tokenizer={tokenizer!r}: use 'graph' or 'metadata'.")
-    if tokenizer == "metadata" and format == "saved_model":
-        raise ValueError("tokenizer='metadata' needs a .tflite: pass format='litert', too.")
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(f"tokenizer={tokenizer!r}: use one of {list(TOKENIZERS)}.")
+    if tokenizer != "graph" and format == "saved_model":
+        raise ValueError(f"tokenizer={tokenizer!r} needs a .tflite: pass format='litert', too.")
     if not isinstance(weights, str) or weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if freeze and weights == "float16":

@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_lm.litert import open_interpreter
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 from keras_lm.utils import file_sums, files
@@ -108,6 +109,8 @@ def check(
     format = _format_of(path, task)
     takes_ids = format == "litert" and _is_for_mediapipe(path)
     offer = task.id_signatures if takes_ids else task.signatures
+    if format == "litert" and _takes_bytes(path):
+        offer = task.byte_signatures
     columns = _columns_of(texts, task)
     length = len(next(iter(columns.values())))
     if format == "litert":
@@ -117,6 +120,8 @@ def check(
         {name: column[start : start + batch_size] for name, column in columns.items()}
         for start in range(0, length, batch_size)
     ]
+    if format == "litert":
+        batches = [offer.lite_batch(batch) for batch in batches]
     steps = with_progress(range(2 * len(batches)), 2 * len(batches), verbose)
 
     def advance():
@@ -182,6 +187,12 @@ def _is_for_mediapipe(path):
         return False
     with zipfile.ZipFile(path) as archive:
         return not {*archive.namelist()} <= {cards.CARD, file_sums.FILE}
+
+
+def _takes_bytes(path):
+    """Whether a `.tflite` takes texts as bytes, and where each ends."""
+    inputs = open_interpreter(path).get_signature_list()["serving_default"]["inputs"]
+    return any(name.endswith("_ends") for name in inputs)
 
 
 def _ask(path, batches, signature, advance):

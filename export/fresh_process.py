@@ -34,6 +34,18 @@ def load_tflite(path, signature="serving_default"):
 
     start = time.perf_counter()
     interpreter = InterpreterWithCustomOps(model_path=path, custom_op_registerers=SELECT_TFTEXT_OPS)
+    return _runner(interpreter, signature, start)
+
+
+def load_plain_tflite(path, signature="serving_default"):
+    """Return the same for a `.tflite` that has LiteRT's own operations alone."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    start = time.perf_counter()
+    return _runner(Interpreter(model_path=path), signature, start)
+
+
+def _runner(interpreter, signature, start):
     serve = interpreter.get_signature_runner(signature)
     return serve, time.perf_counter() - start
 
@@ -47,7 +59,9 @@ def main(model, file, signature):
 
     with open(file, "rb") as stream:
         batches = pickle.load(stream)
-    load = load_tflite if os.path.isfile(model) else load_saved_model
+    has_strings = any(column.dtype.kind in "OSU" for column in batches[0].values())
+    load = load_tflite if has_strings else load_plain_tflite
+    load = load if os.path.isfile(model) else load_saved_model
     serve, load_seconds = load(model, signature)
     answers, first_call_seconds = [], None
     for batch in batches:

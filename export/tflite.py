@@ -37,7 +37,7 @@ TEXT_OPERATIONS = {
 }
 
 
-def export_tflite(task, path, weights, freeze, verify):
+def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
     """Write a task as a `.tflite` that takes strings; the file is replaced in one step.
 
     The signature `serving_default` takes `text`, a string tensor [None], and with `text_pair=True`
@@ -62,11 +62,16 @@ def export_tflite(task, path, weights, freeze, verify):
     for which neither LiteRT nor TF Text has kernels (`UnsortedSegmentJoin`, `StaticRegexReplace`,
     `StringStrip`).
     """
-    return write(task, path, weights, freeze, verify, task.signatures, with_card=True)
+    offer, allowed = (task.byte_signatures, ()) if in_bytes else (task.signatures, TEXT_OPERATIONS)
+    return write(task, path, weights, freeze, verify, offer, with_card=True, allowed=allowed)
 
 
-def write(task, path, weights, freeze, verify, offer, finish=bytes, with_card=False):
+def write(
+    task, path, weights, freeze, verify, offer, finish=bytes, with_card=False, allowed=TEXT_OPERATIONS
+):
     """Write the first of an offer's functions that works; `finish` changes the flatbuffer.
+
+    The file may have the custom operations in `allowed`.
 
     A card goes to the end of the file as an archive, which interpreters pass over: it stays with
     the file when that is copied, and `unzip -p model.tflite README.md` prints it.
@@ -88,23 +93,23 @@ def write(task, path, weights, freeze, verify, offer, finish=bytes, with_card=Fa
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
     with naming_a_full_disk(tempfile.gettempdir()):
-        model = finish(_working_model(task, weights, offer))
+        model = finish(_working_model(task, weights, offer, allowed))
     with replacing(path) as new:
         new.write_bytes(model)
         if with_card:
             with zipfile.ZipFile(new, "a") as archive:
                 # (A `ZipInfo` has a fixed date.)
-                archive.writestr(zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task))
+                archive.writestr(zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task, not allowed))
                 archive.writestr(zipfile.ZipInfo(file_sums.FILE), file_sums.end_of(model))
         verify(new)
     return path
 
 
-def _working_model(task, weights, offer):
+def _working_model(task, weights, offer, allowed=TEXT_OPERATIONS):
     """Return the flatbuffer of the first of the offer's alternatives that works."""
     for functions in offer.lite_functions():
         model, problem = _convert(functions, weights)
-        problem = problem or _missing(model, task) or _failure(model, offer.lite_requests())
+        problem = problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
         if not problem:
             return model
     _require_room(task)
@@ -153,12 +158,12 @@ def _converted(converter, weights):
         return None, next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _missing(model, task):
+def _missing(model, task, allowed=TEXT_OPERATIONS):
     """Describe the operations without a kernel; the converter lets all pass as custom ops."""
     names = names_of_layers(task)
     missing = {}
     for operation, tensor in _custom_operations(model):
-        if operation not in TEXT_OPERATIONS:
+        if operation not in allowed:
             scopes = tensor.split(";")[0].split("/")[:-1]
             missing[f"there is no kernel for {operation}, in {layer_path(scopes, names)}"] = None
     more = [f"and {len(missing) - 3} more"] if len(missing) > 3 else []

@@ -55,6 +55,27 @@ def open_interpreter(model: PathLike | bytes, num_threads: int | None = None) ->
     )
 
 
+def in_bytes(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return columns of strings as the inputs of a `.tflite` with `tokenizer="bytes"`.
+
+    For each column NAME these are NAME, the UTF-8 bytes of all its strings one after another, and
+    NAME_ends, where each ends. Columns that are not strings are returned as they are.
+
+    Example:
+
+        classify(**in_bytes({"text": ["I laughed, I cried."]}))
+    """
+    found = {}
+    for name, column in columns.items():
+        found[name] = column = np.asarray(plain_column(column, name))
+        if column.dtype.kind in "OSU":
+            texts = _array(column, object).ravel().tolist()
+            found[name] = np.frombuffer(b"".join(texts), np.uint8)
+            ends = np.cumsum([len(text) for text in texts], dtype=np.int32)
+            found[f"{name}_ends"] = ends.reshape(column.shape)
+    return found
+
+
 def _check_whole(model):
     """Raise a ValueError if a `.tflite` has changed since it was written."""
     if isinstance(model, bytes):

@@ -18,6 +18,7 @@ from keras import ops
 from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+_HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=True)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 PRODUCTS = contextvars.ContextVar("products", default=None)  # see `tensorflow_products`
@@ -74,6 +75,21 @@ def _spec_of_any_size(value):
     if isinstance(value, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
     return tf.TensorSpec([None] * value.shape.rank, value.dtype)
+
+
+@contextlib.contextmanager
+def without_text_operations():
+    """A context for tracing without TensorFlow Text's operations: texts are read as integers."""
+    token = _HAS_TEXT_OPERATIONS.set(False)
+    try:
+        yield
+    finally:
+        _HAS_TEXT_OPERATIONS.reset(token)
+
+
+def has_text_operations():
+    """Whether TensorFlow Text's operations may be traced."""
+    return _HAS_TEXT_OPERATIONS.get()
 
 
 @contextlib.contextmanager

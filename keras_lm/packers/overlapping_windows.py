@@ -95,18 +95,18 @@ class Windows(Texts):
         ids, starts, ends = find(packer.tokenizer, columns["context"])
         of_question, room, step, windows = self._sizes(packer, questions, ids)  # (B,)
         number = tf.cast(ids.row_lengths(), tf.int32)
-        example, place = _places_in_rows(windows)  # (R,)
+        example, place = strings.places_in_rows(windows)  # (R,)
         begin = place * tf.gather(step, example)
         number, room, step = (tf.gather(x, example) for x in (number, room, step))
         length = tf.minimum(room, number - begin)
         first = tf.gather(_row_starts(ids), example) + begin
         rows = {
-            "question": parts_of_rows(
+            "question": strings.parts_of_rows(
                 questions,
                 tf.gather(_row_starts(questions), example),
                 tf.gather(of_question, example),
             ),
-            "context": parts_of_rows(ids, first, length),
+            "context": strings.parts_of_rows(ids, first, length),
         }
         places = {"question": "text", "context": "text_pair"}
         if packer.template.padding_side == "left":
@@ -188,22 +188,6 @@ def _best_windows(tokens, number, room, step):
         return 100 * tf.minimum(tokens - begin, end - 1 - tokens) + end - begin
 
     return tf.where(context(last) > context(nearest), last, nearest)
-
-
-def _places_in_rows(lengths):
-    """Return the row of each value, and its place there, for rows of these lengths; int32."""
-    splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
-    numbers = tf.RaggedTensor.from_row_splits(tf.range(splits[-1]), splits, validate=False)
-    row = tf.cast(strings.row_ids(numbers), tf.int32)
-    return row, numbers.values - tf.gather(splits, row)
-
-
-def parts_of_rows(texts, first, lengths):
-    """Return rows of these lengths that begin at `first` in the values of a ragged tensor."""
-    row, place = _places_in_rows(lengths)
-    splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
-    values = tf.gather(texts.values, tf.gather(first, row) + place)
-    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
 def _row_starts(texts):

@@ -10,6 +10,7 @@ from keras import ops
 from keras_lm.packers import host_rows
 from keras_lm.packers.template import Template
 from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import Tensor
 
@@ -204,7 +205,7 @@ class Packer:
             return (tokenize or self.tokenizer)(text)
         if not isinstance(text, tf.RaggedTensor):
             text = tf.convert_to_tensor(text, tf.string)
-        if text.shape.rank == 1:
+        if text.shape.rank == 1 or strings.are_bytes(text):
             return (tokenize or self.tokenizer)(text)
         if not isinstance(text, tf.RaggedTensor):
             text = tf.RaggedTensor.from_tensor(text, padding="")

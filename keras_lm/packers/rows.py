@@ -5,6 +5,7 @@ from keras import ops
 from keras_lm.packers import host_rows
 from keras_lm.packers.packer import Texts
 from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tokenizers import strings
 
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
 
@@ -40,26 +41,26 @@ class Choices(Texts):
         if not IS_INSTALLED:
             return host_rows.packed_choices(packer, columns, tokenize)
         choices = columns["choices"]
-        if isinstance(choices, tf.RaggedTensor):
+        if isinstance(choices, tf.RaggedTensor) and not strings.are_bytes(choices):
             choices = choices.to_tensor("")
-        if choices.shape.rank != 2:
+        if strings.rank_of(choices) != 2:
             raise ValueError(
                 f"choices has the shape {choices.shape}: it must be (B, C), with the choices of a "
                 "text in a row."
             )
-        shape = tf.shape(choices)  # B, C
+        shape = strings.shape_of(choices)  # B, C
         # Strings, not their ids, are repeated: LiteRT has no gather of ragged rows.
-        rows = tf.range(tf.size(choices)) // tf.maximum(shape[1], 1)
-        texts = tf.gather(columns["text"], rows)
+        rows = tf.range(strings.number_of(choices)) // tf.maximum(shape[1], 1)
+        texts = strings.gathered(columns["text"], rows)
         packed = packer.pack(
             text=packer.ids(texts, tokenize),
-            text_pair=packer.ids(tf.reshape(choices, [-1]), tokenize),
+            text_pair=packer.ids(strings.flat(choices), tokenize),
         )
         packed = {
             name: tf.reshape(value, tf.concat([shape, tf.shape(value)[1:]], axis=0))
             for name, value in packed.items()
         }
-        is_choice = tf.cast(tf.not_equal(choices, ""), tf.int32)
+        is_choice = tf.cast(strings.are_full(choices), tf.int32)
         packed["padding_mask"] *= tf.expand_dims(is_choice, axis=2)
         return packed
 

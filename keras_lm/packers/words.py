@@ -6,7 +6,6 @@ Shapes: B batch, C windows, S sequence, T tokens of a text, W words of a text, N
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from keras_lm.packers.overlapping_windows import parts_of_rows
 from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tensorflow import require_installed, tf
 from keras_lm.tokenizers import splitting, strings
@@ -224,7 +223,7 @@ class WordWindows(Words):
         begin = tf.range(most) * room  # (C,)
         first = tf.reshape(of_texts[:-1, tf.newaxis] + begin, [-1])
         length = tf.clip_by_value(number[:, tf.newaxis] - begin, 0, room)
-        texts = {"text": parts_of_rows(pieces.ids, first, tf.reshape(length, [-1]))}
+        texts = {"text": strings.parts_of_rows(pieces.ids, first, tf.reshape(length, [-1]))}
         packed = packer.pack(**texts)
         size = tf.shape(packed["padding_mask"])[1]
         there = tf.cast(tf.range(most) < windows[:, tf.newaxis], tf.int32)  # (B, C)

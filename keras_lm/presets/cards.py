@@ -164,8 +164,8 @@ def card_of_export(task):
     return card(task, "\n".join(code), _classes(task), _tag(task))
 
 
-def card_of_tflite(task):
-    """Return the card of a `.tflite` that takes strings."""
+def card_of_tflite(task, in_bytes=False):
+    """Return the card of a `.tflite` that takes strings, or the bytes of these."""
     code = [
         "import numpy as np",
         "from keras_lm.litert import open_interpreter  # with TF Text's operations",
@@ -173,9 +173,30 @@ def card_of_tflite(task):
         'answer = open_interpreter("FILE.tflite").get_signature_runner("serving_default")',
         f"answer({_arguments(task).replace('tf.constant', 'np.array')})",
     ]
+    if in_bytes:
+        code = _of_bytes(task)
     if not hasattr(task, "answer_names"):  # several tasks have signatures of their own
         code = ["# keras-lm inspect FILE.tflite lists its signatures."]
     return card(task, "\n".join(code), _classes(task), _tag(task))
+
+
+def _of_bytes(task):
+    """Return the lines that ask a `.tflite` which takes texts as bytes."""
+    columns = ", ".join(f'"{name}": {EXAMPLES.get(name, _text(name))}' for name in _names(task))
+    return [
+        "import numpy as np",
+        "from ai_edge_litert.interpreter import Interpreter",
+        "",
+        "inputs = {}",
+        f"for name, texts in {{{columns}}}.items():",
+        "    texts = np.array(texts, object)",
+        "    data = [text.encode() for text in texts.ravel()]  # UTF-8",
+        '    inputs[name] = np.frombuffer(b"".join(data), np.uint8)',
+        "    ends = np.cumsum([len(text) for text in data], dtype=np.int32)",
+        '    inputs[f"{name}_ends"] = ends.reshape(texts.shape)',
+        'answer = Interpreter("FILE.tflite").get_signature_runner("serving_default")',
+        "answer(**inputs)",
+    ]
 
 
 def _classes(model):

@@ -221,7 +221,7 @@ def without_outer_space_lite(context, start, end):
     """Return places (B, n) in contexts (B,) without white space around, as LiteRT can find it."""
     _, *bounds, _ = splitting.words_and_places_lite(context, "whitespace")
     far = tf.int32.max
-    begins, stops = (x.to_tensor(far)[:, tf.newaxis] for x in bounds)  # (B, 1, W)
+    begins, stops = (strings.padded(x, far)[:, tf.newaxis] for x in bounds)  # (B, 1, W)
     begins, stops = (
         tf.pad(x, [[0, 0], [0, 0], [0, 1]], constant_values=far) for x in (begins, stops)
     )

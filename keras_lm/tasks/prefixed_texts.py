@@ -5,13 +5,14 @@ from typing import Any
 
 from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tokenizers import strings
 
 
 def with_prompt(prompt: str | None, text: Any) -> Any:
     """Return texts (B,), string tensors or bytes where TensorFlow is missing, after a prompt."""
     if not IS_INSTALLED:
         return [(prompt or "") + row.decode("utf-8", "replace") for row in text]
-    return text if not prompt else tf.strings.join([prompt, text])
+    return text if not prompt else strings.after(prompt, text)
 
 
 def checked_prompt(prompt: str | None) -> str | None:

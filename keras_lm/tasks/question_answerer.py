@@ -355,7 +355,7 @@ class QuestionAnswerer(ScoredAnswers):
         return {"text": text, "difference": nulls - scores[:, 0]}
 
     def _answer(self, packed, context):
-        scores, start, end, nulls = self._candidates(packed, tf.size(context))
+        scores, start, end, nulls = self._candidates(packed, strings.number_of(context))
         threshold = self.null_threshold
         nulls = tf.fill(tf.shape(nulls), 2 * LOWEST) if threshold is None else nulls - threshold
         index, likely = answer_spans.ranked(scores, nulls, self.num_answers)

@@ -21,10 +21,13 @@ from keras_lm.layers.tensorflow import (
     for_lite,
     require,
     required,
+    without_text_operations,
 )
 from keras_lm.layers.tensorflow_products import BFloat16Products, Int8Products
+from keras_lm.litert import in_bytes
 from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe
 
 # Rows times their columns squared, of a request to a model that has no longest sequence: attention
@@ -260,6 +263,10 @@ class TextSignatures:
         """Return columns of text, arrays by name, as a `.tflite` takes them."""
         return columns
 
+    def lite_batch(self, columns):
+        """Return the rows of a call, arrays by name, as the signature takes them."""
+        return columns
+
     def lite_functions(self):
         """Yield alternatives for a `.tflite`, as `functions` returns them, the best first.
 
@@ -302,6 +309,63 @@ class TextSignatures:
         specs = self.lite_texts().items()
         columns = {name: texts if spec.shape.rank == 2 else texts[:, 0] for name, spec in specs}
         return [("serving_default", columns)]
+
+
+class ByteSignatures(TextSignatures):
+    """Those of a `.tflite` without TensorFlow Text's operations: strings are UTF-8 and row ends.
+
+    In place of a string tensor NAME there are NAME, uint8 (N,), the bytes of all its strings one
+    after another, and NAME_ends, int32, where each ends, in the shape of the strings. So are
+    strings of answers that are parts of texts; bytes after the last end do not count.
+    """
+
+    def __init__(self, offer):
+        super().__init__(offer.task)
+        self.offer = offer
+
+    def require_lite(self):
+        name = type(self.task).__name__
+        if not self.offer.answers_in_lite:
+            raise ValueError(
+                f"tokenizer='bytes': the .tflite of a {name} reads and writes token ids. Leave it "
+                "out, or export as a SavedModel."
+            )
+        with without_text_operations():
+            self.offer.require_lite()
+
+    def lite_texts(self):
+        specs = {}
+        for name, spec in self.offer.lite_texts().items():
+            specs[name] = spec
+            if spec.dtype == tf.string:
+                specs[name] = tf.TensorSpec([None], tf.uint8, name)
+                specs[f"{name}_ends"] = tf.TensorSpec(spec.shape, tf.int32, f"{name}_ends")
+        return specs
+
+    def lite_columns(self, columns):
+        return self.offer.lite_columns(columns)
+
+    def lite_batch(self, columns):
+        return in_bytes(columns)
+
+    def answer_lite(self, **inputs):
+        columns = {
+            name: strings.from_bytes(inputs[name], inputs[f"{name}_ends"])
+            if f"{name}_ends" in inputs
+            else inputs[name]
+            for name in self.offer.lite_texts()
+        }
+        with without_text_operations():
+            answer = self.task.answer_lite(columns)
+        found = {}
+        for name, value in answer.items():
+            found[name] = value
+            if strings.are_bytes(value):
+                found[name], found[f"{name}_ends"] = strings.to_bytes(value)
+        return plain_floats(found)
+
+    def lite_requests(self):
+        return [(name, in_bytes(columns)) for name, columns in self.offer.lite_requests()]
 
 
 def example_function(answer, outputs, names):

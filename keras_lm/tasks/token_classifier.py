@@ -590,9 +590,9 @@ class TokenClassifier(WordReader, Task):
         if not IS_INSTALLED and self.rows.are_words(columns):
             return host_answers.tags(self, columns, tokenize or self.tokenize)
         words, offsets_of_words, pieces = self.preprocessor.read_words(columns, tokenize)
-        strings = tf.concat([words.values, [""]], axis=0)
+        texts = tf.concat([words.values, [""]], axis=0)
         marked = self.rows.marked(columns, offsets_of_words)
-        return self._answer(words, pieces, strings, offsets_of_words, marked)
+        return self._answer(words, pieces, texts, offsets_of_words, marked)
 
     def answer_lite(self, columns):
         if self.predicate:
@@ -601,7 +601,7 @@ class TokenClassifier(WordReader, Task):
                 "export as a SavedModel instead."
             )
         text, tokenizer = columns["text"], self.tokenizer
-        words, start, end, strings = splitting.words_and_places_lite(
+        words, start, end, texts = splitting.words_and_places_lite(
             text, self.splitter, self.whole_texts
         )
         if self.whole_texts and tokenizer.has_offsets():
@@ -611,23 +611,24 @@ class TokenClassifier(WordReader, Task):
             # A word tokenizer would split by its own rules; no word contains white space.
             rule = {"splitter": "whitespace"} if hasattr(tokenizer, "tokenize_words") else {}
             pieces = pieces_of_words(words, tokenizer.tokenize_lite(words.values, **rule))
-        return self._answer(words, pieces, strings, {"start": start, "end": end})
+        return self._answer(words, pieces, texts, {"start": start, "end": end})
 
-    def _answer(self, words, pieces, strings, offsets_of_words, marked=None):
-        """Return the answer; `strings` are the words and after them an empty one."""
+    def _answer(self, words, pieces, texts, offsets_of_words, marked=None):
+        """Return the answer; `texts` are the words and after them an empty one."""
         packed, places = self.rows.pack_words(self.packer, words, pieces, marked)
         index, scores = self._best(self(packed, training=False), places)
         names = names_of_classes(self.class_names, self.num_classes)
         index = _in_parts(tf.cast(index, tf.int32), places, names)
         # Strings are padded as numbers: LiteRT has no operation to do it later.
-        number = words.with_values(tf.range(tf.size(words.values)))
+        size = strings.number_of(words.values)
+        number = words.with_values(tf.range(size))
         index = words.with_values(tf.where(places < 0, len(names), index))
         return {
-            "tokens": tf.gather(strings, number.to_tensor(tf.size(words.values))),
-            "labels": tf.gather([*names, ""], index.to_tensor(len(names))),
-            "scores": words.with_values(tf.where(places < 0, 0.0, scores)).to_tensor(),
+            "tokens": strings.gathered(texts, strings.padded(number, size)),
+            "labels": tf.gather([*names, ""], strings.padded(index, len(names))),
+            "scores": strings.padded(words.with_values(tf.where(places < 0, 0.0, scores))),
             **{
-                name: tf.cast(place, tf.int32).to_tensor()
+                name: strings.padded(tf.cast(place, tf.int32))
                 for name, place in offsets_of_words.items()
             },
         }

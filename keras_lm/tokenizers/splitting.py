@@ -179,7 +179,8 @@ def words_and_places_lite(text, splitter, by_character=False):
     *_, is_inside = lite_operations.characters(data, is_first)
     before = tf.cumsum(tf.cast(~is_inside, tf.int32), exclusive=True)  # characters before each byte
     starts, ends = (tf.gather(before, place) - tf.gather(before, begin) for place in (starts, ends))
-    words = tf.RaggedTensor.from_row_splits(parts.values[:-1], row_splits, validate=False)
+    words = strings.without_last(parts.values, row_splits.dtype)
+    words = tf.RaggedTensor.from_row_splits(words, row_splits, validate=False)
     starts, ends = (words.with_values(places[:-1]) for places in (starts, ends))
     return words, starts, ends, parts.values
 

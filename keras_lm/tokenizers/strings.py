@@ -8,6 +8,7 @@ T values of all rows, N characters, P parts of texts.
 
 import numpy as np
 
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_tables
@@ -65,7 +66,7 @@ def row_ids(ragged):
     """Return the row of each value of a ragged (B, S) tensor, (T,) int64."""
     # Counts the rows that end at each value, by operations that LiteRT has, too.
     ends = tf.cast(ragged.row_splits, tf.int32)[1:-1]
-    ends = tf.scatter_nd(ends[:, tf.newaxis], tf.ones_like(ends), [tf.size(ragged.values) + 1])
+    ends = tf.scatter_nd(ends[:, tf.newaxis], tf.ones_like(ends), [number_of(ragged.values) + 1])
     return tf.cast(tf.cumsum(ends)[:-1], tf.int64)
 
 
@@ -98,16 +99,160 @@ def split(text, separator):
 
 def bytes_of(text):
     """Return the bytes of (B,) strings, ragged (B, S) uint8."""
+    if are_bytes(text):
+        return text
     values, row_splits, *_ = gen_byte_splitter.tf_text_byte_split_with_offsets(text)
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def parts_of(text, starts, ends):
     """Return the parts of (B,) strings between ragged (B, S) byte offsets, ragged (B, S)."""
+    if are_bytes(text):
+        begins = tf.gather(tf.cast(text.row_starts(), tf.int32), row_ids(starts))
+        parts = parts_of_rows(text, begins + starts.values, ends.values - starts.values)
+        parts = parts.with_row_splits_dtype(starts.row_splits.dtype)
+        return tf.RaggedTensor.from_row_splits(parts, starts.row_splits, validate=False)
     values, row_splits = gen_byte_splitter.tf_text_byte_split_by_offsets(
         text, starts.values, ends.values, starts.row_splits
     )
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+
+# === Texts as bytes, where a runtime has no operations of strings ===
+
+# (B,) strings are then ragged (B, N) uint8, and (B, C) strings ragged (B, C, N).
+
+
+def are_bytes(text):
+    """Whether texts are their bytes, and not strings."""
+    return isinstance(text, tf.RaggedTensor) and text.dtype == tf.uint8
+
+
+def from_bytes(data, ends):
+    """Return texts as bytes: `data` (N,) uint8, one after another, and int32 `ends`, (B,) or more.
+
+    What follows the last end does not count.
+    """
+    splits = tf.concat([[0], tf.clip_by_value(tf.reshape(ends, [-1]), 0, tf.size(data))], 0)
+    texts = tf.RaggedTensor.from_row_splits(data[: splits[-1]], splits, validate=False)
+    if ends.shape.rank == 1:
+        return texts
+    splits = tf.range(tf.shape(ends)[0] + 1) * tf.shape(ends)[1]
+    return tf.RaggedTensor.from_row_splits(texts, splits, validate=False)
+
+
+def to_bytes(texts):
+    """Return what `from_bytes` takes, with one more byte: data may not be empty in LiteRT."""
+    rows = flat(texts) if rank_of(texts) == 2 else texts
+    ends = tf.cast(rows.row_splits[1:], tf.int32)
+    if rank_of(texts) == 2:
+        ends = tf.reshape(ends, tf.stack([tf.cast(texts.nrows(), tf.int32), -1]))
+    return tf.concat([rows.values, tf.zeros([1], tf.uint8)], 0), ends
+
+
+def rank_of(text):
+    """Return the number of axes of texts."""
+    return text.shape.rank - are_bytes(text)
+
+
+def flat(text):
+    """Return (B, C) texts as (B · C,)."""
+    return text.values if are_bytes(text) else tf.reshape(text, [-1])
+
+
+def number_of(text):
+    """Return how many texts there are, int32."""
+    if not are_bytes(text):
+        return tf.size(text)
+    return tf.cast((text.values if rank_of(text) == 2 else text).nrows(), tf.int32)
+
+
+def shape_of(text):
+    """Return the shape of (B, C) texts, (2,) int32."""
+    if not are_bytes(text):
+        return tf.shape(text)
+    rows = tf.cast(text.nrows(), tf.int32)
+    return tf.stack([rows, number_of(text) // tf.maximum(rows, 1)])
+
+
+def are_full(text):
+    """Return which of (B, C) texts are not empty, (B, C) bool."""
+    if not are_bytes(text):
+        return tf.not_equal(text, "")
+    return tf.reshape(text.values.row_lengths() > 0, shape_of(text))
+
+
+def gathered(text, index):
+    """Return those of (B,) texts at an index, (…) int32."""
+    if not are_bytes(text):
+        return tf.gather(text, index)
+    splits = tf.cast(text.row_splits, tf.int32)
+    places = tf.reshape(index, [-1])
+    first = tf.gather(splits, places)
+    return in_rows(parts_of_rows(text, first, tf.gather(splits, places + 1) - first), index)
+
+
+def in_rows(texts, like):
+    """Return (N,) texts in the shape of a tensor of (N,) or (B, S) values."""
+    if not are_bytes(texts):
+        return tf.reshape(texts, tf.shape(like))
+    if like.shape.rank == 1:
+        return texts
+    splits = tf.range(tf.shape(like)[0] + 1) * tf.shape(like)[1]
+    splits = tf.cast(splits, texts.row_splits.dtype)
+    return tf.RaggedTensor.from_row_splits(texts, splits, validate=False)
+
+
+def without_last(texts, dtype):
+    """Return (N,) texts without the last one, which is empty; `dtype` is that of splits of bytes."""
+    if not are_bytes(texts):
+        return texts[:-1]
+    splits = tf.cast(texts.row_splits[:-1], dtype)
+    return tf.RaggedTensor.from_row_splits(texts.values, splits, validate=False)
+
+
+def after(prefix, text):
+    """Return (B,) texts after a str."""
+    if not are_bytes(text):
+        return tf.strings.join([prefix, text])
+    first = tf.constant([*prefix.encode()], tf.uint8)
+    lengths = tf.cast(text.row_lengths(), tf.int32) + tf.size(first)
+    row, place = places_in_rows(lengths)
+    index = tf.gather(tf.cast(text.row_starts(), tf.int32), row) + place
+    # Texts follow the prefix, so what is before a text's own first byte is there once for all.
+    index = tf.where(place < tf.size(first), place, index)
+    splits = tf.concat([[0], tf.cumsum(lengths)], 0)
+    values = tf.gather(tf.concat([first, text.values], 0), index)
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def parts_of_rows(texts, first, lengths):
+    """Return rows of these lengths that begin at `first` in the values of a ragged tensor."""
+    row, place = places_in_rows(lengths)
+    splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+    values = tf.gather(texts.values, tf.gather(first, row) + place)
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def places_in_rows(lengths):
+    """Return the row of each value, and its place there, for rows of these lengths; int32."""
+    splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+    numbers = tf.RaggedTensor.from_row_splits(tf.range(splits[-1]), splits, validate=False)
+    row = tf.cast(row_ids(numbers), tf.int32)
+    return row, numbers.values - tf.gather(splits, row)
+
+
+def padded(ragged, fill=0):
+    """Return ragged (B, S) values as (B, S), filled up; at least one column in LiteRT's own form."""
+    if has_text_operations():
+        return ragged.to_tensor(fill)
+    splits = tf.cast(ragged.row_splits, tf.int32)
+    lengths = splits[1:] - splits[:-1]
+    place = tf.range(tf.maximum(tf.reduce_max(lengths), 1))
+    index = splits[:-1, tf.newaxis] + place
+    index = tf.where(place < lengths[:, tf.newaxis], index, tf.size(ragged.values))
+    fill = tf.fill([1], tf.cast(fill, ragged.dtype))
+    return tf.gather(tf.concat([ragged.values, fill], 0), index)
 
 
 # === Text ===
@@ -302,7 +447,7 @@ def substrings(text, starts, ends):
         return tf.RaggedTensor.from_row_splits(flat, tf.cast(splits, tf.int64), validate=False)
 
     parts = parts_of(text, in_bytes(starts), in_bytes(ends))
-    return tf.reshape(parts.values, tf.shape(starts))
+    return in_rows(parts.values, starts)
 
 
 # === Tokens that text spells: it is split there before it is tokenized ===
