@@ -44,6 +44,11 @@ def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
     also `text_pair`; it returns the dict of `task.answer_lite`. The file only needs LiteRT's own
     operations and TF Text's (no Flex).
 
+    With `in_bytes`, the file only needs LiteRT's own operations. It takes `text`, uint8 [None], the
+    UTF-8 of all texts one after another, and `text_ends`, int32 [None], where each ends; so do
+    `text_pair` and all other columns. (Ends of `choices` are [None, None].) Answers that are parts
+    of texts are returned in the same way. What follows the last end does not count.
+
     A `CausalLM` is exported as one step, for clients with a decoding loop of their own. Its
     signature `next_token` is that of a SavedModel, except that the cache must have free slots for
     the new tokens, since it does not grow. `tokenize`, if the tokenizer has `tokenize_lite`, takes
@@ -67,7 +72,15 @@ def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
 
 
 def write(
-    task, path, weights, freeze, verify, offer, finish=bytes, with_card=False, allowed=TEXT_OPERATIONS
+    task,
+    path,
+    weights,
+    freeze,
+    verify,
+    offer,
+    finish=bytes,
+    with_card=False,
+    allowed=TEXT_OPERATIONS,
 ):
     """Write the first of an offer's functions that works; `finish` changes the flatbuffer.
 
@@ -99,7 +112,9 @@ def write(
         if with_card:
             with zipfile.ZipFile(new, "a") as archive:
                 # (A `ZipInfo` has a fixed date.)
-                archive.writestr(zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task, not allowed))
+                archive.writestr(
+                    zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task, not allowed)
+                )
                 archive.writestr(zipfile.ZipInfo(file_sums.FILE), file_sums.end_of(model))
         verify(new)
     return path
@@ -109,7 +124,9 @@ def _working_model(task, weights, offer, allowed=TEXT_OPERATIONS):
     """Return the flatbuffer of the first of the offer's alternatives that works."""
     for functions in offer.lite_functions():
         model, problem = _convert(functions, weights)
-        problem = problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
+        problem = (
+            problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
+        )
         if not problem:
             return model
     _require_room(task)

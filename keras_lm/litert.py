@@ -4,6 +4,7 @@ import collections
 import contextlib
 import ctypes
 import importlib.util
+import itertools
 import os
 import queue
 import sys
@@ -67,13 +68,38 @@ def in_bytes(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """
     found = {}
     for name, column in columns.items():
-        found[name] = column = np.asarray(plain_column(column, name))
-        if column.dtype.kind in "OSU":
-            texts = _array(column, object).ravel().tolist()
-            found[name] = np.frombuffer(b"".join(texts), np.uint8)
-            ends = np.cumsum([len(text) for text in texts], dtype=np.int32)
-            found[f"{name}_ends"] = ends.reshape(column.shape)
+        array = plain_column(column, name)
+        # (As objects: numpy's own strings end before a NUL.)
+        array = array if isinstance(array, np.ndarray) else np.array(array, object)
+        if array.size and not isinstance(array.flat[0], (str, bytes)):
+            found[name] = np.asarray(array.tolist())
+            continue
+        texts = _array(array, object)
+        found[name] = np.frombuffer(b"".join(texts.ravel()), np.uint8)
+        ends = np.cumsum([len(text) for text in texts.flat], dtype=np.int32)
+        found[f"{name}_ends"] = ends.reshape(texts.shape)
     return found
+
+
+def _from_bytes(columns):
+    """Return columns with strings in the place of bytes and their ends; undoes `in_bytes`."""
+
+    def texts(data, ends):
+        found, data = np.empty(ends.size, object), data.tobytes()
+        found[:] = [data[a:b] for a, b in itertools.pairwise([0, *ends.ravel().tolist()])]
+        return found.reshape(ends.shape)
+
+    return _joined(columns, texts)
+
+
+def _joined(columns, join):
+    """Return a dict with `join(column, ends)` in the place of columns that have ends."""
+    ends = {f"{name}_ends" for name in columns} & columns.keys()
+    return {
+        name: join(column, columns[f"{name}_ends"]) if f"{name}_ends" in ends else column
+        for name, column in columns.items()
+        if name not in ends
+    }
 
 
 def _check_whole(model):
@@ -112,7 +138,8 @@ class InterpreterPool:
             one on each core that the process may use.
 
     Attributes:
-        signatures: dict of name → `Signature`.
+        signatures: dict of name → `Signature`. Those of a file with `tokenizer="bytes"` take and
+            return strings here, too.
 
     Raises:
         ImportError: if LiteRT's interpreter is not installed.
@@ -233,7 +260,10 @@ class _Interpreter:
                 self.run(name, {n: _blank_row(column) for n, column in signature.inputs.items()})
 
     def run(self, signature, arrays):
-        return self._runners[signature](**arrays)
+        runner = self._runners[signature]
+        if runner.get_input_details().keys() != arrays.keys():
+            arrays = in_bytes(arrays)
+        return _from_bytes(runner(**arrays))
 
 
 def _columns(details):
@@ -243,7 +273,8 @@ def _columns(details):
         dtype = object if detail["dtype"] is np.bytes_ else detail["dtype"]
         return Column(dtype, tuple(detail["shape_signature"].tolist()))
 
-    return {name: column(detail) for name, detail in details.items()}
+    columns = {name: column(detail) for name, detail in details.items()}
+    return _joined(columns, lambda _, ends: Column(object, ends.shape))
 
 
 def _array(value, dtype):

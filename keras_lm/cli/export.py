@@ -53,10 +53,11 @@ class ExportOptions(opt.TextOptions):
 )
 @opt.option(
     "--tokenizer",
-    type=Choice(["graph", "metadata"]),
+    type=Choice(["graph", "bytes", "metadata"]),
     default="graph",
-    help="Where the tokenizer is: in the graph, which takes strings; or in the metadata of a "
-    ".tflite, for MediaPipe's text classifier and embedder, on phones.",
+    help="Where the tokenizer is: in the graph, which takes strings, or bytes of texts in a .tflite"
+    " that any build of LiteRT runs; or in the metadata of a .tflite, for MediaPipe's text "
+    "classifier and embedder, on phones.",
 )
 @opt.option(
     "--weights",
@@ -158,8 +159,10 @@ def export_command(options):
 def _check_form(options):
     """Refuse forms of an artefact that do not go together."""
     export_as, weights = options.export_as, options.weights
-    if options.tokenizer == "metadata" and export_as == "saved_model":
-        raise click.UsageError("--tokenizer metadata needs a .tflite: name one as PATH.")
+    if options.tokenizer != "graph" and export_as == "saved_model":
+        raise click.UsageError(
+            f"--tokenizer {options.tokenizer} needs a .tflite: name one as PATH."
+        )
     if options.freeze and export_as != "saved_model":
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
     if options.freeze and weights == "float16":

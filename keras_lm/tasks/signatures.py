@@ -332,6 +332,12 @@ class ByteSignatures(TextSignatures):
             )
         with without_text_operations():
             self.offer.require_lite()
+        for task in getattr(self.task, "members", [self.task]):
+            if tokens := task.tokens_in_text(task.tokenizer):
+                raise ValueError(
+                    f"tokenizer='bytes': {name} finds {[*tokens]} in texts by StaticRegexReplace, "
+                    "an operation that LiteRT lacks. Export as a SavedModel instead."
+                )
 
     def lite_texts(self):
         specs = {}

@@ -204,7 +204,7 @@ def in_rows(texts, like):
 
 
 def without_last(texts, dtype):
-    """Return (N,) texts without the last one, which is empty; `dtype` is that of splits of bytes."""
+    """Return (N,) texts without the last, empty one; `dtype` is that of the splits of bytes."""
     if not are_bytes(texts):
         return texts[:-1]
     splits = tf.cast(texts.row_splits[:-1], dtype)
@@ -243,7 +243,10 @@ def places_in_rows(lengths):
 
 
 def padded(ragged, fill=0):
-    """Return ragged (B, S) values as (B, S), filled up; at least one column in LiteRT's own form."""
+    """Return ragged (B, S) values as (B, S), filled up.
+
+    Without TensorFlow Text's operations there is at least one column.
+    """
     if has_text_operations():
         return ragged.to_tensor(fill)
     splits = tf.cast(ragged.row_splits, tf.int32)

@@ -1,0 +1,74 @@
+"""Tokenizers read the bytes of texts as they read strings, by operations of integers alone."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.layers.tensorflow import without_text_operations
+from keras_lm.litert import in_bytes
+from keras_lm.tokenizers import strings
+
+KINDS = (
+    *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),
+    *("characters", "bytes"),
+)
+TEXTS = [
+    "",
+    "Hello, world! It's naïve CAFÉ, ΟΔΥΣΣΕΥΣ, Straße ı İ ﬁ ½",
+    "東京タワーに行きました。 한국어 각 ไทย",
+    "e\u0301 \u00a0\u3000 tabs\tand\nlines  ",
+    b"bad \xff\xfe bytes \xf0\x9f \xe2\x82",
+    "a\x00b \x00",
+    "the film was good, " * 50,
+    " ",
+]
+
+
+def given_in_bytes(texts):
+    return strings.from_bytes(*map(tf.constant, in_bytes({"text": texts}).values()))
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_are_those_of_strings(kind, tokenizer_of):
+    tokenizer = tokenizer_of(kind)
+    for texts in (TEXTS, TEXTS[:1], TEXTS[1:2], ["", ""]):
+        expected = tokenizer.tokenize_lite(tf.constant(texts)).to_list()
+        with without_text_operations():
+            assert tokenizer.tokenize_lite(given_in_bytes(texts)).to_list() == expected
+
+
+def test_texts_as_bytes():
+    texts = given_in_bytes(["né", "", "abc"])
+    choices = given_in_bytes([["a", ""], ["né", "b"]])
+
+    def listed(texts):
+        return [bytes(row) for row in texts.to_list()]
+
+    data, ends = strings.to_bytes(texts)
+    assert bytes(data.numpy()) == "néabc\0".encode() and ends.numpy().tolist() == [3, 3, 6]
+    assert strings.to_bytes(choices)[1].numpy().tolist() == [[1, 1], [4, 5]]
+    assert strings.number_of(texts) == 3 and strings.number_of(choices) == 4
+    assert strings.shape_of(choices).numpy().tolist() == [2, 2]
+    assert strings.are_full(choices).numpy().tolist() == [[True, False], [True, True]]
+    assert listed(strings.flat(choices)) == [b"a", b"", "né".encode(), b"b"]
+    assert listed(strings.gathered(texts, tf.constant([2, 0, 1]))) == [b"abc", "né".encode(), b""]
+    assert listed(strings.after("ü ", texts)) == ["ü né".encode(), "ü ".encode(), b"\xc3\xbc abc"]
+    parts = strings.substrings(
+        texts, tf.constant([[0, 1], [0, 0], [1, 3]]), tf.constant([[1, 2], [0, 0], [3, 3]])
+    )
+    assert [listed(row) for row in parts] == [[b"n", "é".encode()], [b"", b""], [b"bc", b""]]
+    # What follows the last end does not count, and ends are not beyond the bytes.
+    some = strings.from_bytes(tf.constant([*b"abcd"], tf.uint8), tf.constant([1, 3]))
+    assert listed(some) == [b"a", b"bc"]
+    some = strings.from_bytes(tf.constant([*b"abcd"], tf.uint8), tf.constant([2, 9]))
+    assert listed(some) == [b"ab", b"cd"]
+
+
+def test_rows_are_filled_up_without_text_operations():
+    rows = tf.ragged.constant([[1, 2], [], [3]])
+    with without_text_operations():
+        assert strings.padded(rows, 7).numpy().tolist() == rows.to_tensor(7).numpy().tolist()
+        assert strings.padded(rows[1:2], 7).numpy().tolist() == [[7]]
+    assert strings.padded(rows[1:2], 7).shape == (1, 0)
+    assert strings.padded(rows.with_values(np.float32([0.5, 1, 2])))[0].numpy().tolist() == [0.5, 1]
