@@ -72,9 +72,9 @@ def export(
             float16, 0.01 with bfloat16 and 0.02 with int8 weights.
         tokenizer: where it is. In the `"graph"`, which takes strings; a `.tflite` then needs
             TensorFlow Text's operations. With `"bytes"` it is in the graph, too, of a `.tflite`
-            which takes the UTF-8 bytes of texts and where each ends: LiteRT's own operations are enough,
-            so any build of LiteRT runs it. Or in the `"metadata"` of a `.tflite` that takes the
-            ids of one text: MediaPipe's text classifier and embedder run it as they are, by
+            that takes the UTF-8 bytes of texts and where each ends: LiteRT's own operations are
+            enough, so any build of LiteRT runs it. Or in the `"metadata"` of a `.tflite` that takes
+            the ids of one text: MediaPipe's text classifier and embedder run it as they are, by
             tokenizers of their own, which differ for some texts, see docs/phones.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
             reads, in all heads, which the page of `keras-lm serve` draws.

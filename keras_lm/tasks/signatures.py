@@ -333,7 +333,7 @@ class ByteSignatures(TextSignatures):
         with without_text_operations():
             self.offer.require_lite()
         for task in getattr(self.task, "members", [self.task]):
-            if tokens := task.tokens_in_text(task.tokenizer):
+            if tokens := task.preprocessor.tokens_in_text(task.tokenizer):
                 raise ValueError(
                     f"tokenizer='bytes': {name} finds {[*tokens]} in texts by StaticRegexReplace, "
                     "an operation that LiteRT lacks. Export as a SavedModel instead."
