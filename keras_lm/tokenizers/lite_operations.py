@@ -48,6 +48,20 @@ def every_second(mask):
     return mask & (offset - tf.bitwise.right_shift(offset, 1) * 2 == 0)
 
 
+def follow(sizes, places, ends):
+    """Flag where parts of these sizes begin, each after the one before, from places to ends."""
+
+    def step(taken, places, ends):
+        taken += put(tf.ones_like(places), places, tf.size(taken))
+        size = tf.gather(sizes, places)
+        places += size
+        stays = places_of((size > 0) & (places < ends))
+        return taken, tf.gather(places, stays), tf.gather(ends, stays)
+
+    state = tf.zeros_like(sizes), places, ends
+    return loop(lambda _, places, __: tf.size(places) > 0, step, state)[0] > 0
+
+
 def value_before(values, n, fill):
     """Return the value n places before each."""
     return tf.concat([tf.fill([n], tf.cast(fill, values.dtype)), values[:-n]], 0)
@@ -275,7 +289,7 @@ class Trie:
         which = tf.range(size + 1)
         starts, ends = tf.concat([starts, [0]], 0), tf.concat([ends, [NONE]], 0)
         state = tf.zeros_like(which), which, starts, ends, tf.fill(tf.shape(which), root)
-        return _loop(lambda found, which, *_: tf.size(which) > 1, step, state)[0][:-1]
+        return loop(lambda found, which, *_: tf.size(which) > 1, step, state)[0][:-1]
 
 
 class PairMerger:
@@ -311,11 +325,11 @@ class PairMerger:
             return done, *(tf.gather(x, stays) for x in (places, symbols, words))
 
         state = tf.zeros_like(symbols), tf.range(tf.size(symbols)), symbols, words
-        done = _loop(lambda done, places, *_: tf.size(places) > 1, merge, state)[0]
+        done = loop(lambda done, places, *_: tf.size(places) > 1, merge, state)[0]
         return tf.concat([done[:-1], [0]], 0) - 1
 
 
-def _loop(condition, step, state):
+def loop(condition, step, state):
     return tf.while_loop(condition, step, state, (tf.TensorShape([None]),) * len(state))
 
 

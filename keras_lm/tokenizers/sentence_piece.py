@@ -7,6 +7,7 @@ Shapes: B batch, P parts of texts, S pieces of a text, T pieces of all texts, C 
 """
 
 import dataclasses
+import functools
 import os
 import re
 import typing
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import (
     published_files,
@@ -33,6 +35,7 @@ from keras_lm.tokenizers.lite_operations import (
     valid_bytes,
     value_before,
 )
+from keras_lm.tokenizers.sentence_piece_lite import LiteSentencePiece
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE, SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_normalizer import (
     ALL_MARKS,
@@ -403,19 +406,31 @@ class SentencePieceTokenizer(Tokenizer):
         if `strip_end` is given.
 
         Raises:
-            ValueError: if this is not a plain unigram model, the only kind for which LiteRT's
-                kernel is right.
+            ValueError: with TensorFlow Text's operations, if this is not a plain unigram model, the
+                only kind for which its kernel in LiteRT is right.
         """
+        if not has_text_operations():
+            ids = self._lite(text)
+            return ids if self._splits is None else self._splits.lite(ids)
         is_fast = isinstance(self._matcher, tf_text.FastSentencepieceTokenizer)
         if not is_fast or self._rules.keep_first_space:
             raise ValueError(
                 "this SentencePiece model is not a plain unigram model, for which alone LiteRT has "
-                "a kernel: TF Text's FastSentencepieceTokenizer. Export as a SavedModel instead."
+                "a kernel: TF Text's FastSentencepieceTokenizer. Export with tokenizer='bytes', or "
+                "as a SavedModel."
             )
         ids = self._matcher.tokenize(text)
         # LiteRT cannot return empty tensors from custom operations, but it can from its own.
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
+
+    @functools.cached_property
+    def _lite(self):
+        charsmap = self._prepared(
+            files.parse_model(self._data)
+        ).normalizer_spec.precompiled_charsmap
+        with tf.init_scope():
+            return LiteSentencePiece(self._proto, charsmap, self._rules.keep_first_space)
 
     def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
         """Return what `tokenize_lite` does, and where tokens start and end in characters.
@@ -764,8 +779,8 @@ class LitePlaces:
 
     def __init__(self, tokenizer, aligner):
         self._tokenizer, self._unknown_id = tokenizer, tokenizer.special_id("unknown")
-        pieces = [piece.removeprefix(SPACE) for piece in tokenizer.vocabulary]
-        self._sizes = tf.constant([len(piece.encode()) for piece in pieces], tf.int32)
+        sizes = [tokenizer._length(piece.removeprefix(SPACE)) for piece in tokenizer.vocabulary]
+        self._sizes = tf.constant(sizes, tf.int32)
         codes = np.array([code for codes in CHANGEABLE for code in codes], np.int32)
         texts = tf.strings.unicode_encode(tf.constant(codes)[:, tf.newaxis], "UTF-8")
         splits, characters = aligner.rows(texts)

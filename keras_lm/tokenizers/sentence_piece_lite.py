@@ -1,0 +1,535 @@
+"""SentencePiece in integer operations and sums of floats, as LiteRT has them.
+
+All texts are one long list of characters. The table of characters is applied to it, then pieces are
+found by a trie, and the best of them, or the merges, in all chunks at once: a chunk lies between
+two places that no piece crosses, such as the spaces before words.
+
+Shapes: B texts, N characters, L the longest piece, C chunks, T pieces.
+"""
+
+import itertools
+
+import numpy as np
+
+from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import sentence_piece_model as files
+from keras_lm.tokenizers import strings
+from keras_lm.tokenizers.lite_operations import (
+    NONE,
+    CodePointTable,
+    PairTable,
+    Trie,
+    code_points,
+    count_before,
+    flags,
+    follow,
+    loop,
+    places_of,
+    put,
+    valid_bytes,
+    value_after,
+    value_before,
+)
+from keras_lm.tokenizers.sentence_piece_normalizer import Table
+
+SPACE, MARK = ord(" "), ord(files.SPACE)
+NOTHING = -1e30  # the score of a piece that is not there
+UNKNOWN_PENALTY = 10.0
+CODE_POINTS = 0x110000
+
+
+class LiteSentencePiece:
+    """A prepared SentencePiece model, unigram or BPE, as a function from texts to ids.
+
+    Args:
+        proto: the parsed model to run, see `prepared_model`.
+        charsmap: bytes, the table of characters.
+        keep_first_space: bool, see `SentencePieceTokenizer`.
+
+    Raises:
+        ValueError: if the model is of another kind, or a BPE with pieces that it does not use.
+    """
+
+    def __init__(self, proto, charsmap, keep_first_space=False):
+        kind, pieces = proto.trainer_spec.model_type, proto.pieces
+        if kind not in (files.UNIGRAM, files.BPE):
+            raise ValueError("this SentencePiece model has words or characters as pieces")
+        if kind == files.BPE and any(piece.type == files.UNUSED for piece in pieces):
+            raise ValueError("this SentencePiece model, a BPE, has pieces that it does not use")
+        own = {p.piece: i for i, p in enumerate(pieces) if p.type in (files.NORMAL, KEPT)}
+        kept = [p.piece for p in pieces if p.type == KEPT]
+        unknown = next(i for i, p in enumerate(pieces) if p.type == files.UNKNOWN)
+        self._normalize = Normalizer(charsmap, kept, proto.normalizer_spec, keep_first_space)
+        letters = sorted(set("".join(own)))
+        self._symbols = _code_point_table({ord(c): i for i, c in enumerate(letters, start=1)})
+        symbols = {letter: i for i, letter in enumerate(letters, start=1)}
+        spelled = {tuple(symbols[c] for c in piece): i for piece, i in own.items()}
+        self._pieces = Pieces(spelled, len(letters) + 1, unknown)
+        scores = [p.score for p in pieces]
+        if kind == files.UNIGRAM:
+            self._find = Unigram(scores, [*own.values()], unknown)
+        else:
+            kept = {tuple(symbols[c] for c in piece) for piece in kept}
+            self._find = Merges(spelled, scores, kept, len(letters) + 1, unknown)
+        self._unknown = unknown
+        self._bytes = None
+        if proto.trainer_spec.byte_fallback:
+            byte = {p.piece: i for i, p in enumerate(pieces) if p.type == files.BYTE}
+            self._bytes = tf.constant([byte.get(f"<0x{i:02X}>", unknown) for i in range(256)])
+
+    def __call__(self, text):
+        """Return the ids of (B,) texts, ragged (B, S) int32."""
+        codes, row_splits = self._normalize(text)
+        size = tf.size(codes)  # with one character after the last text
+        row = tf.cumsum(put(tf.ones_like(row_splits), row_splits, size)) - 1
+        ends = tf.gather(tf.concat([row_splits, [size]], 0), row + 1)
+        symbols = self._symbols(codes)
+        lengths, ids = self._find(self._pieces(symbols, ends), symbols, ends, row)
+        at = places_of(lengths > 0)
+        ids = tf.gather(ids, at)
+        if self._bytes is None:
+            is_unknown = ids == self._unknown
+            row = tf.gather(row, at)
+            is_same = is_unknown & value_before(is_unknown, 1, False)
+            is_there = ~(is_same & (row == value_before(row, 1, -1)))
+            kept = places_of(is_there)
+            ids, at = tf.gather(ids, kept), tf.gather(at, kept)
+            widths = tf.ones_like(ids)
+        else:
+            ids, widths = self._with_bytes(ids, tf.gather(codes, at))
+        before = tf.cumsum(put(widths, at, size), exclusive=True)
+        splits = tf.gather(before, row_splits)
+        ids = ids[: splits[-1]]  # without that of the last character
+        return tf.RaggedTensor.from_row_splits(ids, tf.cast(splits, tf.int64), validate=False)
+
+    def _with_bytes(self, ids, codes):
+        """Replace unknown characters by their bytes; return the ids, and how many each has."""
+        is_unknown = ids == self._unknown
+        sizes = 1 + sum(tf.cast(codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
+        widths = tf.where(is_unknown, sizes, 1)
+        token, place = strings.places_in_rows(widths)
+        ids, codes, sizes, unknown = (tf.gather(x, token) for x in (ids, codes, sizes, is_unknown))
+        shifted = tf.bitwise.right_shift(codes, 6 * (sizes - 1 - place))
+        low = shifted - tf.bitwise.right_shift(shifted, 6) * 64
+        first = shifted + tf.gather(tf.constant([0, 0, 0xC0, 0xE0, 0xF0]), sizes)
+        byte = tf.where(place > 0, 0x80 + low, first)
+        byte = tf.where(unknown, byte, 0)
+        return tf.where(unknown, tf.gather(self._bytes, byte), ids), widths
+
+
+KEPT = files.USER_DEFINED
+
+
+def _code_point_table(values, default=0):
+    table = np.full(CODE_POINTS, default, np.int32)
+    table[[*values]] = [*values.values()]
+    return CodePointTable(table)
+
+
+# === Characters ===
+
+
+class Normalizer:
+    """Turns texts into the characters that pieces are made of, "▁" for spaces.
+
+    Args:
+        charsmap: bytes, the table of characters.
+        kept: list of str, texts that it leaves as they are.
+        spec: the model's `NormalizerSpec`.
+        keep_first_space: bool. Whether texts that begin with a space get none before it.
+    """
+
+    def __init__(self, charsmap, kept, spec, keep_first_space):
+        self._adds, self._joins = spec.add_dummy_prefix, spec.remove_extra_whitespaces
+        self._keep_first_space = keep_first_space
+        rules = _rules(charsmap, kept)
+        spelled, places = [0], {}
+        for text in rules.values():
+            if text not in places:
+                places[text] = len(spelled)
+                spelled += map(ord, text or "\0")
+        self._spelled = tf.constant(spelled, tf.int32)
+        single = {ord(key): text for key, text in rules.items() if len(key) == 1}
+        # 0 stands for a character that stays.
+        self._starts = _code_point_table({c: places[text] for c, text in single.items()})
+        self._lengths = _code_point_table({c: len(t) for c, t in single.items()}, 1)
+        longer, classes = _classes({k: t for k, t in rules.items() if len(k) > 1}, rules)
+        self._runs = None
+        if longer:
+            letters = sorted(set("".join(longer)))
+            symbols = {letter: i for i, letter in enumerate(letters, start=1)}
+            known = {ord(c): symbols[of] for c, of in classes.items() if of in symbols}
+            self._symbols = _code_point_table(known)
+            begins, follows = np.zeros([2, len(letters) + 1], bool)
+            for key in longer:
+                begins[symbols[key[0]]] = follows[symbols[key[1]]] = True
+            self._begins, self._follows = tf.constant(begins), tf.constant(follows)
+            keys = {tuple(symbols[c] for c in key): text for key, text in longer.items()}
+            numbers = {key: i for i, key in enumerate(keys)}
+            self._runs = Trie(numbers, len(letters) + 1)
+            self._run_starts = tf.constant([places[text] for text in keys.values()], tf.int32)
+            self._run_lengths = tf.constant([len(text) for text in keys.values()], tf.int32)
+            self._longest = max(map(len, longer))
+
+    def __call__(self, text):
+        """Return the characters of (B,) texts and one more after the last, and row splits."""
+        codes, row_splits = code_points(*valid_bytes(text))
+        starts, lengths = self._starts(codes), self._lengths(codes)
+        if self._runs is not None:
+            symbols = self._symbols(codes)
+            is_first = flags(row_splits, tf.size(codes))
+            is_run = tf.gather(self._begins, symbols)
+            is_run &= tf.gather(self._follows, value_after(symbols, 1, 0))
+            is_run &= ~value_after(is_first, 1, True)
+            starts, lengths = tf.cond(
+                tf.reduce_any(is_run),
+                lambda: self._with_runs(symbols, row_splits, is_run, starts, lengths),
+                lambda: (starts, lengths),
+            )
+        ends = tf.cumsum(lengths)
+        begins = ends - lengths
+        of = tf.cumsum(put(tf.ones_like(begins), begins, ends[-1] + 1))[:-1] - 1
+        place = tf.range(ends[-1]) - tf.gather(begins, of)
+        start = tf.gather(starts, of)
+        spelled = tf.gather(self._spelled, tf.where(start > 0, start + place, 0))
+        codes = tf.where(start > 0, spelled, tf.gather(codes, of))
+        return self._with_spaces(codes, tf.gather(begins, row_splits), row_splits)
+
+    def _with_runs(self, symbols, row_splits, is_run, starts, lengths):
+        """Replace several characters at once: the longest run at each place that is left."""
+        size = tf.size(symbols)
+        at = places_of(is_run)
+        row = tf.cumsum(put(tf.ones_like(row_splits), row_splits, size)) - 1
+        ends = tf.gather(tf.concat([row_splits, [size]], 0), row + 1)
+        nodes = self._runs(symbols, at, tf.gather(ends, at), whole=False)
+        sizes = tf.maximum(1, put(tf.gather(self._runs.lengths, nodes), at, size))
+        number = put(tf.maximum(tf.gather(self._runs.numbers, nodes) + 1, 0), at, size)
+        # Runs that may overlap are followed from the first of them.
+        at = places_of(number > 0)
+        is_far = at - value_before(at, 1, -self._longest) >= self._longest
+        is_far |= tf.gather(row, at) != value_before(tf.gather(row, at), 1, -1)
+        begins = tf.concat([tf.gather(at, places_of(is_far)), [size - 1]], 0)
+        stops = tf.concat([begins[1:], [size]], 0)
+        # (The last place is a space of no text, so that no list is empty.)
+        taken = follow(sizes, begins, tf.minimum(stops, tf.gather(ends, begins)))
+        is_run = taken & (number > 0)
+        covered = put(tf.where(is_run, 1, 0), tf.range(size), size)
+        covered -= put(
+            tf.where(is_run, 1, 0), tf.range(size) + tf.where(is_run, sizes, 0), size + 1
+        )[:-1]
+        covered = tf.cumsum(covered) > 0
+        run = tf.maximum(number - 1, 0)
+        starts = tf.where(is_run, tf.gather(self._run_starts, run), starts)
+        lengths = tf.where(is_run, tf.gather(self._run_lengths, run), tf.where(covered, 0, lengths))
+        return starts, lengths
+
+    def _with_spaces(self, codes, splits, old_splits):
+        """Drop the spaces that a model does not read, and add that before a text."""
+        size = tf.size(codes)
+        is_first = flags(splits, size)
+        is_space = codes == SPACE
+        row = tf.cumsum(put(tf.ones_like(splits), splits, size)) - 1
+        is_text = row < tf.size(splits) - 1
+        has_prefix = old_splits[1:] > old_splits[:-1]
+        if self._joins:
+            is_there = is_text & ~(is_space & (is_first | value_before(is_space, 1, True)))
+            before = count_before(~is_space & (codes != MARK))
+            bounds = tf.gather(before, splits)
+            is_there &= before < tf.gather(tf.concat([bounds[1:], [0]], 0), row)
+            # (A space before the end of a text is counted among what comes after it.)
+            has_prefix &= bounds[1:] > bounds[:-1]
+        else:
+            is_there = is_text
+        if self._keep_first_space:
+            first = tf.gather(codes, splits[:-1])
+            is_empty = splits[1:] == splits[:-1]
+            has_prefix &= is_empty | ((first != SPACE) & (first != MARK))
+        added = tf.cast(has_prefix, tf.int32) if self._adds else tf.zeros_like(splits[1:])
+        prefixes = tf.cumsum(tf.concat([added, [0]], 0))
+        kept = count_before(is_there)
+        at = kept + tf.gather(prefixes, row)
+        new_splits = tf.gather(kept, splits) + prefixes - tf.concat([added, [0]], 0)
+        codes = tf.where(is_there & ~is_space, codes - MARK, 0)
+        codes = put(codes, tf.where(is_there, at, 0), new_splits[-1] + 1) + MARK
+        return codes, new_splits
+
+
+def _rules(charsmap, kept):
+    """Return what a table of characters changes, a dict, and texts that it leaves, first of all."""
+    table = Table(charsmap)
+    table._read()
+    first = {text[0] for text in kept}
+    ordered = sorted(kept, key=len)
+    rules = {
+        key: text
+        for key, text in table.rules.items()
+        if key[0] not in first or not any(key.startswith(text) for text in ordered)
+    }
+    return rules | {text: text for text in kept}
+
+
+def _classes(longer, rules):
+    """Return longer keys with one for many that differ by equal letters, and each letter's class.
+
+    The letters of Hangul come in three forms: without this, nine of ten keys are of such.
+    """
+    letters = {letter for key in longer for letter in key}
+    classes = {c: rules[c] if len(rules.get(c, "")) == 1 else c for c in letters}
+    while True:
+        members = {}
+        for letter, of in classes.items():
+            members.setdefault(of, []).append(letter)
+        found, counts = {}, {}
+        for key, text in longer.items():
+            short = "".join(classes[c] for c in key)
+            found.setdefault(short, set()).add(text)
+            counts[short] = counts.get(short, 0) + 1
+        bad = {
+            letter
+            for short, texts in found.items()
+            if len(texts) > 1 or counts[short] != np.prod([len(members[c]) for c in short])
+            for of in short
+            if len(members[of]) > 1
+            for letter in members[of]
+        }
+        if not bad:
+            return {short: texts.pop() for short, texts in found.items()}, classes
+        classes |= {letter: letter for letter in bad}
+
+
+# === Pieces ===
+
+
+class Pieces:
+    """Finds all pieces in a list of symbols.
+
+    Args:
+        ids: dict of tuples of symbols → id.
+        num_symbols, unknown: int.
+    """
+
+    def __init__(self, ids, num_symbols, unknown):
+        self._trie = Trie({(): -1} | ids, num_symbols)
+        self.longest = max(map(len, ids), default=1)
+        self._unknown = unknown
+
+    def __call__(self, symbols, ends):
+        """Return the ids of the pieces that end after each of (N,) symbols, (N · L,), else -1.
+
+        The longest are first. `ends` are where the text of each symbol ends.
+        """
+        size = tf.size(symbols)
+
+        def step(found, ids, length, at, places, stops, nodes):
+            nodes = self._trie._pairs(nodes, tf.gather(symbols, places))
+            goes_on = nodes < NONE
+            nodes = tf.where(goes_on, nodes, 0)
+            id = tf.gather(self._trie.numbers, nodes)
+            here = places_of((id >= 0) & goes_on)
+            length += 1
+            place = tf.gather(places, here) * self.longest + self.longest - length
+            found = tf.concat([found, place], 0)
+            ids = tf.concat([ids, tf.gather(id, here)], 0)
+            stays = places_of(goes_on & (places + 1 < stops))
+            at, places, stops, nodes = (tf.gather(x, stays) for x in (at, places + 1, stops, nodes))
+            return found, ids, length, at, places, stops, nodes
+
+        everywhere = tf.range(size)
+        state = (
+            *(tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.zeros([1], tf.int32)),
+            *(everywhere, everywhere, ends, tf.zeros_like(everywhere)),
+        )
+        found, ids, *_ = loop(lambda f, i, l, at, *_: tf.size(at) > 0, step, state)
+        return put(ids[1:] + 1, found[1:], size * self.longest) - 1
+
+
+class Unigram:
+    """The pieces whose scores have the largest sum; of equal ones, the longest last piece.
+
+    Sums are of float32 from the beginning of a text, as in the reference.
+    """
+
+    def __init__(self, scores, own, unknown):
+        lowest = min(scores[i] for i in own)
+        scores = np.float32([*scores, NOTHING])
+        scores[unknown] = np.float32(lowest) - np.float32(UNKNOWN_PENALTY)
+        self._scores = tf.constant(scores)
+        self._unknown = unknown
+
+    def __call__(self, found, symbols, ends, row):
+        """Return the lengths of pieces where they begin, 0 elsewhere, and ids there: (N,) each."""
+        size = tf.size(symbols)
+        longest = tf.size(found) // size
+        found = tf.reshape(found, tf.stack([size, longest]))
+        last = tf.where(found[:, -1:] < 0, self._unknown, found[:, -1:])
+        found = tf.concat([found[:, :-1], last], 1)  # (N, L)
+        nothing = self._scores.shape[0] - 1
+        scores = tf.gather(self._scores, tf.where(found < 0, nothing, found))
+        begins = chunks(found, longest)
+        stops = tf.concat([begins[1:], [size]], 0)
+        zeros = tf.zeros_like(begins, tf.float32)
+        back, near = self._best(scores, begins, stops, zeros, longest)
+        lengths, sums = self._followed(back, begins, stops, scores, row, longest)
+
+        def again(_, lengths, sums):
+            back, _ = self._best(scores, begins, stops, tf.gather(sums, begins), longest)
+            new, sums = self._followed(back, begins, stops, scores, row, longest)
+            return tf.reduce_any(new != lengths), new, sums
+
+        # Where pieces are almost equal, how sums are rounded decides: that depends on the sum of
+        # all before, which may change with it.
+        is_near = near < 1e-5 * (1 - tf.reduce_min(sums))
+        state = tf.reshape(is_near, []), lengths, sums
+        lengths = tf.while_loop(lambda changed, *_: changed, again, state)[1]
+        index = tf.range(size) * longest + lengths * longest - lengths
+        index = tf.where(lengths > 0, index, 0)
+        return lengths, tf.gather(tf.reshape(found, [-1]), index)
+
+    def _best(self, scores, begins, stops, sums, longest):
+        """Return the length of the best last piece up to each place, and the smallest lead."""
+        size = tf.shape(scores)[0]
+        length = longest - tf.range(longest)  # of each column
+
+        def step(done, after, back, near, begins, stops, sums):
+            done += 1
+            at = begins + done - 1  # the last character
+            before = tf.gather(after, tf.maximum(at[:, tf.newaxis] - length, 0))
+            before = tf.where(length == done, sums[:, tf.newaxis], before)
+            total = before + tf.gather(scores, at)  # (C, L)
+            best = tf.reduce_max(total, 1)
+            column = tf.argmax(total, 1, tf.int32)
+            is_other = tf.range(longest) != column[:, tf.newaxis]
+            other = tf.where(is_other, total, NOTHING)
+            near = tf.minimum(near, tf.reduce_min(best - tf.reduce_max(other, 1)))
+            after += put(best, at, size)
+            back += put(longest - column, at, size)
+            stays = places_of(begins + done < stops)
+            return done, after, back, near, *(tf.gather(x, stays) for x in (begins, stops, sums))
+
+        state = (
+            *(tf.zeros([1], tf.int32), tf.zeros([size]), tf.zeros([size], tf.int32)),
+            *(tf.fill([1], 1e30), begins, stops, sums),
+        )
+        _, _, back, near, *_ = loop(lambda d, a, b, n, begins, *_: tf.size(begins) > 0, step, state)
+        return back, near
+
+    def _followed(self, back, begins, stops, scores, row, longest):
+        """Return the lengths of the best pieces where they begin, and sums of scores before them."""
+        size = tf.size(back)
+
+        def step(lengths, ends, begins):
+            length = tf.gather(back, ends - 1)
+            ends -= length
+            lengths += put(length, ends, size)
+            stays = places_of(ends > begins)
+            return lengths, tf.gather(ends, stays), tf.gather(begins, stays)
+
+        state = tf.zeros_like(back), stops, begins
+        lengths = loop(lambda _, ends, __: tf.size(ends) > 0, step, state)[0]
+        at = places_of(lengths > 0)
+        length = tf.gather(lengths, at)
+        index = (at + length) * longest - length
+        score = tf.gather(tf.reshape(scores, [-1]), index)
+        # Rows are texts, so that each has a sum of its own.
+        of = tf.gather(row, at)
+        counts = put(tf.ones_like(of), of, tf.reduce_max(row) + 1)
+        first = tf.cumsum(counts, exclusive=True)
+        place = tf.range(tf.size(at)) - tf.gather(first, of)
+        width = tf.reduce_max(counts)
+        index = of * width + place
+        table = put(score, index, tf.size(counts) * width)
+        table = tf.reshape(table, tf.stack([tf.size(counts), width]))
+        table = tf.reshape(tf.cumsum(table, axis=1, exclusive=True), [-1])
+        return lengths, put(tf.gather(table, index), at, size)
+
+
+def chunks(found, longest):
+    """Return where no piece of several characters crosses, the first place among them: (C,)."""
+    size = tf.shape(found)[0]
+    is_there = tf.cast(found[:, :-1] >= 0, tf.int32)  # (N, L - 1), the longest first
+    at = tf.range(size)[:, tf.newaxis] - (longest - tf.range(longest - 1)) + 1
+    begins = put(tf.reshape(is_there, [-1]), tf.reshape(tf.maximum(at, 0), [-1]), size)
+    ends = tf.reduce_sum(is_there, 1)
+    # Pieces that have begun before a place and not ended before it.
+    crossing = tf.cumsum(begins - ends, exclusive=True)
+    return places_of(crossing == 0)
+
+
+class Merges:
+    """SentencePiece's BPE: the pair with the best score is merged first, of equal ones the first.
+
+    Args:
+        ids: dict of tuples of symbols → id.
+        scores: list of float, of all pieces.
+        kept: set of those tuples that are never merged, nor parted.
+        num_symbols, unknown: int.
+    """
+
+    def __init__(self, ids, scores, kept, num_symbols, unknown):
+        parts = {(i,): i for i in range(num_symbols)}
+        parts |= {key: num_symbols + i for i, key in enumerate(k for k in ids if len(k) > 1)}
+        ranks = {score: i for i, score in enumerate(sorted(set(scores), reverse=True))}
+        pairs, made, rank = [], [0], [0]  # a pair's number is 1 or more
+        for key, id in ids.items():
+            if key in kept:
+                continue
+            for end in range(1, len(key)):
+                pair = parts.get(key[:end]), parts.get(key[end:])
+                if None not in pair and kept.isdisjoint((key[:end], key[end:])):
+                    pairs.append(pair)
+                    made.append(parts[key])
+                    rank.append(ranks[scores[id]])
+        numbers = [ids.get(key, unknown) for key in parts]
+        self._pairs = PairTable(pairs, 1, len(parts))
+        self._made, self._ranks, self._ids, self._sizes = (
+            tf.constant(x, tf.int32) for x in (made, rank, numbers, [*map(len, parts)])
+        )
+        self._kept = None
+        if kept:
+            self._kept = Trie({(): -1} | {key: parts[key] for key in kept}, num_symbols)
+
+    def __call__(self, found, symbols, ends, row):
+        """Return the lengths of pieces where they begin, 0 elsewhere, and ids there: (N,) each."""
+        size = tf.size(symbols)
+        longest = tf.size(found) // size
+        begins = chunks(tf.reshape(found, tf.stack([size, longest])), longest)
+        places = tf.range(size)
+        is_kept = tf.zeros_like(places, tf.bool)
+        if self._kept is not None:
+            nodes = self._kept(symbols, places, ends, whole=False)
+            sizes = tf.maximum(tf.gather(self._kept.lengths, nodes), 1)
+            stops = tf.concat([begins[1:], [size]], 0)
+            taken = follow(sizes, begins, stops)
+            is_kept = nodes > 0
+            symbols = tf.where(is_kept, tf.gather(self._kept.numbers, nodes), symbols)
+            places = places_of(taken)
+        chunk = tf.cumsum(put(tf.ones_like(begins), begins, size)) - 1
+        symbols, chunk, is_kept = (tf.gather(x, places) for x in (symbols, chunk, is_kept))
+        symbols = self._merged(places, symbols, chunk, is_kept, size)
+        known = tf.maximum(symbols, 0)
+        lengths = tf.where(symbols >= 0, tf.gather(self._sizes, known), 0)
+        return lengths, tf.gather(self._ids, known)
+
+    def _merged(self, places, symbols, chunks, is_kept, size):
+        """Return each symbol at the place of its first part, -1 elsewhere, (N,)."""
+        number = chunks[-1] + 1
+
+        def merge(done, places, symbols, chunks, kept):
+            pair = self._pairs(symbols[:-1], symbols[1:])
+            can = (pair < NONE) & (chunks[1:] == chunks[:-1]) & (kept[1:] + kept[:-1] == 0)
+            pair = tf.where(can, pair, 0)
+            rank = tf.concat([tf.where(can, tf.gather(self._ranks, pair), NONE), [NONE]], 0)
+            best = tf.gather(tf.math.unsorted_segment_min(rank, chunks, number), chunks)
+            is_busy = best < NONE
+            index = tf.where(is_busy & (rank == best), tf.range(tf.size(rank)), NONE)
+            first = tf.gather(tf.math.unsorted_segment_min(index, chunks, number), chunks)
+            is_left = is_busy & (first == tf.range(tf.size(rank)))
+            made = tf.gather(self._made, tf.concat([pair, [0]], 0))
+            done += put(tf.where(is_busy, 0, symbols + 1), places, size)
+            symbols = tf.where(is_left, made, symbols)
+            stays = places_of(is_busy & ~value_before(is_left, 1, False))
+            return done, *(tf.gather(x, stays) for x in (places, symbols, chunks, kept))
+
+        state = tf.zeros([size], tf.int32), places, symbols, chunks, tf.cast(is_kept, tf.int32)
+        done = loop(lambda done, places, *_: tf.size(places) > 0, merge, state)[0]
+        return done - 1
