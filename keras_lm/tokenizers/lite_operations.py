@@ -198,9 +198,10 @@ class CodePointTable:
 class PairTable:
     """Numbers of (row, column) pairs, as in Tarjan and Yao 1979, "Storing a Sparse Table"."""
 
-    def __init__(self, pairs, first, num_columns):
+    def __init__(self, pairs, first, num_columns, num_rows=0):
         pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
-        shifts, places = _displace(pairs, max(first + len(pairs), pairs[:, 0].max(initial=0) + 1))
+        num_rows = max(num_rows, first + len(pairs), pairs[:, 0].max(initial=0) + 1)
+        shifts, places = _displace(pairs, num_rows)
         table = np.zeros(shifts.max() + num_columns, np.int32)
         table[places] = first + np.arange(len(pairs))
         self._shifts = tf.constant(shifts, tf.int32)

@@ -7,7 +7,6 @@ two places that no piece crosses, such as the spaces before words.
 Shapes: B texts, N characters, L the longest piece, C chunks, T pieces.
 """
 
-import itertools
 
 import numpy as np
 
@@ -339,7 +338,7 @@ class Pieces:
             *(tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.zeros([1], tf.int32)),
             *(everywhere, everywhere, ends, tf.zeros_like(everywhere)),
         )
-        found, ids, *_ = loop(lambda f, i, l, at, *_: tf.size(at) > 0, step, state)
+        found, ids, *_ = loop(lambda _, __, ___, at, *____: tf.size(at) > 0, step, state)
         return put(ids[1:] + 1, found[1:], size * self.longest) - 1
 
 
@@ -414,7 +413,7 @@ class Unigram:
         return back, near
 
     def _followed(self, back, begins, stops, scores, row, longest):
-        """Return the lengths of the best pieces where they begin, and sums of scores before them."""
+        """Return the lengths of the best pieces where they begin, and the scores before them."""
         size = tf.size(back)
 
         def step(lengths, ends, begins):
@@ -480,7 +479,7 @@ class Merges:
                     made.append(parts[key])
                     rank.append(ranks[scores[id]])
         numbers = [ids.get(key, unknown) for key in parts]
-        self._pairs = PairTable(pairs, 1, len(parts))
+        self._pairs = PairTable(pairs, 1, len(parts), len(parts))
         self._made, self._ranks, self._ids, self._sizes = (
             tf.constant(x, tf.int32) for x in (made, rank, numbers, [*map(len, parts)])
         )
