@@ -179,39 +179,53 @@ def places_in_texts(at, is_covered, of_character, ids, text_begins):
 # === Tables ===
 
 
+def stored(values, small=False):
+    """Return numbers as a constant, int32, or `small` in as few bytes as they need."""
+    values = np.asarray(values)
+    sizes = [np.iinfo(t) for t in (np.int8, np.int16)] if small else []
+    low, high = values.min(initial=0), values.max(initial=0)
+    fitting = [size.dtype for size in sizes if size.min <= low and high <= size.max]
+    return tf.constant(values, fitting[0] if fitting else tf.int32)
+
+
+def read(table, places):
+    """Return the numbers at some places of a table that was `stored`, int32."""
+    found = tf.gather(table, places)
+    return found if found.dtype == tf.int32 else tf.cast(found, tf.int32)
+
+
 class CodePointTable:
     """A number for every code point, in blocks of 256; equal blocks are stored once."""
 
-    def __init__(self, values):
+    def __init__(self, values, small=False):
         blocks = {}  # bytes of a block → its number
         numbers = [blocks.setdefault(b.tobytes(), len(blocks)) for b in values.reshape(-1, 256)]
         # A code point plus the number of its block is its place.
         numbers = np.multiply(numbers, 256) - np.arange(0, len(values), 256)
         self._numbers = tf.constant(numbers, tf.int32)
-        self._blocks = tf.constant(np.frombuffer(b"".join(blocks), values.dtype), tf.int32)
+        self._blocks = stored(np.frombuffer(b"".join(blocks), values.dtype), small)
 
     def __call__(self, codes):
         numbers = tf.gather(self._numbers, tf.bitwise.right_shift(codes, 8))
-        return tf.gather(self._blocks, codes + numbers)
+        return read(self._blocks, codes + numbers)
 
 
 class PairTable:
     """Numbers of (row, column) pairs, as in Tarjan and Yao 1979, "Storing a Sparse Table"."""
 
-    def __init__(self, pairs, first, num_columns, num_rows=0):
+    def __init__(self, pairs, first, num_columns, num_rows=0, small=False):
         pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
         num_rows = max(num_rows, first + len(pairs), pairs[:, 0].max(initial=0) + 1)
         shifts, places = _displace(pairs, num_rows)
         table = np.zeros(shifts.max() + num_columns, np.int32)
         table[places] = first + np.arange(len(pairs))
-        self._shifts = tf.constant(shifts, tf.int32)
-        self._table = tf.constant(table, tf.int32)
-        self._rows = tf.constant([-1] * first + pairs[:, 0].tolist(), tf.int32)
+        self._shifts, self._table = stored(shifts, small), stored(table, small)
+        self._rows = stored([-1] * first + pairs[:, 0].tolist(), small)
 
     def __call__(self, row, column):
         """Return the numbers of (T,) pairs; NONE for a pair that is not in the table."""
-        number = tf.gather(self._table, tf.gather(self._shifts, row) + column)
-        return tf.where(tf.gather(self._rows, number) == row, number, NONE)
+        number = read(self._table, read(self._shifts, row) + column)
+        return tf.where(read(self._rows, number) == row, number, NONE)
 
 
 def _displace(pairs, num_rows):
@@ -248,7 +262,7 @@ def _displace(pairs, num_rows):
 class Trie:
     """Finds keys of a dict among symbols; keys are bytes or tuples of symbols, values numbers."""
 
-    def __init__(self, texts, num_symbols=256):
+    def __init__(self, texts, num_symbols=256, small=False):
         nodes, pairs = {next(iter(texts))[:0]: 0}, []
         for text in texts:
             for end in range(1, len(text) + 1):
@@ -256,9 +270,9 @@ class Trie:
                     nodes[text[:end]] = len(nodes)
                     pairs.append((nodes[text[: end - 1]], text[end - 1]))
         self._nodes = nodes
-        self._pairs = PairTable(pairs, 1, num_symbols)
-        self.numbers = tf.constant([texts.get(text, -1) for text in nodes], tf.int32)
-        self.lengths = tf.constant([len(text) for text in nodes], tf.int32)
+        self._pairs = PairTable(pairs, 1, num_symbols, small=small)
+        self.numbers = stored([texts.get(text, -1) for text in nodes], small)
+        self.lengths = stored([len(text) for text in nodes], small)
 
     def node(self, text):
         """Return the node of the beginning of a key."""
@@ -278,7 +292,7 @@ class Trie:
             nodes = tf.where(goes_on, nodes, 0)
             places += 1
             at_end = places == ends
-            is_text = tf.gather(self.numbers, nodes) >= 0
+            is_text = read(self.numbers, nodes) >= 0
             # A longer key has a node of a higher number.
             more = tf.where(is_text & at_end if whole else is_text, nodes, 0)
             found = tf.maximum(found, put(more, which, tf.size(found)))

@@ -438,10 +438,20 @@ class SentencePieceTokenizer(Tokenizer):
         Places are those of a call, unless normalisation joins characters, as a letter and a mark
         after it: then those of later tokens of the same word, up to a space, may be one off.
         """
+        if not has_text_operations():
+            self._require_words()
         if self._places is None:
             with tf.init_scope():
                 self._places = LitePlaces(self, self._find_aligner())
         return self._places(text)
+
+    def _require_words(self):
+        for piece in self._proto.pieces:
+            if re.search(f".[ {SPACE}]+[^ {SPACE}]", piece.piece) and piece.type != files.CONTROL:
+                raise ValueError(
+                    f"SentencePieceTokenizer has no places in LiteRT: its piece {piece.piece!r} "
+                    "crosses a space. Export as a SavedModel instead."
+                )
 
     def plain_model(self):
         """Return a parsed model, with which the package `sentencepiece` alone finds the ids.

@@ -7,7 +7,6 @@ two places that no piece crosses, such as the spaces before words.
 Shapes: B texts, N characters, L the longest piece, C chunks, T pieces.
 """
 
-
 import numpy as np
 
 from keras_lm.tensorflow import tf
@@ -25,6 +24,8 @@ from keras_lm.tokenizers.lite_operations import (
     loop,
     places_of,
     put,
+    read,
+    stored,
     valid_bytes,
     value_after,
     value_before,
@@ -52,9 +53,9 @@ class LiteSentencePiece:
     def __init__(self, proto, charsmap, keep_first_space=False):
         kind, pieces = proto.trainer_spec.model_type, proto.pieces
         if kind not in (files.UNIGRAM, files.BPE):
-            raise ValueError("this SentencePiece model has words or characters as pieces")
+            raise _refusal("words or characters as pieces, not a unigram model's or a BPE's")
         if kind == files.BPE and any(piece.type == files.UNUSED for piece in pieces):
-            raise ValueError("this SentencePiece model, a BPE, has pieces that it does not use")
+            raise _refusal("pieces of the type 'UNUSED', which a BPE parts again")
         own = {p.piece: i for i, p in enumerate(pieces) if p.type in (files.NORMAL, KEPT)}
         kept = [p.piece for p in pieces if p.type == KEPT]
         unknown = next(i for i, p in enumerate(pieces) if p.type == files.UNKNOWN)
@@ -119,10 +120,17 @@ class LiteSentencePiece:
 KEPT = files.USER_DEFINED
 
 
+def _refusal(what):
+    return ValueError(
+        f"SentencePieceTokenizer cannot tokenize in LiteRT: its model has {what}. Export as a "
+        "SavedModel instead."
+    )
+
+
 def _code_point_table(values, default=0):
     table = np.full(CODE_POINTS, default, np.int32)
     table[[*values]] = [*values.values()]
-    return CodePointTable(table)
+    return CodePointTable(table, small=True)
 
 
 # === Characters ===
@@ -165,9 +173,9 @@ class Normalizer:
             self._begins, self._follows = tf.constant(begins), tf.constant(follows)
             keys = {tuple(symbols[c] for c in key): text for key, text in longer.items()}
             numbers = {key: i for i, key in enumerate(keys)}
-            self._runs = Trie(numbers, len(letters) + 1)
-            self._run_starts = tf.constant([places[text] for text in keys.values()], tf.int32)
-            self._run_lengths = tf.constant([len(text) for text in keys.values()], tf.int32)
+            self._runs = Trie(numbers, len(letters) + 1, small=True)
+            self._run_starts = stored([places[text] for text in keys.values()], small=True)
+            self._run_lengths = stored([len(text) for text in keys.values()], small=True)
             self._longest = max(map(len, longer))
 
     def __call__(self, text):
@@ -201,8 +209,8 @@ class Normalizer:
         row = tf.cumsum(put(tf.ones_like(row_splits), row_splits, size)) - 1
         ends = tf.gather(tf.concat([row_splits, [size]], 0), row + 1)
         nodes = self._runs(symbols, at, tf.gather(ends, at), whole=False)
-        sizes = tf.maximum(1, put(tf.gather(self._runs.lengths, nodes), at, size))
-        number = put(tf.maximum(tf.gather(self._runs.numbers, nodes) + 1, 0), at, size)
+        sizes = tf.maximum(1, put(read(self._runs.lengths, nodes), at, size))
+        number = put(tf.maximum(read(self._runs.numbers, nodes) + 1, 0), at, size)
         # Runs that may overlap are followed from the first of them.
         at = places_of(number > 0)
         is_far = at - value_before(at, 1, -self._longest) >= self._longest
@@ -218,8 +226,8 @@ class Normalizer:
         )[:-1]
         covered = tf.cumsum(covered) > 0
         run = tf.maximum(number - 1, 0)
-        starts = tf.where(is_run, tf.gather(self._run_starts, run), starts)
-        lengths = tf.where(is_run, tf.gather(self._run_lengths, run), tf.where(covered, 0, lengths))
+        starts = tf.where(is_run, read(self._run_starts, run), starts)
+        lengths = tf.where(is_run, read(self._run_lengths, run), tf.where(covered, 0, lengths))
         return starts, lengths
 
     def _with_spaces(self, codes, splits, old_splits):
@@ -308,7 +316,7 @@ class Pieces:
     """
 
     def __init__(self, ids, num_symbols, unknown):
-        self._trie = Trie({(): -1} | ids, num_symbols)
+        self._trie = Trie({(): -1} | ids, num_symbols, small=True)
         self.longest = max(map(len, ids), default=1)
         self._unknown = unknown
 
@@ -323,7 +331,7 @@ class Pieces:
             nodes = self._trie._pairs(nodes, tf.gather(symbols, places))
             goes_on = nodes < NONE
             nodes = tf.where(goes_on, nodes, 0)
-            id = tf.gather(self._trie.numbers, nodes)
+            id = read(self._trie.numbers, nodes)
             here = places_of((id >= 0) & goes_on)
             length += 1
             place = tf.gather(places, here) * self.longest + self.longest - length

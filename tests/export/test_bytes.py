@@ -10,7 +10,8 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.export import check, tflite
 from keras_lm.litert import InterpreterPool, in_bytes
-from keras_lm.tokenizers import SubwordTokenizer
+from keras_lm.tokenizers import SentencePieceTokenizer, SubwordTokenizer
+from keras_lm.tokenizers.sentence_piece_model import BPE, BYTE, CONTROL, UNKNOWN, Model
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs the extra litert")
 
@@ -82,6 +83,42 @@ def test_answers_as_the_task_without_a_registrar(case, make_backbone, tokenizer,
         return
     usual = task.export(tmp_path / "usual.tflite", format="litert")
     assert path.stat().st_size <= 1.02 * usual.stat().st_size + 20_000  # of code, in a tiny model
+
+
+def bpe_of_bytes():
+    """A SentencePiece BPE with an entry for each byte."""
+    model = Model()
+    for piece in ("<pad>", "[CLS]", "[SEP]"):
+        model.pieces.add(piece=piece, type=CONTROL)
+    model.pieces.add(piece="<unk>", type=UNKNOWN)
+    for byte in range(256):
+        model.pieces.add(piece=f"<0x{byte:02X}>", type=BYTE)
+    for i, piece in enumerate(["▁t", "he", "▁the", "oo", "▁g", "▁goo", *"▁abcdefghlnorstuw"]):
+        model.pieces.add(piece=piece, score=-i)
+    model.trainer_spec.model_type = BPE
+    model.trainer_spec.byte_fallback = True
+    model.normalizer_spec.SetInParent()
+    return SentencePieceTokenizer(
+        model.SerializeToString(), cls_token="[CLS]", sep_token="[SEP]", pad_token="<pad>"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("case", ["unigram, tagger", "BPE of bytes, questions"])
+def test_sentence_piece(case, goldens, make_backbone, texts, tmp_path):
+    albert = goldens("tokenizers") / "sentencepiece-albert"
+    is_bpe = case.startswith("BPE")
+    made = bpe_of_bytes() if is_bpe else SentencePieceTokenizer.from_files(albert)
+    backbone = make_backbone(vocabulary_size=made.vocabulary_size)
+    task = CASES[case.split(", ")[1]](backbone, tokenizer=made)
+    path = task.export(tmp_path / "model.tflite", format="litert", tokenizer="bytes")
+    assert [*tflite._custom_operations(path.read_bytes())] == []
+    serve = interpreters.Interpreter(model_path=str(path)).get_signature_runner()
+    rows = np.array([text.encode() for text in texts if isinstance(text, str)], object)
+    for size in (len(rows), 1, 3):
+        columns = columns_of(task, rows[:size])
+        assert_answers(serve(**in_bytes(columns)), task, columns)
 
 
 @pytest.mark.slow
