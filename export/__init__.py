@@ -42,6 +42,7 @@ def export(
     tolerance: float | None = None,
     tokenizer: str = "graph",
     attention: bool = False,
+    operations: str = "tensorflow_text",
     report: Callable[[CheckReport], Any] | None = None,
     verbose: int | str = "auto",
     allow_nan: bool = False,
@@ -78,6 +79,8 @@ def export(
             tokenizers of their own, which differ for some texts, see docs/phones.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
             reads, in all heads, which the page of `keras-lm serve` draws.
+        operations: those of a SavedModel. With `"tensorflow"` its tokenizer is made of TensorFlow's
+            own ones, so that it also runs where TensorFlow Text is not; it has fewer signatures.
         report: function that is called with the `CheckReport` of the comparison on `texts`, such as
             `print`: how much numbers differ, and which share of strings is equal.
         verbose: whether a bar shows how far the comparison is, see `check`.
@@ -105,6 +108,7 @@ def export(
     """
     format = export_format(path, format)
     _check_form(format, weights, freeze, tokenizer, attention)
+    _check_operations(operations, format, freeze, attention)
     if texts is None and tolerance is not None:
         raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
     if texts is not None and format == "litert":
@@ -123,7 +127,7 @@ def export(
 
     given = (task.trimmed(), path, weights, freeze, verify)
     if format == "saved_model":
-        return export_saved_model(*given, attention)
+        return export_saved_model(*given, attention, operations)
     # LiteRT's schema and interpreter are not loaded for a SavedModel.
     if tokenizer == "metadata":
         from keras_lm.export.mediapipe import export_mediapipe
@@ -159,6 +163,17 @@ def _check_form(format, weights, freeze, tokenizer, attention):
         raise ValueError(
             "attention=True needs a SavedModel that is not frozen: leave out attention, or "
             f"{'freeze' if freeze else 'format'}."
+        )
+
+
+def _check_operations(operations, format, freeze, attention):
+    """Raise an error if a SavedModel cannot have these operations."""
+    if operations not in ("tensorflow_text", "tensorflow"):
+        raise ValueError(f"operations={operations!r}: use 'tensorflow_text' or 'tensorflow'.")
+    if operations == "tensorflow" and (format != "saved_model" or freeze or attention):
+        raise ValueError(
+            "operations='tensorflow' needs a SavedModel that is not frozen and has no signature "
+            "`attention`: leave out the others."
         )
 
 

@@ -56,8 +56,10 @@ TEXT_OPERATIONS = frozenset(
 )
 
 
-def check(meta_graph, layer_names=()):
+def check(meta_graph, layer_names=(), has_text=True):
     """Raise a ValueError if TF Serving's stock binary lacks an operation of a graph.
+
+    It may not have those of TensorFlow Text unless `has_text`.
 
     `layer_names` distinguish the numbers in layer names from those that TensorFlow appends.
     """
@@ -65,6 +67,8 @@ def check(meta_graph, layer_names=()):
     problems = {}
     for function, node in graph.nodes():
         reason = _reason(node, graph)
+        if node.op in TEXT_OPERATIONS and not has_text:
+            reason = f"operation {node.op}", "it is one of TensorFlow Text, not of TensorFlow"
         if reason:
             where = layer_path(graph.scopes(function, node), layer_names)
             problems[f"{reason[0]} in {where}: {reason[1]}"] = None  # an ordered set

@@ -8,7 +8,8 @@ from pathlib import Path
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm.export import operations, serving
+from keras_lm.export import operations as allowed
+from keras_lm.export import serving
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
@@ -20,7 +21,9 @@ METHODS = {
 }
 
 
-def export_saved_model(task, path, weights, freeze, verify, attention=False):
+def export_saved_model(
+    task, path, weights, freeze, verify, attention=False, operations="tensorflow_text"
+):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
     The signatures, for B texts of S columns, in which strings are padded with empty ones:
@@ -80,6 +83,9 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), the
       model's input; `detokenize` takes the last two and returns `text` (B,).
 
+    With `operations="tensorflow"` there are `serving_default`, `classify` or `regress`, and
+    `tokens` alone, of operations that TensorFlow itself has: programs need no TensorFlow Text.
+
     Smaller `weights` reduce the files only: they are widened once, on loading, which needs memory
     for both, and calls take as long as with float32.
 
@@ -98,7 +104,8 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
     with is written next to the versions if there is none. Arguments, result and errors: see
     `export`.
     """
-    offer = task.signatures
+    is_plain = operations == "tensorflow"
+    offer = task.plain_signatures if is_plain else task.signatures
     offer.texts()  # raises, before anything is written, if the task cannot take strings
     name = serving.model_name(local_path(path))
 
@@ -106,7 +113,7 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
         functions = offer.frozen_functions(weights) if freeze else offer.functions()
         if attention:
             functions["attention"] = offer.attention()
-        module = module_of(*functions.values(), lookups=task.lookups)
+        module = module_of(*functions.values(), lookups=() if is_plain else task.lookups)
         if weights != "float32":
             from keras_lm.export import stored_weights  # by names that TensorFlow keeps private
 
@@ -115,12 +122,12 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False):
         methods = offer.methods()
         saved_model = _amend(folder, methods, offer.defaults())
         for meta_graph in saved_model.meta_graphs:
-            operations.check(meta_graph, operations.names_of_layers(task))
+            allowed.check(meta_graph, allowed.names_of_layers(task), not is_plain)
         requests = offer.requests(serving.WARMUP_SIZES)
         logs = [serving.log(name, *request, methods.get(request[0])) for request in requests]
         serving.write_warmup(folder, logs)
         serving.write_batching(folder)
-        (folder / cards.CARD).write_text(cards.card_of_export(task), encoding="utf-8")
+        (folder / cards.CARD).write_text(cards.card_of_export(task, is_plain), encoding="utf-8")
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
         write_sums(folder, _summed(folder))

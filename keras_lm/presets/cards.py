@@ -150,11 +150,11 @@ def card_of_preset(model):
     return card(model, code, _classes(model), _tag(model))
 
 
-def card_of_export(task):
-    """Return the card of a SavedModel."""
+def card_of_export(task, is_plain=False):
+    """Return the card of a SavedModel; a plain one has TensorFlow's own operations alone."""
     code = [
         "import tensorflow as tf",
-        "import tensorflow_text  # its operations",
+        *(["import tensorflow_text  # its operations"] if not is_plain else []),
         "",
         'answer = tf.saved_model.load("FOLDER").signatures["serving_default"]',
         f"answer({_arguments(task)})",

@@ -341,6 +341,15 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
             "SavedModel."
         )
 
+    # (For one task, as its functions say.)
+    byte_signatures = property(lambda self: self.signatures)
+
+    @property
+    def plain_signatures(self):
+        raise ValueError(
+            f"operations='tensorflow' is for one task: export those of {[*self.tasks]} one by one."
+        )
+
     @property
     def lookups(self):
         return [lookup for task in self.tasks.values() for lookup in task.lookups]

@@ -311,6 +311,59 @@ class TextSignatures:
         return [("serving_default", columns)]
 
 
+class PlainSignatures(TextSignatures):
+    """Those of a SavedModel of TensorFlow's own operations: the tokenizer is one of integers.
+
+    It has what answers texts alone, and `tokens`.
+    """
+
+    def __init__(self, offer):
+        super().__init__(offer.task)
+        self.offer = offer
+
+    def require(self):
+        """Raise a ValueError, which names what is missing, if the task has no such form."""
+        name, task = type(self.task).__name__, self.task
+        if not self.offer.answers_in_lite:
+            raise ValueError(f"operations='tensorflow': a {name} writes text. Leave it out.")
+        for member in getattr(task, "members", [task]):
+            tokenizer = member.tokenizer
+            if not hasattr(tokenizer, "tokenize_lite"):
+                raise ValueError(
+                    f"operations='tensorflow': {type(tokenizer).__name__} has no form without "
+                    "TensorFlow Text's operations. Leave it out."
+                )
+            if tokens := member.preprocessor.tokens_in_text(tokenizer):
+                tokens = tokens if tokens is True else [*tokens]
+                raise ValueError(
+                    f"operations='tensorflow': {name} finds special tokens in text ({tokens}), "
+                    "with an operation of TensorFlow Text. Leave it out."
+                )
+
+    def functions(self):
+        self.require()
+        answer = trace(self.answer(), self.texts())
+        found = {"serving_default": answer} | self.of_examples(answer)
+        return found if hasattr(self.task, "members") else found | {"tokens": self.raw()}
+
+    def answer(self, tokenize=None):
+        def answer(**columns):
+            rows = tf.shape(next(iter(columns.values())))[0]
+            blank = tf.maximum(1 - rows, 0)  # a row, if there is none
+            for name, text in columns.items():
+                more = tf.fill(tf.concat([[blank], tf.shape(text)[1:]], 0), "")
+                columns[name] = strings.valid_utf8(tf.concat([text, more], 0))
+            with without_text_operations():
+                found = plain_floats(self.task.answer_lite(columns))
+            return {name: value[:rows] for name, value in found.items()}
+
+        return answer
+
+    def requests(self, batch_sizes):
+        known = {"serving_default", *self.methods()}
+        return [r for r in self.offer.requests(batch_sizes) if r[0] in known]
+
+
 class ByteSignatures(TextSignatures):
     """Those of a `.tflite` without TensorFlow Text's operations: strings are UTF-8 and row ends.
 

@@ -22,7 +22,7 @@ from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
-from keras_lm.tasks.signatures import ByteSignatures, IdSignatures, TextSignatures
+from keras_lm.tasks.signatures import ByteSignatures, IdSignatures, PlainSignatures, TextSignatures
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokenizer, stated_limits
@@ -606,6 +606,7 @@ class Task(KerasFile, SavedWhole, TextModel):
 
     id_signatures = property(IdSignatures)
     byte_signatures = property(lambda self: ByteSignatures(self.signatures))
+    plain_signatures = property(lambda self: PlainSignatures(self.signatures))
 
     def single_output(self) -> Any:
         """Return (name, names of its columns or None) of the one array that answers a text.

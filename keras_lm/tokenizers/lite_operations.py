@@ -345,6 +345,7 @@ class PairMerger:
 
 
 def loop(condition, step, state):
+    """Repeat a step while a condition holds; lists in the state may change their lengths."""
     return tf.while_loop(condition, step, state, (tf.TensorShape([None]),) * len(state))
 
 

@@ -101,6 +101,10 @@ def bytes_of(text):
     """Return the bytes of (B,) strings, ragged (B, S) uint8."""
     if are_bytes(text):
         return text
+    if not has_text_operations():
+        data = tf.io.decode_raw(tf.strings.reduce_join(text), tf.uint8)
+        splits = tf.concat([[0], tf.cumsum(tf.strings.length(text))], 0)
+        return tf.RaggedTensor.from_row_splits(data, tf.cast(splits, tf.int64), validate=False)
     values, row_splits, *_ = gen_byte_splitter.tf_text_byte_split_with_offsets(text)
     return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
@@ -112,6 +116,11 @@ def parts_of(text, starts, ends):
         parts = parts_of_rows(text, begins + starts.values, ends.values - starts.values)
         parts = parts.with_row_splits_dtype(starts.row_splits.dtype)
         return tf.RaggedTensor.from_row_splits(parts, starts.row_splits, validate=False)
+    if not has_text_operations():
+        # (One more, as a last part may be in no text.)
+        texts = tf.gather(tf.concat([text, [""]], 0), row_ids(starts))
+        lengths = ends.values - starts.values
+        return starts.with_values(tf.strings.substr(texts, starts.values, lengths))
     values, row_splits = gen_byte_splitter.tf_text_byte_split_by_offsets(
         text, starts.values, ends.values, starts.row_splits
     )

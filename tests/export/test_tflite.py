@@ -141,7 +141,7 @@ def test_length_that_cannot_vary_is_fixed(make_backbone, tokenizer, tmp_path, mo
         return (None, "no kernel") if padding == "longest" else (padding.encode(), None)
 
     monkeypatch.setattr(tflite, "_convert", convert)
-    monkeypatch.setattr(tflite, "_missing", lambda model, task: "")
+    monkeypatch.setattr(tflite, "_missing", lambda model, task, allowed: "")
     monkeypatch.setattr(tflite, "_failure", lambda model, specs: None)
     path = task.export(tmp_path / "model.tflite", format="litert")
     with zipfile.ZipFile(path) as archive:  # the card, which follows
