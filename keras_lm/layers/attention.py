@@ -18,6 +18,7 @@ from keras_lm.layers.backend import (
     dropout,
     fused_attention,
     in_blocks,
+    is_growing,
     is_long,
     matmul,
     matmul_transposed,
@@ -357,7 +358,12 @@ class SelfAttention(Attention):
         return self.split_heads(self.query_key_value.columns(x, width, 3 * width), 2)
 
     def write(self, old: Any, new: Any, write_at: Tensor) -> Any:
-        """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots."""
+        """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots.
+
+        Without slots, they come after the old ones.
+        """
+        if write_at is None:
+            return ops.concatenate([old, new], axis=2)
         return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
 
     def attended_length(self, x, context):
@@ -458,6 +464,10 @@ class KeyValueCache:
         self.slots = ops.expand_dims(state["length"], 1) + ops.arange(new, dtype="int32")
         self.start = ops.sum(state["padding_mask"], axis=1)
         self.past = list(zip(state["keys"], state["values"], strict=True))
+        if is_growing():
+            self.padding_mask = ops.concatenate([state["padding_mask"], padding_mask], axis=1)
+            self.write_at = None
+            return
         row = ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # (B, 1)
         self.padding_mask = ops.scatter_update(
             state["padding_mask"],

@@ -14,6 +14,7 @@ if keras.backend.backend() == "tensorflow":
         fused_attention,
         in_blocks,
         in_some_rows,
+        is_growing,
         is_long,
         known_array,
         map_chunks,
@@ -91,6 +92,10 @@ else:
         """Return `x`, for the same reason."""
         return x
 
+    def is_growing():
+        """Return False, since only LiteRT's loops have such a cache."""
+        return False
+
     def is_long(queries, columns):
         """Return False, since other backends compute attention as a whole."""
         return False
@@ -148,6 +153,7 @@ __all__ = [
     "gelu",
     "in_blocks",
     "in_some_rows",
+    "is_growing",
     "is_long",
     "known_array",
     "map_chunks",

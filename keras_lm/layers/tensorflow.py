@@ -21,6 +21,7 @@ _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=True)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
+_IS_GROWING = contextvars.ContextVar("is_growing", default=False)
 PRODUCTS = contextvars.ContextVar("products", default=None)  # see `tensorflow_products`
 SMALLEST_KERNEL = 2**12  # weights; smaller kernels save too little time for the loss
 
@@ -305,6 +306,25 @@ def writing_in_place():
         yield
     finally:
         _IS_IN_PLACE.reset(token)
+
+
+@contextlib.contextmanager
+def growing():
+    """A context in which a cache, whose slots are all in use, grows by those of new tokens.
+
+    It is for loops in LiteRT, which copies a whole tensor to write into it. All rows of the cache
+    have the same length.
+    """
+    token = _IS_GROWING.set(True)
+    try:
+        yield
+    finally:
+        _IS_GROWING.reset(token)
+
+
+def is_growing():
+    """Whether a cache grows by the slots of new tokens, and has no free ones."""
+    return _IS_GROWING.get()
 
 
 def write_slots(old, new, indices):

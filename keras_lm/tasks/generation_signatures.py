@@ -10,7 +10,8 @@ import json
 import numpy as np
 
 from keras_lm.feeding.datasets import with_known_ids
-from keras_lm.generation.decoding import COLUMNS_AT_ONCE, real_tokens
+from keras_lm.generation import lite
+from keras_lm.generation.decoding import COLUMNS_AT_ONCE, align, real_tokens
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.settings import ENDS_PROMPTS
 from keras_lm.layers.heads import last_real_token
@@ -22,7 +23,9 @@ from keras_lm.layers.tensorflow import (
     for_lite,
     longest,
     required,
+    without_text_operations,
 )
+from keras_lm.litert import in_bytes
 from keras_lm.tasks.signatures import (
     TextSignatures,
     attention_of_pair,
@@ -32,10 +35,13 @@ from keras_lm.tasks.signatures import (
     with_few_pairs,
 )
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers import strings
+from keras_lm.tokenizers.lite_operations import places_of
 from keras_lm.utils.user_warning import warn
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}
+MOST_TOKENS = {"max_new_tokens": tf.TensorSpec([], tf.int32, "max_new_tokens")}
 MOST_CELLS = 2**25  # of rows that are filled up: one long text among many would take all memory
 PACKED = {
     name: tf.TensorSpec([None, None], tf.int32, name) for name in ("token_ids", "padding_mask")
@@ -273,17 +279,83 @@ class GenerationSignatures(TextSignatures):
                 + ". The loop around it has to, or export a SavedModel."
             )
 
-    def lite_functions(self):
-        self.warn_of_settings()
-
+    def _lite_step(self):
         def next_token(token_ids, padding_mask, **state):
             with for_lite():
                 return self._step(token_ids, padding_mask, self._nested(state))
 
-        functions = {"next_token": trace(next_token, {**PACKED, **self.state_specs()})}
+        return trace(next_token, {**PACKED, **self.state_specs()})
+
+    def lite_functions(self):
+        self.warn_of_settings()
+        functions = {"next_token": self._lite_step()}
         if hasattr(self.task.tokenizer, "tokenize_lite"):
             functions["tokenize"] = trace(self._lite_tokens, PROMPT)
         yield functions
+
+    def byte_functions(self):
+        """Return the signatures of a `.tflite` that takes bytes: those of a loop within it, too."""
+        self.require_lite()
+        with for_lite(), without_text_operations():
+            self.task.tokenizer.target.detokenize_lite(tf.ragged.constant([[0]]))  # or says why not
+            generate = trace(self.generate_lite, self.byte_specs() | MOST_TOKENS)
+        return {"generate": generate, "next_token": self._lite_step()}
+
+    def byte_specs(self):
+        """Return texts as bytes, and where each ends; see `ByteSignatures`."""
+        specs = {}
+        for name in self.texts():
+            specs[name] = tf.TensorSpec([None], tf.uint8, name)
+            specs[f"{name}_ends"] = tf.TensorSpec([None], tf.int32, f"{name}_ends")
+        return specs
+
+    def generate_lite(self, max_new_tokens, **inputs):
+        """The function of `generate` in a `.tflite`: greedily, by what the task states.
+
+        It returns `text`, uint8, the bytes of all texts, `text_ends` and `num_tokens`, (B,) int32.
+        """
+        columns = self._from_bytes(inputs)
+        most = tf.clip_by_value(max_new_tokens, 0, self.task.limits.most_served)
+        written = self._written(columns, most)  # (B, T), -1 after an end
+        is_token = written >= 0
+        number = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)
+        places = places_of(tf.reshape(is_token, [-1]))
+        ids = tf.RaggedTensor.from_row_splits(
+            tf.gather(tf.reshape(written, [-1]), places),
+            tf.concat([[0], tf.cumsum(number)], 0),
+            validate=False,
+        )
+        text, ends = strings.to_bytes(self.task.tokenizer.target.detokenize_lite(ids))
+        return {"text": text, "text_ends": ends, "num_tokens": number}
+
+    def _from_bytes(self, inputs):
+        return {n: strings.from_bytes(inputs[n], inputs[f"{n}_ends"]) for n in self.texts()}
+
+    def _written(self, columns, most):
+        (prompt,) = columns.values()
+        return lite.write(self.task, self.task.limits, *self._aligned(prompt, most), most)
+
+    def _aligned(self, prompt, most):
+        """Return the tokens of prompts and their mask, (B, P): the last ones that leave room."""
+        task, window = self.task, self.task.limits.window
+        ids = task.tokenizer.tokenize_lite(prompt)
+        lengths = tf.cast(ids.row_splits[1:] - ids.row_splits[:-1], tf.int32)
+        room = tf.fill(tf.shape(lengths), 2**30 if window is None else window - most)
+        ends = task.end_ids("eos") if task.ends_prompts else []
+        token_ids, padding_mask = align(ids, room - len(ends))
+        if ends:
+            end = tf.fill([tf.size(lengths), 1], ends[0])
+            token_ids = tf.concat([token_ids, end], 1)
+            padding_mask = tf.concat([padding_mask, tf.ones_like(end)], 1)
+        if not (begin := task.end_ids("bos")):
+            return token_ids, padding_mask
+        # LiteRT cannot join ragged rows, but there is a free column before the first token.
+        token_ids, padding_mask = (tf.pad(x, [[0, 0], [1, 0]]) for x in (token_ids, padding_mask))
+        number = tf.reduce_sum(padding_mask, axis=1)
+        is_begun = (number < room) & ((number == 0) | task.begins_prompts)
+        column = tf.where(is_begun, tf.shape(token_ids)[1] - number - 1, -1)
+        is_bos = tf.range(tf.shape(token_ids)[1]) == column[:, tf.newaxis]
+        return tf.where(is_bos, begin[0], token_ids), tf.where(is_bos, 1, padding_mask)
 
     def _lite_tokens(self, prompt):
         ids = self.task.tokenizer.tokenize_lite(prompt)
@@ -300,6 +372,12 @@ class GenerationSignatures(TextSignatures):
             name: tf.pad(values, [[0, 0], [1, 0]], constant_values=first[name])
             for name, values in tokens.items()
         }
+
+    def byte_requests(self):
+        """Return a list of requests, as `lite_requests`, for a file that takes bytes."""
+        texts = dict.fromkeys(self.texts(), np.array([b"a", b"two words"]))
+        most = {"max_new_tokens": np.int32(2)}
+        return [("generate", in_bytes(texts) | most), self.lite_requests()[0]]
 
     def lite_requests(self):
         tokens = {name: np.ones([2, 3], "int32") for name in PACKED}
@@ -467,6 +545,29 @@ class Seq2SeqSignatures(GenerationSignatures):
 
     # === LiteRT ===
 
+    def byte_functions(self):
+        functions = super().byte_functions()
+        encode = self.encode(self.task.tokenizer.tokenize_lite, self.task.target_length)
+        with for_lite(), without_text_operations():
+            from_bytes = lambda **inputs: encode(**self._from_bytes(inputs))  # noqa: E731
+            functions["encode"] = trace(from_bytes, self.byte_specs())
+        return functions
+
+    def _written(self, columns, most):
+        task = self.task
+        packed = task.preprocess(columns, task.tokenizer.tokenize_lite)
+        ids, mask = packed["encoder_token_ids"], packed["encoder_padding_mask"]
+        begin = tf.fill([tf.shape(ids)[0], 1], task.packer.start_id)
+        return lite.write(
+            task.decoder(packed),
+            task.limits,
+            begin,
+            tf.ones_like(begin),
+            most,
+            source_ids=tf.where(mask > 0, ids, -1),
+            banned=[] if task.backbone.generates_start else [task.packer.start_id],
+        )
+
     def settings(self):
         task, stated = self.task, super().settings()
         if task.num_beams > 1:
@@ -476,11 +577,7 @@ class Seq2SeqSignatures(GenerationSignatures):
     def lite_functions(self):
         self.warn_of_settings()
 
-        def next_token(token_ids, padding_mask, **state):
-            with for_lite():
-                return self._step(token_ids, padding_mask, self._nested(state))
-
-        functions = {"next_token": trace(next_token, {**PACKED, **self.state_specs()})}
+        functions = {"next_token": self._lite_step()}
         if hasattr(self.task.tokenizer, "tokenize_lite"):
             with for_lite():
                 # There, the state of a step cannot grow.

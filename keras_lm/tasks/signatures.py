@@ -376,13 +376,14 @@ class ByteSignatures(TextSignatures):
         super().__init__(offer.task)
         self.offer = offer
 
+    def lite_functions(self):
+        if self.offer.answers_in_lite:
+            yield from super().lite_functions()
+        else:
+            yield self.offer.byte_functions()
+
     def require_lite(self):
         name = type(self.task).__name__
-        if not self.offer.answers_in_lite:
-            raise ValueError(
-                f"tokenizer='bytes': the .tflite of a {name} reads and writes token ids. Leave it "
-                "out, or export as a SavedModel."
-            )
         with without_text_operations():
             self.offer.require_lite()
         for task in getattr(self.task, "members", [self.task]):
@@ -424,6 +425,8 @@ class ByteSignatures(TextSignatures):
         return plain_floats(found)
 
     def lite_requests(self):
+        if not self.offer.answers_in_lite:
+            return self.offer.byte_requests()
         return [(name, in_bytes(columns)) for name, columns in self.offer.lite_requests()]
 
 

@@ -433,6 +433,9 @@ class BytePairTokenizer(Tokenizer):
         text = strings.join(tf.gather(self._spellings, ids))
         return valid_utf8(drop_unfinished(text) if partial else text)
 
+    def _spellings_alone(self):
+        return self._spellings.numpy().tolist(), "none"
+
     # === Files ===
 
     def get_config(self):

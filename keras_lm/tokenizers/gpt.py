@@ -190,6 +190,9 @@ class GPTTokenizer(BytePairTokenizer):
     def _detokenize(self, ids, partial=False):
         return tf.strings.strip(strings.join(tf.gather(self._spellings, ids)))
 
+    def _spellings_alone(self):
+        return self._spellings.numpy().tolist(), "all"
+
     def get_config(self):
         config = super().get_config()
         of_bytes = ("add_prefix_space", "normalization", "whole_words", "pre_tokenizer")

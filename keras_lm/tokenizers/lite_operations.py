@@ -152,6 +152,54 @@ def _first_bytes():
     return lengths, lowest, highest, bases
 
 
+class Speller:
+    """Ids → texts as bytes, where each token has the same bytes wherever it is.
+
+    Args:
+        spellings: list of bytes, those of each token.
+        cut: which spaces around texts are left out: `"none"`, the `"first"` byte if it is one, or
+            `"all"`.
+
+    Call: `speller(ids)` with ragged (B, S) ids returns ragged (B, N) uint8. Ids beyond the
+    spellings have no bytes.
+    """
+
+    def __init__(self, spellings, cut="none"):
+        self.cut = cut
+        ends = np.cumsum([0, *map(len, spellings)])
+        with tf.init_scope():
+            self._starts = tf.constant([*ends, ends[-1]], tf.int32)
+            self._bytes = tf.constant([*b"".join(spellings), 0], tf.uint8)
+
+    def __call__(self, ids):
+        number = tf.size(self._starts) - 2
+        values = tf.minimum(tf.cast(ids.values, tf.int32), number)
+        first = tf.gather(self._starts, values)
+        lengths = tf.gather(self._starts, values + 1) - first
+        row, place = strings.places_in_rows(lengths)
+        data = tf.gather(self._bytes, tf.gather(first, row) + place)
+        ends = tf.concat([[0], tf.cumsum(lengths)], 0)
+        row_splits = tf.gather(ends, tf.cast(ids.row_splits, tf.int32))
+        texts = tf.RaggedTensor.from_row_splits(data, row_splits, validate=False)
+        return texts if self.cut == "none" else self._without_space(texts)
+
+    def _without_space(self, texts):
+        row, row_splits = strings.row_ids(texts), texts.row_splits
+        is_text = tf.cast(tf.cast(texts.values, tf.int32) != 32, tf.int32)
+        before = tf.concat([[0], tf.cumsum(is_text)], 0)  # (N + 1,)
+        of_rows = tf.gather(before, row_splits)
+        begins, ends = (tf.gather(part, row) for part in (of_rows[:-1], of_rows[1:]))
+        if self.cut == "all":
+            kept = (before[1:] > begins) & (before[:-1] < ends)
+        else:
+            place = tf.range(tf.size(row)) - tf.gather(row_splits[:-1], row)
+            kept = (is_text > 0) | (place > 0)
+        data = tf.gather(texts.values, places_of(kept))
+        counts = tf.concat([[0], tf.cumsum(tf.cast(kept, tf.int32))], 0)
+        row_splits = tf.gather(counts, row_splits)
+        return tf.RaggedTensor.from_row_splits(data, row_splits, validate=False)
+
+
 def insert_spaces(data, before):
     """Insert spaces before flagged bytes; return the bytes, and where each old one is now."""
     ends = tf.cumsum(1 + tf.cast(before, tf.int32))

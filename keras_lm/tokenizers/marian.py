@@ -217,6 +217,10 @@ class MarianTokenizer(Tokenizer):
     def _join(self, entries):
         return self._pieces._join(entries)
 
+    def _spellings_alone(self):
+        _, cut = self._pieces._spellings_alone()
+        return [*map(self._pieces._spelling, self.vocabulary)], cut
+
     # === Files ===
 
     def get_config(self):

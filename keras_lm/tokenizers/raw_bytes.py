@@ -111,6 +111,13 @@ class ByteTokenizer(Tokenizer):
         text = valid_utf8(strings.join(ids.with_values(tf.gather(self._spelled, ids.values))))
         return strings.cleaned_up(text) if self.clean_up else text
 
+    def _spellings_alone(self):
+        return (
+            super()._spellings_alone()
+            if self.clean_up
+            else (self._spelled.numpy().tolist(), "none")
+        )
+
     def _begins_word(self, token):
         return False
 

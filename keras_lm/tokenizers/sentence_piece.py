@@ -481,6 +481,17 @@ class SentencePieceTokenizer(Tokenizer):
         text = tf.strings.regex_replace(text, self._outer_space, "")
         return strings.cleaned_up(text) if self._rules.clean_up else text
 
+    def _spellings_alone(self):
+        if self._rules.clean_up:
+            return super()._spellings_alone()
+        cut = {"^ +| +$": "all", "^ ": "first", "^$": "none"}[self._outer_space]
+        return [*map(self._spelling, self.vocabulary)], cut
+
+    def _spelling(self, piece):
+        if self._has_bytes and re.fullmatch(BYTE_PIECE, piece):
+            return bytes([int(piece[3:5], 16)])
+        return piece.replace(SPACE, " ").encode()
+
     # === Files ===
 
     def get_config(self):

@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import strings
+from keras_lm.tokenizers.lite_operations import Speller
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
@@ -327,6 +328,30 @@ class Tokenizer(tf.Module):
             return ids.with_values(self._by_text(ids.values, function))
         plain = tf.logical_not(tf.gather(self._has_no_text, self._within(ids.values)))
         return function(strings.keep(ids, plain))
+
+    def detokenize_lite(self, ids: Tensor) -> Any:
+        """Return the texts of ragged (B, S) ids as bytes, with operations that LiteRT has.
+
+        They are ragged (B, N) uint8, those of what `detokenize` returns; bytes that are not UTF-8,
+        as of a character that was not written to its end, stay as they are.
+
+        Raises:
+            ValueError: if the text of a token depends on those beside it.
+        """
+        return self._speller(ids)
+
+    @functools.cached_property
+    def _speller(self):
+        spellings, cut = self._spellings_alone()
+        special = {self.token_to_id(token) for token in self.all_special_tokens}
+        return Speller([b"" if i in special else text for i, text in enumerate(spellings)], cut)
+
+    def _spellings_alone(self):
+        """Return the bytes of each token, and which spaces around texts are cut; see `Speller`."""
+        raise ValueError(
+            f"{type(self).__name__} joins tokens by regular expressions, for which LiteRT has no "
+            "operations: export as a SavedModel instead."
+        )
 
     @property
     def target(self):

@@ -188,6 +188,9 @@ class WordTokenizer(Tokenizer):
     def _join(self, entries):
         return strings.join(entries, " ")
 
+    def _spellings_alone(self):
+        return [f" {word}".encode() for word in self.vocabulary], "first"
+
     def get_config(self):
         names = ("lowercase", "rules", "splitter")
         return super().get_config() | {name: getattr(self, name) for name in names}

@@ -329,3 +329,20 @@ def test_special_tokens_can_be_added(tokenizer_of, kind):
 def test_some_cannot_take_special_tokens(tokenizer_of, kind):
     with pytest.raises(NotImplementedError, match="cannot take further tokens"):
         tokenizer_of(kind).with_special_tokens(["<new>"])
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "folder", ["bpe-gpt1", "bytebpe-gpt2", "sentencepiece-albert", "sentencepiece-t5"]
+)
+def test_texts_in_bytes_are_those_of_detokenize(folder, goldens):
+    tokenizer = Tokenizer.from_preset(goldens("tokenizers") / folder)
+    random = np.random.default_rng(0)
+    rows = [random.integers(0, tokenizer.vocabulary_size, n).tolist() for n in (0, 1, 40, 7)]
+    rows += tokenizer(["Hello world, it's fine .", "  a  b ", "", "ünaïve ß 日本 "]).to_list()
+    ids = tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+    texts = [bytes(row) for row in tokenizer.detokenize_lite(ids).to_list()]
+    for text, expected in zip(texts, tokenizer.detokenize(ids).numpy(), strict=True):
+        # Bytes that are not UTF-8 stay here.
+        assert text == expected or "\ufffd".encode() in expected
+    assert sum(map(len, texts)) > 60

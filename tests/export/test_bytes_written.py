@@ -1,0 +1,129 @@
+"""A `.tflite` that takes bytes writes texts by its own loop, as its task does."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.generation import lite
+from keras_lm.generation.logits import Rules
+from keras_lm.layers.tensorflow import for_lite, without_text_operations
+from keras_lm.litert import in_bytes
+from keras_lm.models import GPT2Backbone, LSTMBackbone, T5Backbone, TransformerXLBackbone
+from keras_lm.tasks import CausalLM, Seq2SeqLM
+from keras_lm.tokenizers import (
+    SentencePieceTokenizer,
+    SubwordTokenizer,
+    WordTokenizer,
+    learn_words,
+    train_vocabulary,
+)
+
+TEXTS = ["the cat sat on the mat .", "a dog saw ünaïve 日本 films", "good films , a b c"]
+PROMPTS = ["the cat", "", "a dog saw the cat . ü日", "z" * 99]
+SMALL = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+
+
+def words():
+    known = learn_words(TEXTS, 100)
+    return WordTokenizer(known, "<UNK>", bos_token="<S>", eos_token="</S>")
+
+
+def gpt2(goldens):
+    letters = train_vocabulary("byte_pair", 290, texts=TEXTS * 3)
+    return CausalLM(
+        GPT2Backbone(letters.vocabulary_size, **SMALL, max_sequence_length=48), tokenizer=letters
+    )
+
+
+def lstm(goldens):
+    tokenizer = words()
+    backbone = LSTMBackbone(tokenizer.vocabulary_size, num_layers=2, hidden_dim=8)
+    return CausalLM(backbone, tokenizer=tokenizer)
+
+
+def transformer_xl(goldens):
+    tokenizer = words()
+    backbone = TransformerXLBackbone(tokenizer.vocabulary_size, **SMALL, memory_length=8)
+    return CausalLM(backbone, tokenizer=tokenizer)
+
+
+def t5(goldens):
+    tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
+    backbone = T5Backbone(tokenizer.vocabulary_size, **SMALL)
+    return Seq2SeqLM(backbone, tokenizer=tokenizer, sequence_length=24)
+
+
+@pytest.fixture
+def make(goldens):
+    """`make(kind)` is a task whose weights are far from zero, so that texts differ."""
+
+    def made(kind):
+        task, random = kind(goldens), np.random.default_rng(1)
+        for weight in task.backbone.trainable_weights:
+            weight.assign_add(random.normal(size=weight.shape, scale=0.4))
+        return task
+
+    return made
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", [gpt2, lstm, t5])
+def test_the_loop_writes_as_the_task(kind, make):
+    task = make(kind)
+    signatures = task.signatures
+    for most in (0, 1, 9):
+        with for_lite(), without_text_operations():
+            inputs = {name: tf.constant(PROMPTS) for name in signatures.texts()}
+            columns = signatures._from_bytes(
+                {n: tf.constant(x) for n, x in in_bytes(dict.fromkeys(inputs, PROMPTS)).items()}
+            )
+            written = signatures._written(columns, tf.constant(most))
+        rows = [[i for i in row if i >= 0] for row in written.numpy().tolist()]
+        texts = task.tokenizer.target.detokenize(tf.ragged.constant(rows, tf.int32, 1))
+        assert [t.decode() for t in texts.numpy()] == task.generate(PROMPTS, max_new_tokens=most)
+
+
+@pytest.mark.eager
+def test_rules_that_the_task_states_are_followed(make):
+    task = make(gpt2)
+    ids = [[5, 6, 7], [9, 9, 9]]
+    task.generation = {
+        "repetition_penalty": 1.7,
+        "no_repeat_ngram_size": 2,
+        "suppress_tokens": [3, 4],
+        "min_new_tokens": 4,
+    }
+    tokens = tf.constant(ids)
+    written = lite.write(task, task.limits, tokens, tf.ones_like(tokens), tf.constant(12))
+    options = {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2}
+    expected, number = task.continue_ids(tf.ragged.constant(ids), max_new_tokens=12, **options)
+    assert isinstance(task.limits.rules, Rules) and number.numpy().min() >= 4
+    for row, wanted, size in zip(written.numpy(), expected.numpy(), number.numpy(), strict=True):
+        assert row[row >= 0].tolist() == wanted[:size].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [gpt2, t5, pytest.param(lstm, marks=pytest.mark.thorough), transformer_xl]
+)
+def test_a_file_writes_without_a_registrar(kind, make, tmp_path):
+    interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs litert")
+    task = make(kind)
+    path = task.export(tmp_path / "writer.tflite", tokenizer="bytes")
+    run = interpreters.Interpreter(model_path=str(path)).get_signature_runner("generate")
+    (name,) = task.signatures.texts()
+    for texts, most in ((PROMPTS, 20), (["the cat"], 5), (["a"] * 3, 0)):
+        answer = run(**in_bytes({name: texts}), max_new_tokens=np.int32(most))
+        data, ends = answer["text"].tobytes(), answer["text_ends"].tolist()
+        found = [data[a:b].decode("utf-8", "replace") for a, b in zip([0, *ends[:-1]], ends)]
+        assert found == task.generate(texts, max_new_tokens=most)
+        assert answer["num_tokens"].max() <= most
+
+
+def test_what_has_no_such_form_says_so(make, tmp_path):
+    task = make(gpt2)
+    entries = ["<pad>", "<EOS>", *"abcdefghijklmnopqrstuvwxyz_ ", "\\", ";"]
+    task.use_tokenizer(SubwordTokenizer(entries))
+    with pytest.raises(ValueError, match=r"SubwordTokenizer .* LiteRT"):
+        task.export(tmp_path / "writer.tflite", tokenizer="bytes")
+    assert not (tmp_path / "writer.tflite").exists()
