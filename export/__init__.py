@@ -147,12 +147,14 @@ def _check_form(format, weights, freeze, tokenizer, attention):
     if format not in TOKENIZERS:
         raise ValueError(f"format={format!r}: use one of {[*TOKENIZERS]}.")
     if tokenizer not in {place for places in TOKENIZERS.values() for place in places}:
-        raise ValueError(f"tokenizer={tokenizer!r}: use 'graph', 'bytes', 'metadata' or None.")
+        places = [*TOKENIZERS["litert"]]
+        raise ValueError(f"tokenizer={tokenizer!r}: use one of {places}, or None.")
     if tokenizer not in TOKENIZERS[format]:
         places = " or ".join(f"tokenizer={place!r}" for place in TOKENIZERS[format])
         needed = next(name for name, places in TOKENIZERS.items() if tokenizer in places)
         raise ValueError(
-            f"tokenizer={tokenizer!r} with format={format!r}: pass {places}, or format={needed!r}."
+            f"tokenizer={tokenizer!r} needs {ONE_FILE.get(needed, 'a SavedModel')}: pass "
+            f"format={needed!r}, too; or {places} with format={format!r}."
         )
     if not isinstance(weights, str) or weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")

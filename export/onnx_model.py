@@ -147,12 +147,26 @@ def _constant(name, value):
 
 
 def _erfc(graph, node, name, _):
-    """Write erfc(x), which is in the exact form of GELU and not in ONNX, as 1 − erf(x)."""
-    one = graph.make_const(f"{name}/one", np.float32(1)).output[0]
-    output, shapes, dtypes = node.output, node.output_shapes, node.output_dtypes
+    """Write erfc, which the exact form of GELU has and ONNX lacks, by erf.
+
+    erfc(−x·√½) becomes 1 + erf(x / √2), the form that ONNX Runtime makes one kernel of.
+    """
+
+    def constant(label, value):
+        return graph.make_const(f"{name}/{label}", np.float32(value)).output[0]
+
+    product, output = node.inputs[0], node.output
+    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
     graph.remove_node(node.name)
-    erf = graph.make_node("Erf", node.input, shapes=shapes, dtypes=dtypes).output[0]
-    graph.make_node("Sub", [one, erf], name=name, outputs=output, shapes=shapes, dtypes=dtypes)
+    negative = [each for each in product.inputs if product.type == "Mul" and each.type == "Neg"]
+    factors = [each.get_tensor_value() for each in product.inputs if each.is_const()]
+    if negative and factors and np.isclose(factors[0], np.sqrt(0.5), rtol=1e-6):
+        inputs = [negative[0].input[0], constant("root", np.sqrt(2))]
+        sign, source = "Add", graph.make_node("Div", inputs, **kind).output[0]
+    else:
+        sign, source = "Sub", node.input[0]
+    erf = graph.make_node("Erf", [source], **kind).output[0]
+    graph.make_node(sign, [constant("one", 1), erf], name=name, outputs=output, **kind)
 
 
 def _normalize_layers(graph, nodes):
