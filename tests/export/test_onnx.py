@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from keras_lm import export, tasks
 from keras_lm.export import check
@@ -95,6 +96,7 @@ def test_texts_are_compared_in_a_fresh_process(critic, path, tmp_path):
     assert reports[0].num_texts == len(TEXTS)
 
 
+@pytest.mark.slow
 def test_what_differs_is_not_written(critic, tmp_path, monkeypatch):
     from keras_lm.tasks import packed_signatures
 
@@ -159,3 +161,102 @@ def test_other_normalisations_stay_as_they_are():
     assert found(lambda x: normalized(x, axis=2)) == 1
     assert found(lambda x: normalized(x, axis=1)) == 0
     assert found(lambda x: normalized(x, scale=2.0, offset=0.0)) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_quotients_are_rounded_down(dtype):
+    x = np.array([-7, -6, -1, 0, 5, 6], dtype)
+    for y in (3, -3):
+        spec = tf.TensorSpec([None], dtype, "x")
+        traced = tf.function(
+            lambda x, y=y: {
+                "whole": x // tf.constant(y, x.dtype),
+                "rest": x % tf.constant(y, dtype),
+            }
+        ).get_concrete_function(x=spec)
+        model = onnx_model._converted(traced).SerializeToString()
+        whole, rest = onnxruntime.InferenceSession(model).run(["whole", "rest"], {"x": x})
+        np.testing.assert_array_equal(whole, x // np.array(y, dtype))
+        np.testing.assert_array_equal(rest, x % np.array(y, dtype))
+
+
+OTHERS = ("XLNetBackbone", "DebertaV3Backbone", "ModernBertBackbone", "TransformerXLBackbone")
+MODELS = [
+    pytest.param(name, marks=pytest.mark.slow if name in OTHERS else pytest.mark.thorough)
+    for name in tiny.MODELS
+    if name != "ReformerBackbone"
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_answers_as_its_task(name, tokenizer_of, backbone_of, tmp_path):
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    task = tasks.TextClassifier(
+        backbone_of(name), num_classes=3, multi_label=True, tokenizer=tokenizer
+    )
+    path = task.export(tmp_path / "m.onnx", tokenizer=None)
+    if name != "ErnieBackbone":  # whose entities come from a linker
+        assert_answers(session_of(path), task, {"text": TEXTS})
+
+
+@pytest.mark.thorough
+def test_what_has_no_kernel_is_refused(backbone_of, tmp_path):
+    task = tasks.TextClassifier(backbone_of("ReformerBackbone"), num_classes=2)
+    with pytest.raises(
+        ValueError, match=r"TextClassifier does not run in ONNX: .*reformer.* MatMul"
+    ):
+        task.export(tmp_path / "m.onnx", tokenizer=None)
+    assert not [*tmp_path.iterdir()]
+
+
+OUTPUTS = {
+    "TextRegressor": ["scores"],
+    "TokenClassifier": ["scores"],
+    "MultipleChoice": ["labels", "scores"],
+    "QuestionAnswerer": ["end_logits", "start_logits"],
+    "MaskedLM": ["logits"],
+    "FeatureExtractor": ["embedding"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_every_task_answers_packed_rows(name, make_backbone, tokenizer, tmp_path):
+    arguments, columns = tiny.TASKS[name]
+    task = getattr(tasks, name)(make_backbone(), tokenizer=tokenizer, **arguments)
+    session = session_of(task.export(tmp_path / "m.onnx", tokenizer=None))
+    assert sorted(value.name for value in session.get_outputs()) == OUTPUTS[name]
+    assert_answers(session, task, columns)
+
+
+@pytest.mark.slow
+def test_a_tied_table_is_stored_once(make_backbone, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_model, "LARGE", 16)
+    task = tasks.MaskedLM(make_backbone(hidden_dim=64, intermediate_dim=8), tokenizer=tokenizer)
+    path = task.export(tmp_path / "m.onnx", tokenizer=None)
+    tables = [x for x in onnx.load(path).graph.initializer if sorted(x.dims) == [20, 64]]
+    assert len(tables) == 1
+    assert_answers(session_of(path), task, {"text": TEXTS})
+
+
+def test_tasks_without_such_an_answer_are_refused(make_backbone, tokenizer, tmp_path):
+    backbone = make_backbone()
+    critic = tasks.TextClassifier(backbone, class_names=["bad", "good"], tokenizer=tokenizer)
+    tagger = tasks.TokenClassifier(backbone, class_names=["O", "X"], crf=True, tokenizer=tokenizer)
+    for task, words in [
+        (tagger, "crf=True compares the labels of words"),
+        (tasks.MultiTask({"critic": critic}), r"export those of \['critic'\] one by one"),
+        (tasks.Ensemble([critic, critic]), "each member of an ensemble"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            task.export(tmp_path / "m.onnx", tokenizer=None)
+    half = tasks.TextRegressor(make_backbone(dtype="mixed_bfloat16"), tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="computes in bfloat16"):
+        half.export(tmp_path / "m.onnx", tokenizer=None)
+
+
+@pytest.mark.slow
+def test_tasks_that_write_are_refused(backbone_of, tokenizer_of, tmp_path):
+    writer = tasks.CausalLM(backbone_of("GPT2Backbone"), tokenizer=tokenizer_of("bytebpe-gpt2"))
+    with pytest.raises(ValueError, match="CausalLM writes text"):
+        writer.export(tmp_path / "m.onnx", tokenizer=None)
