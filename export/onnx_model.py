@@ -298,14 +298,21 @@ def _share_transposed(model):
     from onnx import helper, numpy_helper
 
     graph, names = model.graph, {}
-    for tensor in [*graph.initializer]:
-        if len(tensor.dims) != 2 or tensor.dims[0] * tensor.dims[1] < LARGE:
+    for tensor in sorted(graph.initializer, key=lambda tensor: len(tensor.dims)):
+        *outer, rows, columns = (1, *tensor.dims) if len(tensor.dims) > 1 else (0, 0, 0)
+        if rows * columns < LARGE or {*outer} != {1}:
             continue
-        value = numpy_helper.to_array(tensor)
-        if other := names.get(_digest(value.T)):
+        table = numpy_helper.to_array(tensor).reshape(rows, columns)
+        if other := names.get(_digest(table.T)):
+            shape = numpy_helper.from_array(np.array(tensor.dims), f"{tensor.name}/shape")
+            turned = f"{tensor.name}/transposed"
+            reshape = helper.make_node("Reshape", [turned, shape.name], [tensor.name])
+            graph.node.insert(0, reshape)
+            graph.node.insert(0, helper.make_node("Transpose", [other], [turned], perm=[1, 0]))
             graph.initializer.remove(tensor)
-            graph.node.insert(0, helper.make_node("Transpose", [other], [tensor.name]))
-        names[_digest(value)] = tensor.name
+            graph.initializer.append(shape)
+        elif len(tensor.dims) == 2:
+            names[_digest(table)] = tensor.name
 
 
 def _digest(array):
