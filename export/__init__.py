@@ -18,17 +18,17 @@ from keras_lm.export.check import CheckReport, ExportCheckError, ExportRunError,
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.models.backbone import are_random
 from keras_lm.utils.argument_types import PathLike, RawTexts
-from keras_lm.utils.files import export_format
+from keras_lm.utils.files import ONE_FILE, export_format
 from keras_lm.utils.flags import checks_flags
-from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
 from keras_lm.utils.user_warning import warn
 
 __all__ = ["ExportCheckError", "check", "export"]
 
-# Where the tokenizer is.
-TOKENIZERS = ("graph", "bytes", "metadata")
 # How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "bfloat16": 0.01, "int8": 0.02}
+# A format → where its tokenizer may be.
+TOKENIZERS = {"saved_model": ("graph",), "litert": ("graph", "bytes", "metadata"), "onnx": (None,)}
 
 
 @checks_flags
@@ -40,7 +40,7 @@ def export(
     freeze: bool = False,
     texts: RawTexts | None = None,
     tolerance: float | None = None,
-    tokenizer: str = "graph",
+    tokenizer: str | None = "graph",
     attention: bool = False,
     operations: str = "tensorflow_text",
     report: Callable[[CheckReport], Any] | None = None,
@@ -52,9 +52,10 @@ def export(
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
         path: for `"saved_model"`, the folder of all versions, in which the next version is created;
-            its path is returned. For `"litert"`, the `.tflite` file, which may be replaced.
-        format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (a `.tflite` for LiteRT).
-            None is LiteRT if `path` ends in `.tflite`.
+            its path is returned. For others, the `.tflite` or `.onnx` file, which may be replaced.
+        format: `"saved_model"` (TensorFlow, TF Serving), `"litert"` (a `.tflite` for LiteRT) or
+            `"onnx"` (for ONNX Runtime and others, opset 18). None goes by the suffix of `path`:
+            LiteRT for `.tflite`, ONNX for `.onnx`.
         weights: how matrices are stored: `"float32"`, unchanged; `"float16"` or `"bfloat16"`, half
             the size; or `"int8"`, about a quarter. Vectors and small matrices are stored unchanged.
             `"bfloat16"` is of frozen exports, which multiply in it.
@@ -77,6 +78,7 @@ def export(
             enough, so any build of LiteRT runs it. Or in the `"metadata"` of a `.tflite` that takes
             the ids of one text: MediaPipe's text classifier and embedder run it as they are, by
             tokenizers of their own, which differ for some texts, see docs/phones.md.
+            None is of an `.onnx`, which takes ids that your program makes, see docs/onnx.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
             reads, in all heads, which the page of `keras-lm serve` draws.
         operations: those of a SavedModel. With `"tensorflow"` its tokenizer is made of TensorFlow's
@@ -95,9 +97,10 @@ def export(
             be a model's name in TF Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
-        ImportError: if `texts` are passed for a `.tflite`, and `ai_edge_litert` is not installed.
+        ImportError: if `texts` are passed for a `.tflite`, and `ai_edge_litert` is not installed;
+            or `tf2onnx`, or for `texts` also `onnxruntime`, is not, for an `.onnx`.
         NotADirectoryError: if `path` of a SavedModel is a file.
-        IsADirectoryError: if `path` of a `.tflite` is a folder.
+        IsADirectoryError: if `path` of a `.tflite` or an `.onnx` is a folder.
 
     Example:
         folder = keras_lm.export.export(task, "exported")  # exported/1
@@ -105,14 +108,15 @@ def export(
         serve(text=tf.constant(["a text"]))
         task.export("small", weights="int8", texts=reviews, report=print)
         task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
+        task.export("critic.onnx", format="onnx", tokenizer=None, texts=reviews)
     """
     format = export_format(path, format)
     _check_form(format, weights, freeze, tokenizer, attention)
     _check_operations(operations, format, freeze, attention)
     if texts is None and tolerance is not None:
         raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
-    if texts is not None and format == "litert":
-        check_installed("ai_edge_litert", "texts= for a .tflite")
+    if texts is not None and format in RUNTIMES:
+        check_installed(RUNTIMES[format], f"texts= for {ONE_FILE[format]}")
     presets.check_finite(task, allow_nan)
     for part in getattr(task, "tasks", {"": task}).values():
         if _has_untrained_head(part):
@@ -128,7 +132,11 @@ def export(
     given = (task.trimmed(), path, weights, freeze, verify)
     if format == "saved_model":
         return export_saved_model(*given, attention, operations)
-    # LiteRT's schema and interpreter are not loaded for a SavedModel.
+    # What another format needs is not loaded.
+    if format == "onnx":
+        from keras_lm.export.onnx_model import export_onnx
+
+        return export_onnx(*given)
     if tokenizer == "metadata":
         from keras_lm.export.mediapipe import export_mediapipe
 
@@ -140,12 +148,18 @@ def export(
 
 def _check_form(format, weights, freeze, tokenizer, attention):
     """Raise an error if there is no such form of an artefact."""
-    if format not in ("saved_model", "litert"):
-        raise ValueError(f"format={format!r}: use 'saved_model' or 'litert'.")
-    if tokenizer not in TOKENIZERS:
-        raise ValueError(f"tokenizer={tokenizer!r}: use one of {list(TOKENIZERS)}.")
-    if tokenizer != "graph" and format == "saved_model":
-        raise ValueError(f"tokenizer={tokenizer!r} needs a .tflite: pass format='litert', too.")
+    if format not in TOKENIZERS:
+        raise ValueError(f"format={format!r}: use one of {[*TOKENIZERS]}.")
+    if tokenizer not in {place for places in TOKENIZERS.values() for place in places}:
+        places = [*TOKENIZERS["litert"]]
+        raise ValueError(f"tokenizer={tokenizer!r}: use one of {places}, or None.")
+    if tokenizer not in TOKENIZERS[format]:
+        places = " or ".join(f"tokenizer={place!r}" for place in TOKENIZERS[format])
+        needed = next(name for name, places in TOKENIZERS.items() if tokenizer in places)
+        raise ValueError(
+            f"tokenizer={tokenizer!r} needs {ONE_FILE.get(needed, 'a SavedModel')}: pass "
+            f"format={needed!r}, too; or {places} with format={format!r}."
+        )
     if not isinstance(weights, str) or weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
     if freeze and weights == "float16":

@@ -18,11 +18,12 @@ from keras_lm.tensorflow import tf
 from keras_lm.utils import file_sums, files
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.batch_iteration import with_progress
-from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.files import ONE_FILE
+from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 ANSWERED = b"answered\n"  # what the program says after each batch
-TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
+TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4, "onnx": 1e-5}
 
 
 class ExportCheckError(ValueError):
@@ -80,17 +81,17 @@ def check(
     """Run an exported model in a fresh process, and compare its answers with the task's.
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
-    TensorFlow Text's kernels), but not this library. A `.tflite` is compared with the task's
-    `answer_lite`; one for MediaPipe is asked text by text, with the ids of the task's tokenizer.
-    Returns a `CheckReport`.
+    TensorFlow Text's kernels; for an `.onnx`: `onnxruntime`), but not this library. A `.tflite` is
+    compared with the task's `answer_lite`; one for MediaPipe is asked text by text, with the ids of
+    the task's tokenizer, and an `.onnx` with these ids in batches. Returns a `CheckReport`.
 
     Args:
-        path: what `task.export` returned: a version's folder, or a `.tflite` file.
+        path: what `task.export` returned: a version's folder, or a `.tflite` or `.onnx` file.
         task: the `keras_lm.tasks.Task` that was exported.
         texts: raw strings in any form that `predict` takes; at least one.
         tolerance: float, the largest difference of numbers that passes, and the largest share of
             different strings, such as labels. By default, strings may not differ, and numbers by
-            1e-5 for a SavedModel and 1e-4 for a `.tflite`, which has other kernels.
+            1e-5, or 1e-4 for a `.tflite`, which has other kernels.
         batch_size: int.
         signature: str, the signature to call. For one task of a `MultiTask`, it is the task's name.
         verbose: 1 for a bar of progress; `"auto"` for one after some seconds, in a terminal or a
@@ -99,7 +100,8 @@ def check(
     Raises:
         ExportCheckError: if answers differ or are NaN, or the process fails; it is a ValueError.
         FileNotFoundError: if there is no exported model at `path`.
-        ImportError: if `ai_edge_litert`, which runs a `.tflite`, is not installed.
+        ImportError: if `ai_edge_litert`, which runs a `.tflite`, is not installed, or
+            `onnxruntime`, which runs an `.onnx`.
         ValueError: if `texts` is empty or lacks a column, or a `.tflite` returns tokens, not text.
 
     Example:
@@ -122,27 +124,29 @@ def check(
     ]
     if format == "litert":
         batches = [offer.lite_batch(batch) for batch in batches]
+    if format == "onnx":
+        offer = task.packed_signatures
+        batches = [offer.rows(batch) for batch in batches]
     steps = with_progress(range(2 * len(batches)), 2 * len(batches), verbose)
 
     def advance():
         next(steps, None)
 
     advance()  # which begins
-    answers, load_seconds, first_call_seconds = _ask(path, batches, signature, advance)
+    answers, load_seconds, first_call_seconds = _ask(path, format, batches, signature, advance)
 
     shares = 0.0 if tolerance is None else tolerance
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
     # In a graph TensorFlow fuses operations, so half precision rounds as in the export.
-    is_lite = format == "litert"
-    answer = offer.answer_lite if is_lite else offer.answer()
+    answer = offer.answer_lite if format == "litert" else offer.answer()
     answer = tf.function(answer, reduce_retracing=True, autograph=False)
     comparisons = []
     for batch, served in zip(batches, answers):
         tensors = {name: tf.constant(column) for name, column in batch.items()}
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
-        comparisons.append(_compare(served, expected))
+        comparisons.append(compare(served, expected))
         advance()
-    differences = _within(tolerance, shares, comparisons)
+    differences = within(tolerance, shares, comparisons)
     strings = tuple(name for name, (entries, _) in comparisons[0].items() if entries.dtype == bool)
     times = (load_seconds, first_call_seconds)
     return CheckReport(differences, *times, files.size(path), length, strings)
@@ -150,14 +154,17 @@ def check(
 
 def _format_of(path, task):
     """Return the format of the artefact at a path; raise an error if there is none to compare."""
-    format = "litert" if path.is_file() else "saved_model"
+    format = "saved_model"
+    if path.is_file():
+        with path.open("rb") as file:
+            format = "litert" if file.read(8)[4:] == b"TFL3" else "onnx"
     if format == "saved_model" and not (path / "saved_model.pb").is_file():
         raise FileNotFoundError(
             f"path={str(path)!r} is not an exported model: pass what task.export returned, a "
-            "version's folder or a .tflite file."
+            "version's folder, or a .tflite or .onnx file."
         )
-    if format == "litert":
-        check_installed("ai_edge_litert", "Checking a .tflite")
+    if format in RUNTIMES:
+        check_installed(RUNTIMES[format], f"Checking {ONE_FILE[format]}")
     if format == "litert" and not task.signatures.answers_in_lite:
         raise ValueError(
             f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
@@ -195,7 +202,7 @@ def _takes_bytes(path):
     return any(name.endswith("_ends") for name in inputs)
 
 
-def _ask(path, batches, signature, advance):
+def _ask(path, format, batches, signature, advance):
     """Run the program; return (dicts of arrays, seconds to load, seconds of the first call).
 
     `advance` is called after each batch.
@@ -203,7 +210,8 @@ def _ask(path, batches, signature, advance):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "batches"
         file.write_bytes(pickle.dumps(batches))
-        program = [sys.executable, str(PROGRAM), str(path.absolute()), str(file), signature]
+        model = str(path.absolute())
+        program = [sys.executable, str(PROGRAM), format, model, str(file), signature]
         if problem := _run(program, folder, advance):
             raise ExportRunError(f"{path} failed in a fresh process:\n{problem[-2000:]}")
         return pickle.loads(file.read_bytes())
@@ -226,7 +234,7 @@ def _run(program, folder, advance):
     return said or f"exit code {process.returncode}" if process.returncode else None
 
 
-def _compare(served, expected):
+def compare(served, expected):
     """Return for each output (differences (entries,), a sentence about the first wrong string).
 
     The sentence is "" for numbers, and if all strings are equal.
@@ -254,7 +262,7 @@ def _compare(served, expected):
     return compared
 
 
-def _within(tolerance, shares, comparisons):
+def within(tolerance, shares, comparisons):
     """Return the difference of each output over all batches; raise an error if one is too large.
 
     `tolerance` is for numbers, `shares` for the share of different strings.

@@ -1,7 +1,7 @@
-"""A program that runs an exported model with TensorFlow and TensorFlow Text only.
+"""A program that runs an exported model with TensorFlow and TensorFlow Text, or its runtime, only.
 
-`python fresh_process.py MODEL FILE SIGNATURE` reads a list of batches from FILE, dicts of name →
-array of bytes, and writes the answers and timings to FILE. After each batch it prints a line.
+`python fresh_process.py FORMAT MODEL FILE SIGNATURE` reads a list of batches from FILE, dicts of
+name → array, and writes the answers and timings to FILE. After each batch it prints a line.
 """
 
 import os
@@ -50,7 +50,24 @@ def _runner(interpreter, signature, start):
     return serve, time.perf_counter() - start
 
 
-def main(model, file, signature):
+def load_onnx(path, _=None):
+    """Return the same as `load_saved_model` for an `.onnx`."""
+    import onnxruntime
+
+    start = time.perf_counter()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def serve(**rows):
+        return dict(zip(names, session.run(names, rows), strict=True))
+
+    return serve, time.perf_counter() - start
+
+
+LOADERS = {"saved_model": load_saved_model, "litert": load_tflite, "onnx": load_onnx}
+
+
+def main(format, model, file, signature):
     """Answer all batches in `file` with a signature of `model`."""
     # Python imports modules from the folder of its program, where this library's modules could
     # hide others (`tflite`, `check`, …).
@@ -59,9 +76,10 @@ def main(model, file, signature):
 
     with open(file, "rb") as stream:
         batches = pickle.load(stream)
+    load = LOADERS[format]
     has_strings = any(column.dtype.kind in "OSU" for column in batches[0].values())
-    load = load_tflite if has_strings else load_plain_tflite
-    load = load if os.path.isfile(model) else load_saved_model
+    if format == "litert" and not has_strings:
+        load = load_plain_tflite
     serve, load_seconds = load(model, signature)
     answers, first_call_seconds = [], None
     for batch in batches:

@@ -12,8 +12,8 @@ from keras_lm.cli.terminal import choose_task, load_task, megabytes, notes, say_
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, batches, choose_columns, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
-from keras_lm.utils.files import export_format
-from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.files import ONE_FILE, export_format
+from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
 
@@ -39,25 +39,25 @@ class ExportOptions(opt.TextOptions):
 @click.command(
     "export",
     cls=Command,
-    short_help="A trained preset → a SavedModel or a .tflite that takes strings.",
+    short_help="A trained preset → a SavedModel or a .tflite that takes strings, or an .onnx.",
 )
 @click.argument("preset", type=Source())
 @click.argument("path", type=ExportPath())
 @opt.option(
     "--format",
     "export_as",
-    type=Choice(["saved_model", "litert"]),
+    type=Choice(["saved_model", "litert", "onnx"]),
     is_eager=True,  # PATH is checked by it
-    help="saved_model for TensorFlow and TF Serving; litert for a .tflite.  [default: litert if "
-    "PATH ends in .tflite, otherwise saved_model]",
+    help="saved_model for TensorFlow and TF Serving; litert for a .tflite; onnx for an .onnx.  "
+    "[default: by the suffix of PATH, otherwise saved_model]",
 )
 @opt.option(
     "--tokenizer",
-    type=Choice(["graph", "bytes", "metadata"]),
+    type=Choice(["graph", "bytes", "metadata", "none"]),
     default="graph",
     help="Where the tokenizer is: in the graph, which takes strings, or bytes of texts in a .tflite"
-    " that any build of LiteRT runs; or in the metadata of a .tflite, for MediaPipe's text "
-    "classifier and embedder, on phones.",
+    " that any build of LiteRT runs; in the metadata of a .tflite, for MediaPipe's text classifier "
+    "and embedder, on phones; or none, of an .onnx that takes ids.",
 )
 @opt.option(
     "--weights",
@@ -114,12 +114,13 @@ def export_command(options):
       keras-lm export film-critic exported           # exported/1, the next time exported/2
       keras-lm export film-critic film-critic.tflite
       keras-lm export film-critic phone.tflite --tokenizer metadata --weights int8
+      keras-lm export film-critic film-critic.onnx --tokenizer none
       keras-lm export film-critic small --weights int8 --texts reviews.csv --text review
       keras-lm export bert-base encoder --task feature-extractor --check
 
     PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
-    all versions, as TF Serving expects it, or a .tflite file, which is replaced with --overwrite
-    only. Nothing is written if the model cannot be exported.
+    all versions, as TF Serving expects it, or a .tflite or .onnx file, which is replaced with
+    --overwrite only. Nothing is written if the model cannot be exported.
     """
     export_as = export_format(options.path, options.export_as)
     options = dataclasses.replace(options, export_as=export_as)
@@ -142,7 +143,7 @@ def export_command(options):
         written = task.export(
             options.path,
             format=options.export_as,
-            tokenizer=options.tokenizer,
+            tokenizer=None if options.tokenizer == "none" else options.tokenizer,
             weights=options.weights,
             freeze=options.freeze,
             attention=options.attention,
@@ -159,12 +160,21 @@ def export_command(options):
 def _check_form(options):
     """Refuse forms of an artefact that do not go together."""
     export_as, weights = options.export_as, options.weights
-    if options.tokenizer != "graph" and export_as == "saved_model":
+    if options.tokenizer in ("bytes", "metadata") and export_as != "litert":
         raise click.UsageError(
             f"--tokenizer {options.tokenizer} needs a .tflite: name one as PATH."
         )
+    if (options.tokenizer == "none") != (export_as == "onnx"):
+        raise click.UsageError(
+            "an .onnx takes ids, and others take texts: --tokenizer none goes with --format onnx."
+        )
     if options.freeze and export_as != "saved_model":
-        raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
+        raise click.UsageError("the weights of one file are constants anyway: drop --freeze.")
+    if weights != "float32" and export_as == "onnx":
+        raise click.UsageError(
+            f"--weights {weights} is not of an .onnx: drop it, and quantise the file with ONNX "
+            "Runtime, see docs/onnx.md."
+        )
     if options.freeze and weights == "float16":
         raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
     if weights == "bfloat16" and not options.freeze:
@@ -185,8 +195,10 @@ def _check_texts(options):
             raise click.UsageError(f"{flag} is about the file of --texts, which is missing.")
     if texts and not options.format:
         find_format(texts)  # its errors before TensorFlow is there
-    if options.export_as == "litert" and (texts or options.do_check):
-        check_installed("ai_edge_litert", f"{'--texts' if texts else '--check'} for a .tflite")
+    export_as = options.export_as
+    if export_as in RUNTIMES and (texts or options.do_check):
+        option = "--texts" if texts else "--check"
+        check_installed(RUNTIMES[export_as], f"{option} for {ONE_FILE[export_as]}")
 
 
 def _read_texts(options, task):

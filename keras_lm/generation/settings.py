@@ -179,6 +179,12 @@ class GenerationSettings:
 
     _generation = None
 
+    def require_packed_answers(self) -> None:
+        raise ValueError(
+            f"{type(self).__name__} writes text, in a loop that an .onnx of ids does not have: "
+            "export as a SavedModel, or a CausalLM as a .tflite."
+        )
+
     @classmethod
     def arguments_from_files(
         cls, folder: PathLike, given: Mapping[str, Any], limit: int | None

@@ -199,6 +199,18 @@ def _of_bytes(task):
     ]
 
 
+def card_of_onnx(task):
+    """Return the card of an `.onnx`, which takes ids."""
+    code = [
+        "import onnxruntime",
+        "",
+        'session = onnxruntime.InferenceSession("FILE.onnx")',
+        "[(value.name, value.type, value.shape) for value in session.get_inputs()]",
+        "session.run(None, inputs)  # arrays by name",
+    ]
+    return card(task, "\n".join(code), _classes(task), _tag(task))
+
+
 def _classes(model):
     backbone = getattr(model, "backbone", None)
     facts = [("Task" if backbone is not None else "Model", f"`{type(model).__name__}`")]

@@ -219,6 +219,12 @@ class Ensemble(Task):
     def signatures(self):
         return EnsembleSignatures(self)
 
+    def require_packed_answers(self):
+        raise ValueError(
+            "each member of an ensemble has inputs of its own: export them one by one, or all as a "
+            "SavedModel."
+        )
+
     def single_output(self):
         return None  # as each member has a tokenizer of its own
 

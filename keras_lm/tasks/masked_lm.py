@@ -96,6 +96,10 @@ class MaskedLM(PretrainingTask):
             "text": self.tokenizer.detokenize(filled),
         }
 
+    def decode_packed(self, outputs, packed):
+        """Return the `logits` of all tokens (B, S, V)."""
+        return {self.output_name: outputs}
+
     def answer(self, columns, tokenize=None):
         packed = self.preprocess(columns, tokenize)
         return self.decode(None, packed) if IS_INSTALLED else host_answers.fills(self, packed)

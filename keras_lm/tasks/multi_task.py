@@ -351,6 +351,13 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         )
 
     @property
+    def packed_signatures(self):
+        raise ValueError(
+            f"an .onnx is for one task: export those of {[*self.tasks]} one by one, or all as a "
+            "SavedModel."
+        )
+
+    @property
     def lookups(self):
         return [lookup for task in self.tasks.values() for lookup in task.lookups]
 

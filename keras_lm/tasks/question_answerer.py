@@ -295,6 +295,10 @@ class QuestionAnswerer(ScoredAnswers):
 
     # === Answers ===
 
+    def decode_packed(self, outputs, packed):
+        """Return the logits themselves: packed rows do not say where in the context a token is."""
+        return outputs
+
     def answer(
         self,
         x: RawTexts,

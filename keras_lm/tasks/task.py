@@ -21,6 +21,7 @@ from keras_lm.packers import Texts
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
+from keras_lm.tasks.packed_signatures import PackedSignatures
 from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
 from keras_lm.tasks.signatures import ByteSignatures, IdSignatures, PlainSignatures, TextSignatures
 from keras_lm.tasks.text_model import TextModel
@@ -564,6 +565,11 @@ class Task(KerasFile, SavedWhole, TextModel):
         names = tuple(self.labels.class_names or ())  # learned, perhaps, since the last trace
         return self._graphs.call(function.__name__, function, columns, names)
 
+    def decode_packed(self, outputs: Any, packed: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the numbers of the answer for packed rows, of which the texts are not known."""
+        answer = self.decode(outputs, packed)
+        return {name: value for name, value in answer.items() if value.dtype != tf.string}
+
     @property
     def lookups(self) -> list[Any]:
         """The lookup tables of `answer`, for an export to track."""
@@ -607,6 +613,10 @@ class Task(KerasFile, SavedWhole, TextModel):
     id_signatures = property(IdSignatures)
     byte_signatures = property(lambda self: ByteSignatures(self.signatures))
     plain_signatures = property(lambda self: PlainSignatures(self.signatures))
+    packed_signatures = property(PackedSignatures)
+
+    def require_packed_answers(self) -> None:
+        """Raise a ValueError if there is no answer to packed rows alone."""
 
     def single_output(self) -> Any:
         """Return (name, names of its columns or None) of the one array that answers a text.

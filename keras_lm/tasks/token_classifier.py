@@ -633,6 +633,17 @@ class TokenClassifier(WordReader, Task):
             },
         }
 
+    def require_packed_answers(self):
+        if self.crf is not None:
+            raise ValueError(
+                f"crf={self.crf_choice!r} compares the labels of words, and packed rows do not say "
+                "where words begin: export a tokenizer, too, as in a SavedModel."
+            )
+
+    def decode_packed(self, outputs, packed):
+        """Return the probabilities of each token's classes: `scores`, (B, S, classes)."""
+        return {"scores": tf.nn.softmax(outputs)}
+
     def _best(self, logits, places):
         """Return the classes of words at indices in (B · S), and their probabilities, (N,) each."""
         if self.crf is None:

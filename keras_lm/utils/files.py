@@ -22,6 +22,10 @@ DISK_IS_FULL = "The disk is full or a quota is reached, so nothing was changed"
 # Some writers raise exceptions of their own, which quote the system's message or a worker's.
 FULL_MESSAGES = (DISK_IS_FULL, *(os.strerror(number) for number in FULL))
 
+# The suffix of an export in one file → its format, and this → what messages call it.
+EXPORT_SUFFIXES = {".tflite": "litert", ".onnx": "onnx"}
+ONE_FILE = {"litert": "a .tflite", "onnx": "an .onnx"}
+
 # From linux/fs.h and fcntl.h.
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
@@ -204,7 +208,7 @@ def require_free(folder, reason, marker=None):
 
 def export_format(path, format=None):
     """Return the format to export in: the given one, otherwise by the suffix."""
-    return format or ("litert" if as_path(path).suffix == ".tflite" else "saved_model")
+    return format or EXPORT_SUFFIXES.get(as_path(path).suffix, "saved_model")
 
 
 def size(path):

@@ -6,6 +6,8 @@ EXTRAS = {
     "ai_edge_litert": "litert",
     "apache_beam": "beam",
     "matplotlib": "plot",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
     "prometheus_client": "serving",
     "rouge_score": "translation",
     "sacrebleu": "translation",
@@ -15,9 +17,12 @@ EXTRAS = {
     "sklearn": "sklearn",
     "starlette": "serving",
     "tensorboard": "tensorboard",
+    "tf2onnx": "onnx",
     "tokenizers": "vocab",
     "uvicorn": "serving",
 }
+# The format of an export in one file → the package that runs it.
+RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime"}
 
 
 def require(name, purpose):

@@ -38,7 +38,7 @@ def test_an_export_is_no_source_of_weights(fail, exported, tflite, write, tmp_pa
     assert "is an export" in fail("finetune", tflite, rows, "--output", tmp_path / "new")
 
 
-def ask_here(path, batches, signature, advance):
+def ask_here(path, format, batches, signature, advance):
     """What the check's fresh process answers, without the seconds that it takes to start."""
     serve, seconds = load_saved_model(str(path), signature)
     return [serve(**batch) for batch in batches], seconds, 0.1

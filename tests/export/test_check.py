@@ -93,8 +93,8 @@ def test_by_default_not_a_single_string_of_many_may_differ():
     comparisons = [{"labels": (entries[:9], "labels[7] is b'ugly'; "), "scores": (np.ones(1), "")}]
     comparisons.append({"labels": (entries[9:], ""), "scores": (np.zeros(1), "")})
     with pytest.raises(ExportCheckError, match=r"labels\[7\].* differs by 5e-06, but"):
-        module._within(1.0, 0.0, comparisons)
-    assert module._within(1.0, 1e-5, comparisons) == {"labels": 5e-6, "scores": 1.0}
+        module.within(1.0, 0.0, comparisons)
+    assert module.within(1.0, 1e-5, comparisons) == {"labels": 5e-6, "scores": 1.0}
 
 
 def test_process_that_fails_says_why(folder, task, texts, monkeypatch, tmp_path):

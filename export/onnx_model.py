@@ -1,0 +1,362 @@
+"""Export as an ONNX file: for ONNX Runtime, OpenVINO and other runtimes of that format."""
+
+import hashlib
+import json
+
+import numpy as np
+
+from keras_lm.export.check import compare, within
+from keras_lm.export.operations import layer_path, names_of_layers
+from keras_lm.export.saved_model import local_path
+from keras_lm.presets import cards
+from keras_lm.tensorflow import tf
+from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.quiet_stderr import quiet
+from keras_lm.version import __version__
+
+OPSET = 18  # the newest that tf2onnx writes
+LARGEST = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
+PACKAGES = ("onnx", "tf2onnx")
+TOLERANCE = 1e-4  # of random rows, whose logits may be large; kernels add up in another order
+LARGE = 2**16  # numbers in a table that is worth storing once
+
+
+def export_onnx(task, path, weights, freeze, verify):
+    """Write a task as an ONNX file that takes ids; the file is replaced in one step.
+
+    Its inputs are the packed inputs of the task, as those of the signature `tokens` of a
+    SavedModel, int32 [batch, sequence] each ([batch, choices, sequence] of a `MultipleChoice`). Its
+    outputs have the names of served answers: `scores` [batch, classes] of a `TextClassifier`,
+    [batch] of a `TextRegressor`, [batch, choices] of a `MultipleChoice`, and [batch, sequence,
+    classes] of a `TokenClassifier`; `embedding` of a `FeatureExtractor`; `start_logits` and
+    `end_logits` [batch, sequence] of a `QuestionAnswerer`; `logits` [batch, sequence, vocabulary]
+    of a `MaskedLM`. All sizes may change between calls. Names of classes are in the file's
+    metadata, under `class_names`, as JSON.
+
+    All operators are those of ONNX's opset 18. The file is checked by `onnx.checker`, and asked in
+    ONNX Runtime, if that is installed.
+
+    A ValueError is raised if the task computes in half precision, has no such form, is larger than
+    2 GB, or ONNX has no operator for one of its operations.
+    """
+    path = local_path(path)
+    for package in PACKAGES:
+        check_installed(package, "format='onnx'")
+    if freeze:
+        raise ValueError("freeze=True: leave it out, as the weights of an .onnx are constants.")
+    if weights != "float32":
+        raise ValueError(
+            f"weights={weights!r}: an .onnx is written in float32. Leave it out, and call "
+            "onnxruntime.quantization.quantize_dynamic on the file, see docs/onnx.md."
+        )
+    if path.is_dir():
+        raise IsADirectoryError(f"path={str(path)!r} is a folder: pass a file, such as model.onnx.")
+    _check_task(task)
+    offer = task.packed_signatures
+    model = _model(task, offer)
+    with replacing(path) as new:
+        new.write_bytes(model)
+        verify(new)
+    return path
+
+
+def _check_task(task):
+    compute_dtype = task.backbone.dtype_policy.compute_dtype
+    if compute_dtype != "float32":
+        raise ValueError(
+            f"the task computes in {compute_dtype}, and an .onnx in float32: save it with "
+            "save_to_preset and load it with from_preset(folder, dtype='float32')."
+        )
+    size = 4 * sum(int(np.prod(weight.shape)) for weight in task.weights)
+    if size > LARGEST:
+        raise ValueError(
+            f"an .onnx holds up to 2 GB, and the weights take {size / 1e9:.1f} GB: export as a "
+            "SavedModel instead."
+        )
+
+
+def _model(task, offer):
+    """Return the bytes of a model that was checked."""
+    import onnx
+
+    function = offer.function()
+    model = _converted(function)
+    if missing := _missing(model, task):
+        raise ValueError(
+            f"{type(task).__name__} does not run in ONNX: {missing}. Export as a SavedModel."
+        )
+    _share_transposed(model)
+    _describe(model, task, offer)
+    onnx.checker.check_model(model, full_check=True)
+    data = model.SerializeToString()
+    if problem := _failure(data, function, offer):
+        raise ValueError(
+            f"{type(task).__name__} does not run in ONNX: {problem}. Export as a SavedModel."
+        )
+    return data
+
+
+def _converted(function):
+    """Return the `onnx.ModelProto` of a `ConcreteFunction` of named tensors."""
+    from tf2onnx import optimizer, tf_loader, tfonnx
+
+    # Without the one that joins reshapes: the shape of the second may copy sizes of the first.
+    optimizers = {
+        "transpose": optimizer.TransposeOptimizer,
+        "constants": optimizer.ConstFoldOptimizer,
+        "loops": optimizer.LoopOptimizer,
+        "duplicates": optimizer.MergeDuplicatedNodesOptimizer,
+        "reshapes": optimizer.ReshapeOptimizer,
+        "identities": optimizer.IdentityOptimizer,
+        "einsum": optimizer.EinsumOptimizer,
+    }
+    captured = {inner.op.name: value for value, inner in function.graph.captures}
+    tensors = [x for x in function.inputs if x.op.name not in captured]
+    inputs = {tensor.name: tensor.op.name for tensor in tensors}
+    outputs = {tensor.name: name for name, tensor in function.structured_outputs.items()}
+    with quiet(), tf.device("/cpu:0"):
+        frozen = tf_loader.from_function(function, [*inputs], [*outputs])
+        _hold(frozen, captured)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(frozen, name="")
+            converted = tfonnx.process_tf_graph(
+                graph,
+                continue_on_error=True,  # what has no operator is looked for afterwards
+                opset=OPSET,
+                custom_op_handlers={
+                    "Erfc": (_erfc, []),
+                    "FloorDiv": (_floor_divide, []),
+                    "FloorMod": (_floor_modulo, []),
+                },
+                custom_rewriter=[_normalize_layers],
+                input_names=[*inputs],
+                output_names=[*outputs],
+                tensors_to_rename=inputs | outputs,
+            )
+            converted = optimizer.optimize_graph(converted, False, optimizers)
+            return converted.make_model("keras_lm")
+
+
+def _hold(graph_def, captured):
+    """Make constants of the tensors that a graph reads from outside, which are no inputs."""
+    for node in graph_def.node:
+        if node.op == "Placeholder" and node.name in captured:
+            node.CopyFrom(_constant(node.name, captured[node.name].numpy()))
+
+
+def _constant(name, value):
+    with tf.Graph().as_default() as graph:
+        tf.constant(value, name=name)
+    return graph.as_graph_def().node[0]
+
+
+def _erfc(graph, node, name, _):
+    """Write erfc, which the exact form of GELU has and ONNX lacks, by erf.
+
+    erfc(−x·√½) becomes 1 + erf(x / √2), the form that ONNX Runtime makes one kernel of.
+    """
+
+    def constant(label, value):
+        return graph.make_const(f"{name}/{label}", np.float32(value)).output[0]
+
+    product, output = node.inputs[0], node.output
+    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    graph.remove_node(node.name)
+    negative = [each for each in product.inputs if product.type == "Mul" and each.type == "Neg"]
+    factors = [each.get_tensor_value() for each in product.inputs if each.is_const()]
+    if negative and factors and np.isclose(factors[0], np.sqrt(0.5), rtol=1e-6):
+        inputs = [negative[0].input[0], constant("root", np.sqrt(2))]
+        sign, source = "Add", graph.make_node("Div", inputs, **kind).output[0]
+    else:
+        sign, source = "Sub", node.input[0]
+    erf = graph.make_node("Erf", [source], **kind).output[0]
+    graph.make_node(sign, [constant("one", 1), erf], name=name, outputs=output, **kind)
+
+
+def _floor_divide(graph, node, name, _):
+    """Write a quotient rounded down; tf2onnx's own of integers is rounded to zero."""
+    x, y, kind = _replaced(graph, node)
+    if _is_floating(kind):
+        quotient = graph.make_node("Div", [x, y], **kind).output[0]
+        graph.make_node("Floor", [quotient], name=name, outputs=node.output, **kind)
+        return
+    rest = graph.make_node("Mod", [x, y], **kind).output[0]
+    whole = graph.make_node("Sub", [x, rest], **kind).output[0]
+    graph.make_node("Div", [whole, y], name=name, outputs=node.output, **kind)
+
+
+def _floor_modulo(graph, node, name, _):
+    """Write what `_floor_divide` leaves, of the sign of the divisor."""
+    x, y, kind = _replaced(graph, node)
+    if _is_floating(kind):
+        quotient = graph.make_node("Div", [x, y], **kind).output[0]
+        quotient = graph.make_node("Floor", [quotient], **kind).output[0]
+        whole = graph.make_node("Mul", [quotient, y], **kind).output[0]
+        graph.make_node("Sub", [x, whole], name=name, outputs=node.output, **kind)
+        return
+    graph.make_node("Mod", [x, y], name=name, outputs=node.output, **kind)
+
+
+def _replaced(graph, node):
+    """Remove a node; return its inputs, and the shapes and dtypes of what takes its place."""
+    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    graph.remove_node(node.name)
+    return *node.input, kind
+
+
+def _is_floating(kind):
+    from onnx import helper
+
+    (dtype,) = kind["dtypes"]
+    return tf.as_dtype(helper.tensor_dtype_to_np_dtype(dtype)).is_floating
+
+
+def _normalize_layers(graph, nodes):
+    """Write what `LayerNormalization` computes as one operator, for which runtimes have kernels."""
+    from tf2onnx.graph_matcher import GraphMatcher, OpTypePattern
+
+    def of(kind, *inputs, name=None):
+        return OpTypePattern(kind, name=name, inputs=[*inputs])
+
+    mean = of("Mean", of("*", name="again"), of("Const", name="axis"))
+    square = of("Square", of("Sub", of("*", name="input"), mean, name="centred"))
+    variance = of(
+        "AddV2", of("Mean", square, of("Const", name="same")), of("Const", name="epsilon")
+    )
+    for match in GraphMatcher(of("Rsqrt", variance, name="root")).match_ops(nodes):
+        source, centred = match.get_tensor("input"), match.get_tensor("centred")
+        last, scale = _product(graph, match.get_op("root").output[0], centred)
+        axes = [match.get_op(name).get_tensor_value() for name in ("axis", "same")]
+        is_last = all(axis in (-1, len(graph.get_shape(source)) - 1) for axis in axes)
+        if scale is None or not is_last or match.get_tensor("again") != source:
+            continue
+        inputs = [source, scale]
+        added, offset = _consumer(graph, last, "AddV2")
+        if offset is not None and len(graph.get_shape(offset)) == 1:
+            last, inputs = added, [*inputs, offset]
+        output, shapes, dtypes = last.output, last.output_shapes, last.output_dtypes
+        graph.remove_node(last.name)
+        graph.make_node(
+            "LayerNormalization",
+            inputs,
+            attr={"axis": -1, "epsilon": float(match.get_op("epsilon").get_tensor_value())},
+            name=last.name,
+            outputs=output,
+            shapes=shapes,
+            dtypes=dtypes,
+        )
+    return graph.get_nodes()
+
+
+def _product(graph, root, centred):
+    """Return the product of three tensors, in any order, and the third, a vector, or None."""
+    node, scale, others = graph.get_node_by_output(root), None, set()
+    while centred not in others or scale is None:
+        node, other = _consumer(graph, node, "Mul")
+        if other is None:
+            return None, None
+        others.add(other)
+        scale = other if len(graph.get_shape(other)) == 1 else scale
+    return (node, scale) if len(others) == 2 else (None, None)
+
+
+def _consumer(graph, node, kind):
+    """Return the only node that reads a node, if it is of a kind, and its other input, or None."""
+    consumers = graph.find_output_consumers(node.output[0])
+    if len(consumers) != 1 or consumers[0].type != kind:
+        return node, None
+    (other,) = (name for name in consumers[0].input if name != node.output[0])
+    return consumers[0], other
+
+
+def _missing(model, task):
+    """Describe the operations without an operator; the converter writes all as they are."""
+    import onnx
+
+    names = names_of_layers(task)
+    missing = {}
+    for node in _nodes(model.graph):
+        if not onnx.defs.has(node.op_type, OPSET):
+            where = layer_path(node.name.split("/")[:-1], names)
+            missing[f"there is no operator for {node.op_type}, in {where}"] = None
+    more = [f"and {len(missing) - 3} more"] if len(missing) > 3 else []
+    return "; ".join([*missing][:3] + more)
+
+
+def _nodes(graph):
+    """Yield the nodes of a graph and of the loops and branches in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _share_transposed(model):
+    """Store a table once that is there twice, as it is and transposed: embeddings that are tied."""
+    from onnx import helper, numpy_helper
+
+    graph, names = model.graph, {}
+    for tensor in sorted(graph.initializer, key=lambda tensor: len(tensor.dims)):
+        *outer, rows, columns = (1, *tensor.dims) if len(tensor.dims) > 1 else (0, 0, 0)
+        if rows * columns < LARGE or {*outer} != {1}:
+            continue
+        table = numpy_helper.to_array(tensor).reshape(rows, columns)
+        if other := names.get(_digest(table.T)):
+            shape = numpy_helper.from_array(np.array(tensor.dims), f"{tensor.name}/shape")
+            turned = f"{tensor.name}/transposed"
+            reshape = helper.make_node("Reshape", [turned, shape.name], [tensor.name])
+            graph.node.insert(0, reshape)
+            graph.node.insert(0, helper.make_node("Transpose", [other], [turned], perm=[1, 0]))
+            graph.initializer.remove(tensor)
+            graph.initializer.append(shape)
+        elif len(tensor.dims) == 2:
+            names[_digest(table)] = tensor.name
+
+
+def _digest(array):
+    return array.shape, hashlib.sha256(np.ascontiguousarray(array)).digest()
+
+
+def _describe(model, task, offer):
+    """Name the producer and the axes, and add what a program needs beside the ids."""
+    from onnx import helper
+
+    graph, several = model.graph, task.packer.rows.several_for is not None
+    axes = ("batch", "choices", "sequence") if several else ("batch", "sequence")
+    for value in graph.input:
+        for size, axis in zip(value.type.tensor_type.shape.dim, axes):
+            if not size.dim_value:
+                size.dim_param = axis
+    for value in graph.output:
+        for size in value.type.tensor_type.shape.dim[:1]:
+            size.dim_param = "batch"
+    order = [*offer.specs()]
+    inputs = sorted(graph.input, key=lambda value: order.index(value.name))
+    del graph.input[:]
+    graph.input.extend(inputs)
+    model.producer_name, model.producer_version = "keras_lm", __version__
+    model.doc_string = cards.card_of_onnx(task)
+    stated = {"task": type(task).__name__, "sequence_length": str(task.packer.sequence_length)}
+    if names := getattr(task, "class_names", None):
+        stated["class_names"] = json.dumps(names)
+    helper.set_model_props(model, stated)
+
+
+def _failure(model, function, offer):
+    """Describe how answers differ from the task's, in ONNX Runtime; None without it."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    try:
+        with quiet():
+            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+            for rows in offer.requests():
+                expected = {name: value.numpy() for name, value in function(**rows).items()}
+                served = dict(zip(expected, session.run([*expected], rows), strict=True))
+                within(TOLERANCE, 0.0, [compare(served, expected)])
+    except Exception as error:  # ONNX Runtime raises bare Exceptions, too
+        return next(iter(str(error).splitlines()), type(error).__name__)
+    return None
