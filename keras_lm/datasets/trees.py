@@ -32,9 +32,9 @@ class Tree:
             a label of its own is left out.
     """
 
-    words: tuple
-    tags: tuple
-    constituents: tuple
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    constituents: tuple[tuple[str, int, int], ...]
 
     def __str__(self):
         """Return the tree in brackets on one line, with the root `TOP`; "" without words."""

@@ -46,7 +46,7 @@ class Template:
             raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")
 
     @property
-    def special_tokens(self):
+    def special_tokens(self) -> list[str]:
         pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
         return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
 

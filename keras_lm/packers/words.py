@@ -115,7 +115,13 @@ class Words(Texts):
             ids = (tokenize or tokenizer)(words.values)
         return pieces_of_words(words, ids)
 
-    def pack(self, packer, columns, tokenize=None, parse_special=()):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Any],
+        tokenize: Callable[..., Any] | None = None,
+        parse_special: Sequence[str] = (),
+    ) -> dict[str, Tensor]:
         words, places, pieces = self.read(packer, columns["text"], tokenize, parse_special)
         return self.pack_words(packer, words, pieces, self.marked(columns, places))[0]
 
@@ -167,12 +173,14 @@ class WordEnds(Words):
 
     truncation_sides = ("right",)
 
-    def words(self, text):
+    def words(self, text: Any) -> Any:
         if not isinstance(text, tf.RaggedTensor) and text.shape.rank == 2:
             text = tf.RaggedTensor.from_tensor(text, padding="")
         return super().words(text)
 
-    def pack_words(self, packer, words, pieces, marked=None):
+    def pack_words(
+        self, packer: Packer, words: Tensor, pieces: Pieces, marked: Tensor | None = None
+    ) -> tuple[dict[str, Tensor], Any]:
         packed, places = super().pack_words(packer, words, pieces, marked)
         ids, first, end = pieces
         row = strings.row_ids(words)
@@ -209,7 +217,13 @@ class WordWindows(Words):
     def __init__(self, splitter: str = "conll", whole_texts: bool = True):
         super().__init__(splitter, whole_texts=whole_texts)
 
-    def pack(self, packer, columns, tokenize=None, parse_special=()):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Any],
+        tokenize: Callable[..., Any] | None = None,
+        parse_special: Sequence[str] = (),
+    ) -> dict[str, Tensor]:
         words, _, pieces = self.read(packer, columns["text"], tokenize, parse_special)
         return self.pack_windows(packer, words, pieces)
 

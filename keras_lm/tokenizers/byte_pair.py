@@ -175,9 +175,9 @@ class BytePairTokenizer(Tokenizer):
         tokens = (cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token)
         roles = dict(zip(self.ROLES, tokens))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
-        self.add_prefix_space = bool(add_prefix_space)
+        self.add_prefix_space: bool = bool(add_prefix_space)
         self.normalization = strings.checked_form(normalization)
-        self.ignore_merges = bool(ignore_merges)
+        self.ignore_merges: bool = bool(ignore_merges)
         steps = [*(pre_tokenizer or [])]
         entries = self._vocabulary.entries
         self._rules = Rules(
@@ -435,7 +435,7 @@ class BytePairTokenizer(Tokenizer):
 
     # === Files ===
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("added_tokens", "lstrip_tokens", "rstrip_tokens", "whole_words")
         return super().get_config() | {
             **{name: list(getattr(self._rules, name)) for name in names},
@@ -446,11 +446,11 @@ class BytePairTokenizer(Tokenizer):
             "template": self.template,
         }
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         byte_pair_files.write(folder, self._vocabulary.ids, self._rules.merges)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         paths = (os.path.join(folder, name) for name in ("vocab.json", "merges.txt"))
         return cls(*paths, **config)
 

@@ -164,21 +164,21 @@ class CharacterTokenizer(Tokenizer):
         ids = ids[..., 1:-1]
         return tf.where((ids > PAD) & (ids < BEGIN_SENTENCE), ids, 0)
 
-    def word_starts(self, ids):
+    def word_starts(self, ids: Tensor) -> Tensor:
         ids = as_tensor(ids, tf.int32)
         if isinstance(ids, tf.RaggedTensor) and ids.shape.rank > 2:
             return ids.with_values(self.word_starts(ids.values))
         first = ids.to_tensor() if isinstance(ids, tf.RaggedTensor) else ids
         return tf.ones_like(first[..., 0], tf.bool)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"characters_per_word": self.characters_per_word, "splitter": self.splitter}
 
     def save_assets(self, folder: PathLike) -> None:
         """Write nothing: bytes need no vocabulary file."""
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(**config)
 
     @classmethod

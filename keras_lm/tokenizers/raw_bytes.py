@@ -68,8 +68,8 @@ class ByteTokenizer(Tokenizer):
         roles = dict(zip(self.ROLES, (pad_token, eos_token, unknown_token)))
         special = list(dict.fromkeys([*first, *more]))
         super().__init__([*first, *BYTES, *last], roles, special, template, name=name)
-        self.offset = len(first)
-        self.clean_up = bool(clean_up)
+        self.offset: int = len(first)
+        self.clean_up: bool = bool(clean_up)
         with tf.init_scope():
             spelled = [bytes([b]) for b in range(256)]
             self._spelled = tf.constant([b""] * len(first) + spelled + [b""] * len(last))
@@ -117,7 +117,7 @@ class ByteTokenizer(Tokenizer):
     def _grown(self, entries, config):
         return type(self)(**config)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"clean_up": self.clean_up, "template": self.template}
         first = self.vocabulary[: self.offset]
         more = [t for t in config["additional_special_tokens"] if t not in first]
@@ -127,7 +127,7 @@ class ByteTokenizer(Tokenizer):
         """Write nothing: bytes need no vocabulary file."""
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(**config)
 
     @classmethod

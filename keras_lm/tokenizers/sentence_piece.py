@@ -328,7 +328,7 @@ class SentencePieceTokenizer(Tokenizer):
         ids = self._match(self._stripped(strings.valid_utf8(text))).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
-    def has_offsets(self, parse_special=False):
+    def has_offsets(self, parse_special: bool = False) -> bool:
         try:
             self._find_aligner()
         except ValueError:
@@ -428,7 +428,7 @@ class SentencePieceTokenizer(Tokenizer):
                 self._places = LitePlaces(self, self._find_aligner())
         return self._places(text)
 
-    def plain_model(self):
+    def plain_model(self) -> Any:
         """Return a parsed model, with which the package `sentencepiece` alone finds the ids.
 
         It has no added tokens. With `split_digit_commas`, it does without the pieces that are to be
@@ -458,7 +458,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     # === Files ===
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         rules = dataclasses.asdict(self._rules)
         del rules["plain_tokens"]
         return super().get_config() | {
@@ -468,12 +468,12 @@ class SentencePieceTokenizer(Tokenizer):
             "template": self.template,
         }
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         with open(os.path.join(folder, "spiece.model"), "wb") as file:
             file.write(self._data)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(os.path.join(folder, "spiece.model"), **config)
 
     @classmethod
