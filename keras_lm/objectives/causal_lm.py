@@ -24,11 +24,11 @@ class Perplexity(keras.metrics.Mean):
     def __init__(self, name: str = "perplexity", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, outputs, sample_weight=None):
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Tensor | None = None) -> None:
         total, count = self.loss_class().sum_and_count(labels, outputs, sample_weight)
         return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(super().result())
 
 
@@ -50,12 +50,12 @@ class BitsPerToken(Perplexity):
     def __init__(self, name: str = "bits_per_token", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, outputs, sample_weight=None):
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Tensor | None = None) -> None:
         is_loss = len(outputs.shape) == len(labels.shape)
         self.loss_class = MeanOfKnown if is_loss else MaskedCrossentropy
         return super().update_state(labels, outputs, sample_weight)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.log2(super().result())
 
 

@@ -42,7 +42,9 @@ class MaskedRuns(MaskedLanguageModel):
         """Return the relative probability of a run of `words` words."""
         raise NotImplementedError(f"{type(self).__name__} must define weight.")
 
-    def choose(self, token_ids, maskable, wanted, draws):
+    def choose(
+        self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Any
+    ) -> tuple[Tensor, Tensor]:
         shape = ops.shape(token_ids)
         chance, lengths = draws.uniform(shape), self.draw_lengths(shape, draws)
         starts = self.word_starts(token_ids)

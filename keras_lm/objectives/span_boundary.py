@@ -27,11 +27,13 @@ class SpanCrossentropy(MaskedCrossentropy):
     def __init__(self, label_smoothing: float = 0.0, name: str = "span_crossentropy"):
         super().__init__(label_smoothing, name)
 
-    def sum_and_count(self, labels, logits, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         total, count = super().sum_and_count(labels, logits, sample_weight)
         return total, count + 1 / num_replicas()
 
-    def count(self, labels, sample_weight=None):
+    def count(self, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         # The counts of all replicas are added, so that one is added once.
         return super().count(labels, sample_weight) + 1 / num_replicas()
 
