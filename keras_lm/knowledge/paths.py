@@ -71,7 +71,7 @@ class PathFinder:
                 )
         self.store, self.trans_e = store, trans_e
         names = [store.relation_name(kind).lstrip("-") for kind in range(1, store.num_relations)]
-        self.is_followed = np.array([False, *(name != NOT_FOLLOWED for name in names)])
+        self.is_followed: np.ndarray = np.array([False, *(name != NOT_FOLLOWED for name in names)])
         self.max_hops, self.max_paths = max_hops, max_paths
         self.max_neighbors, self.threshold = max_neighbors, threshold
         self._near = functools.lru_cache(maxsize=2**14)(self._heaviest_neighbors)
