@@ -544,7 +544,7 @@ class Backbone(SavedWhole, keras.Model):
 
     # === Inputs ===
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> dict[str, Any]:
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
     def stateless_call(

@@ -80,7 +80,7 @@ class CausalLanguageModel(Objective):
     # Whether the head computes the losses of labels, without the logits of all tokens.
     of_losses = False
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         head = backbone.HEADS.get(self.heads["token_logits"])
         self.of_losses = getattr(getattr(head, "layer", None), "computes_losses", False)
 
@@ -96,8 +96,8 @@ class CausalLanguageModel(Objective):
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORED)
         return inputs, labels
 
-    def loss(self):
+    def loss(self) -> MeanOfKnown | MaskedCrossentropy:
         return MeanOfKnown() if self.of_losses else MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [PerplexityOfLosses()] if self.of_losses else [Perplexity(), MaskedAccuracy()]

@@ -107,10 +107,10 @@ class ReplacedTokens(Objective):
         "objectives=[keras_lm.objectives.ReplacedByGenerator(…)]"
     )
 
-    def loss(self):
+    def loss(self) -> MaskedBinaryCrossentropy:
         return MaskedBinaryCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [ReplacedAccuracy(), ReplacedPrecision(), ReplacedRecall(), ReplacedShare()]
 
 

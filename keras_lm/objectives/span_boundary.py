@@ -76,12 +76,12 @@ class SpanBoundary(Objective):
         self.max_span_length = max_span_length
         self.set_tokenizer(None)
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         self.special_ids, _ = self.given
         if self.special_ids is None and tokenizer is not None:
             self.special_ids = special_ids(tokenizer)
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         _, given = self.given
         most = backbone.config.get("max_span_length")  # None: another network, with its own head
         if None not in (given, most) and given > most:
@@ -142,8 +142,8 @@ class SpanBoundary(Objective):
         if self.special_ids is None:
             raise ValueError("SpanBoundary has no special_ids: give the task a tokenizer.")
 
-    def loss(self):
+    def loss(self) -> SpanCrossentropy:
         return SpanCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [MaskedAccuracy()]

@@ -119,7 +119,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"warmup_steps={warmup_steps}: pass 1 or more.")
         self.peak, self.warmup_steps = peak, warmup_steps
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Tensor:
         share = ops.cast(step, "float32") / self.warmup_steps
         return self.peak * ops.minimum(share, ops.rsqrt(ops.maximum(share, 1.0)))
 

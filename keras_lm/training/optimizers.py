@@ -72,7 +72,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         """Let the rate be a number from now on, as Keras's callbacks set it."""
         self._held.assign(rate)
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Tensor:
         held = ops.convert_to_tensor(self._held)
         return ops.where(held >= 0, held, self.planned_rate(step))
 
