@@ -28,7 +28,7 @@ DECORATOR = re.compile(r"^ *@keras\.saving\.register_keras_serializable\(.*\)\n"
 # Not "is partially unknown" alone, as it says of a class of ours that one of its members is.
 UNKNOWN = re.compile(
     r"annotation (for .*)?is missing$| is unknown|has unknown type|Type unknown for|\bUnknown\b",
-    re.M,
+    re.MULTILINE,
 )
 
 
