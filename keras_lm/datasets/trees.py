@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from keras_lm.datasets.text_lines import decoded
 
@@ -49,7 +48,7 @@ class Tree:
             parts.append(f"({tag} {escaped(word)}){')' * ends[place + 1]}")
         return " ".join(parts) + ")"
 
-    def spans(self) -> list[Any]:
+    def spans(self) -> list[tuple[str, int, int]]:
         """Return the constituents as a list, with one per span.
 
         The labels of a unary chain are joined, the outermost first: `S::VP`.

@@ -191,7 +191,7 @@ class SchemaGraphs:
 
     def describe(
         self, graph: dict[str, Any], pair_attention: Tensor, path_attention: Tensor
-    ) -> list[Any]:
+    ) -> list[dict[str, Any]]:
         """Return what a graph holds in words, with the attention of each part, sorted by it.
 
         Args:

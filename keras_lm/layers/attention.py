@@ -86,7 +86,9 @@ class ContextLayer(keras.layers.Layer):
     # The field of the context that a tensor in its place stands for.
     first_field = "bias"
 
-    def forward(self, x: Tensor, context: AttentionContext, training: bool | None = None) -> Any:
+    def forward(
+        self, x: Tensor, context: AttentionContext, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
     def kept_spec(self, x: Tensor, context: Any) -> Any:
@@ -236,7 +238,7 @@ class Attention(ContextLayer):
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
-    def project(self, x: Tensor, context: Any) -> Any:
+    def project(self, x: Tensor, context: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return the query (B, N, S, H), and key and value, (B, N, T, H) each.
 
         Query and key are the arguments of `raw_scores`, and may be nested tensors: the first those
@@ -274,7 +276,7 @@ class Attention(ContextLayer):
         """Return the rows of `x` (B, S, N·H) of which the output is made; a variant mixes them."""
         return x
 
-    def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
+    def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Tensor:
         """Return the scores (B, N, S, T) before the softmax, with the bias, float32."""
         context = self.as_context(context, fields)
         query, key, _ = self.project(x, context)
@@ -362,7 +364,7 @@ class SelfAttention(Attention):
         width = self.num_heads * self.head_dim
         return self.split_heads(self.query_key_value.columns(x, width, 3 * width), 2)
 
-    def write(self, old: Any, new: Any, write_at: Tensor) -> Any:
+    def write(self, old: Any, new: Any, write_at: Tensor) -> Tensor:
         """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots."""
         return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
 
@@ -714,7 +716,7 @@ class PostNormBlock(ContextLayer):
             if not layer.built:  # a layer that is shared with another block is built already
                 layer.build(input_shape)
 
-    def read(self, x: Tensor, norm: keras.Layer) -> Any:
+    def read(self, x: Tensor, norm: keras.Layer) -> Tensor:
         """Return the input of a part of the block, given the residual `x` and the part's norm."""
         return x
 
@@ -730,7 +732,9 @@ class PostNormBlock(ContextLayer):
         x, kept = self.add_attention(x, context, training)
         return self.add_feedforward(x, training), kept
 
-    def add_attention(self, x: Tensor, context: Any, training: bool | None = None) -> Any:
+    def add_attention(
+        self, x: Tensor, context: Any, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         """Return the residual after self-attention, and what the attention keeps."""
         attended, kept = self.attention(*self.attention_inputs(x, context), training=training)
         return self.residual(x, self.attention_norm, attended, training), kept

@@ -119,7 +119,9 @@ class CoreferenceHead(keras.layers.Layer):
             "antecedent_scores": self.fine(x, antecedents, coarse, training),
         }
 
-    def spans(self, words: Tensor, mask: Tensor, training: bool | None = None) -> Any:
+    def spans(
+        self, words: Tensor, mask: Tensor, training: bool | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the vectors (B, W, L, G) of the spans from each word on, and which ones exist."""
         longest, number = self.max_span_width, ops.shape(words)[1]
 

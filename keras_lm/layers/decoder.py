@@ -135,7 +135,9 @@ class DecoderBlock:
         source = {field: context.source, "bias": context.source_bias}
         return self.read(x, self.cross_attention_norm), AttentionContext(**source)
 
-    def cross_attention_probabilities(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
+    def cross_attention_probabilities(
+        self, x: Tensor, context: Any = None, **fields: Any
+    ) -> Tensor:
         """Return the probabilities of attention to the source, (B, N, S, T) float32."""
         context = self.as_context(context, fields)
         x, _ = self.add_attention(x, context)

@@ -73,7 +73,7 @@ class ConstituentF1(keras.metrics.Metric):
     def result(self) -> Tensor:
         return keras.ops.divide_no_nan(2 * self.right, self.found + self.marked)
 
-    def scores(self) -> Any:
+    def scores(self) -> dict[str, float]:
         """Return `precision`, `recall`, `f1` and `complete_match`, from 0 to 1."""
         ratios = {
             "precision": (self.right, self.found),

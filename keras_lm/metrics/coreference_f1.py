@@ -68,7 +68,7 @@ class CoreferenceF1(keras.metrics.Metric):
     def result(self) -> Tensor:
         return self.scores()["conll_f1"]
 
-    def scores(self) -> Any:
+    def scores(self) -> dict[str, Any]:
         """Return `conll_f1`, and for each of the three a dict of `precision`, `recall`, `f1`."""
         right, number = np.moveaxis(self.counts.numpy(), 2, 0)
         ratios = np.divide(right, number, out=np.zeros_like(right), where=number > 0)

@@ -137,7 +137,7 @@ class EntityF1(keras.metrics.Metric):
         right, found, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
         return keras.ops.divide_no_nan(2 * right, found + marked)
 
-    def scores(self) -> Any:
+    def scores(self) -> dict[str, Any]:
         """Return `precision`, `recall` and `f1`, and in `classes` the same for each entity type.
 
         A type also has its number of `entities` in the labels; types that do not occur are left

@@ -367,16 +367,16 @@ class KeptValues(keras.metrics.Metric):
         self.kept.assign_add(tf.transpose(tf.scatter_nd(places[:, tf.newaxis], values, shape)))
         self.number.assign_add(rows)
 
-    def values(self, labels: Tensor, outputs: Tensor) -> Any:
+    def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """Return labels and outputs, (N,) each."""
         return numbers_of(self, labels, outputs)[:2]
 
-    def result(self) -> Any:
+    def result(self) -> Tensor:
         is_there, labels, outputs = tf.unstack(tf.convert_to_tensor(self.kept))
         there = is_there > 0
         return self.of_values(tf.boolean_mask(labels, there), tf.boolean_mask(outputs, there))
 
-    def of_values(self, labels: Tensor, outputs: Tensor) -> Any:
+    def of_values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """Return the metric of labels and outputs, (N,) float32 each."""
         raise NotImplementedError(f"{type(self).__name__} must define of_values.")
 

@@ -153,7 +153,7 @@ class CoveBackbone(WordBackbone):
                 own.set_weights(other.get_weights())
         return cove
 
-    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`.
 
         Raises:

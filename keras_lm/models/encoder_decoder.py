@@ -245,7 +245,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
     # === To look inside ===
 
-    def encoder_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Any]:
+    def encoder_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return the encoder's attention probabilities, a list of (B, N, S, S), one per block."""
         computed = self.compute(inputs)
         states, contexts = (
@@ -256,7 +256,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
             for block, x, context in zip(self.encoder_blocks, states[:-1], contexts, strict=True)
         ]
 
-    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> Any:
+    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return what target tokens read of the source, a list of (B, N, T, S), one per block."""
         computed = self.compute(inputs)
         states, contexts = computed["hidden_states"], computed["attention_contexts"]

@@ -82,7 +82,9 @@ class PairBackbone(Backbone):
             self.join = join(dtype=dtype, name="pair_words")
         self.masks = [TextMask(segment) for segment in (0, 1)]
 
-    def read(self, segment_ids: Tensor, padding_mask: Tensor, **words: Any) -> Any:
+    def read(
+        self, segment_ids: Tensor, padding_mask: Tensor, **words: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the words of both texts (B, S, E), and the mask of each text (B, S)."""
         if self.language_model is None:
             x = self.embedding(words["token_ids"])

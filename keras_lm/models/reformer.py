@@ -249,7 +249,7 @@ class ReformerBackbone(CachedBackbone):
         }
         return outputs | ({"cache": cache} if self.is_causal else {})
 
-    def noise(self, training: bool | None, rotations: Tensor) -> list[Any]:
+    def noise(self, training: bool | None, rotations: Tensor) -> list[tuple[Any, Tensor | None]]:
         """Return the seeds (SEEDS, 2) of each block in training, and the rotations it is given."""
         seeds = [None] * len(self.blocks)
         if training:

@@ -7,7 +7,7 @@ Shapes: B batch, S source, T target, D hidden, E width of an embedding, L layers
 """
 
 import functools
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -233,7 +233,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
     def has_cross_attention(self) -> bool:
         return self.decoder.attention is not None
 
-    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> Any:
+    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return what target tokens read of the source: a list of one (B, 1, T, S) float32.
 
         Raises:
@@ -247,7 +247,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         found = attention.probabilities(computed["queries"], keys, computed["source_bias"])
         return [ops.expand_dims(found, 1)]
 
-    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Return a copy whose encoder reads word vectors, as CoVe's does: they are not trained.
 
         `copy.token_embedding.trainable` says so, which is True again in a copy that is loaded.

@@ -4,7 +4,7 @@ Shapes: B batch, S words, V words of a list, E width of a word, D both direction
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -197,7 +197,7 @@ class TagLMBackbone(WordBackbone):
         attributes = {name: self.config[name] for name in ("words", "lowercase")}
         return type("TagLMPacker", (SpelledWordPacker,), attributes)
 
-    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself.
 
         Raises:

@@ -266,7 +266,7 @@ class TeacherLoss(MeanLoss):
     `LOWEST` are the logits of missing choices, and of tokens that do not begin a word.
     """
 
-    def losses(self, wanted: Tensor, found: Any) -> Any:
+    def losses(self, wanted: Tensor, found: Any) -> Tensor:
         """Return the loss of each output; both tensors and the result have the same shape."""
         raise NotImplementedError(f"{type(self).__name__} must define losses.")
 

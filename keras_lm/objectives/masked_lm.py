@@ -273,7 +273,9 @@ class MaskedLanguageModel(Objective):
         """Return how many of the `available` (B, 1) tokens to mask at most, float32."""
         return ops.round(self.rate * available)
 
-    def choose(self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Tensor) -> Any:
+    def choose(
+        self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Choose up to `wanted` (B, 1) of the tokens that are `maskable` (B, S).
 
         Returns all columns of each row (B, S), the chosen ones first, and how many these are,

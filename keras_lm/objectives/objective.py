@@ -101,7 +101,7 @@ class Objective:
         return {name: value}
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[keras.Variable]:
         """Its variables in a training checkpoint: the random seed and the companions'."""
         seed = [self.seed_generator.state] if self.seed_generator else []
         return seed + [variable for c in self.companions for variable in c.variables]
@@ -119,7 +119,7 @@ def register_objective(cls: AnyClass) -> AnyClass:
     return cls
 
 
-def pretraining_objectives(backbone: keras.Model) -> list[Any]:
+def pretraining_objectives(backbone: keras.Model) -> list[Objective]:
     """Return the objectives that a backbone was pretrained with, a list of `Objective`.
 
     Args:

@@ -52,7 +52,7 @@ class ReplacedAccuracy(keras.metrics.Mean):
         weight = weight * ops.cast(counted, "float32")
         return super().update_state(ops.cast(values, "float32"), sample_weight=weight)
 
-    def compare(self, replaced: Tensor, found: Any) -> Any:
+    def compare(self, replaced: Tensor, found: Any) -> tuple[Tensor, Tensor]:
         """Return the values to average, and a mask of which values count, bool (B, S) each."""
         return ops.equal(replaced, found), ops.ones_like(found)
 

@@ -183,7 +183,7 @@ class Packer:
         return self.rows.names
 
     @property
-    def lists(self) -> Any:
+    def lists(self) -> tuple[str, ...]:
         """Names of the columns whose entries are lists of strings, or can be lists of words."""
         return self.rows.word_names if self.takes_words else self.rows.lists
 
@@ -206,7 +206,7 @@ class Packer:
         """Return the packed dict for columns of text; `tokenize` replaces the tokenizer."""
         return self.rows.pack(self, columns, tokenize)
 
-    def ids(self, text: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None) -> Any:
+    def ids(self, text: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Return the ragged ids of texts (B,), or of words (B, W)."""
         if not IS_INSTALLED:
             return (tokenize or self.tokenizer)(text)
@@ -241,14 +241,14 @@ class Packer:
             "padding_mask": tf.cast(real, tf.int32),
         }
 
-    def pieces(self, packed: dict[str, Tensor]) -> Any:
+    def pieces(self, packed: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return `tokens` and `token_ids` of packed rows, (B, S) each: what the model reads."""
         tokens = self.tokenizer.tokens(packed["token_ids"])
         # By the mask: a text can have the padding token, too.
         tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
         return {"tokens": tokens, "token_ids": packed["token_ids"]}
 
-    def spans(self, **texts: Any) -> Any:
+    def spans(self, **texts: Any) -> dict[str, tuple[Tensor, Tensor]]:
         """Return where `pack` puts each text: name → (first column, number of tokens), (B,)."""
         runs, *_ = self._lay_out(texts)
         return {piece: (start, n) for piece, _, start, n in runs if isinstance(piece, str)}
@@ -256,7 +256,7 @@ class Packer:
     # === What is packed already ===
 
     @property
-    def inputs(self) -> Any:
+    def inputs(self) -> dict[str, PackedInput]:
         """The packed inputs, the sequence itself first: name → `PackedInput`."""
         return {
             "token_ids": PackedInput(fill=self.pad_id),

@@ -60,7 +60,7 @@ class Prompt:
         ]
 
     @property
-    def output_names(self) -> list[Any]:
+    def output_names(self) -> list[str]:
         """The different outputs of the examples, sorted."""
         return sorted({example[self.fields[-1]] for example in self.examples})
 

@@ -377,7 +377,7 @@ class BytePairTokenizer(Tokenizer):
     def _merge_words(self, words):
         return self._merge.tokenize(words)
 
-    def tokenize_lite(self, text: Tensor) -> Any:
+    def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not found, if it is in the
@@ -390,7 +390,7 @@ class BytePairTokenizer(Tokenizer):
         """
         return self.tokenize_lite_with_offsets(text)[0]
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         if self._rules.pre_tokenizer and not self._rules.split.is_keras_hub:
             raise ValueError(

@@ -74,7 +74,7 @@ class CharacterTokenizer(Tokenizer):
             self._frames = tf.constant(_frames(characters_per_word))  # (C - 1, C)
             self._bytes = tf.constant([bytes([b]) for b in range(256)])
 
-    def split(self, text: Tensor) -> Any:
+    def split(self, text: Tensor) -> Tensor:
         """Return the words of (B,) texts as a ragged (B, S) tensor of strings."""
         return splitting.split_words(as_tensor(text, tf.string), self.splitter)
 
@@ -150,7 +150,7 @@ class CharacterTokenizer(Tokenizer):
         is_word = (data[:, 0] == BEGIN_WORD) & ~tf.reduce_any(is_boundary, axis=1)
         return strings.keep(ids.with_values(self.words(data)), is_word)
 
-    def words(self, ids: Tensor) -> Any:
+    def words(self, ids: Tensor) -> Tensor:
         """Return the (…) words of (…, C) ids, with `<S>` and `</S>`; padding becomes ""."""
         is_byte = (ids > PAD) & (ids < BEGIN_SENTENCE)
         letters = tf.gather(self._bytes, tf.where(is_byte, ids - 1, 0))

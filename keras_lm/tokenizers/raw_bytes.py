@@ -97,7 +97,7 @@ class ByteTokenizer(Tokenizer):
         """Return ragged (B, S) ids of (B,) texts like a call, with operations of LiteRT."""
         return self.tokenize_lite_with_offsets(text)[0]
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         data, row_splits = lite_operations.valid_bytes(text)
         of_character = tf.cumsum(tf.cast((data < 0x80) | (data >= 0xC0), tf.int32)) - 1

@@ -395,7 +395,7 @@ class SentencePieceTokenizer(Tokenizer):
         starts, ends = tf.gather(characters.starts, first), tf.gather(characters.ends, last)
         return ids, ids.with_values(starts), ids.with_values(ends)
 
-    def tokenize_lite(self, text: Tensor) -> Any:
+    def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all valid UTF-8 without added tokens, which are not found, if it is
@@ -417,7 +417,7 @@ class SentencePieceTokenizer(Tokenizer):
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters.
 
         Places are those of a call, unless normalisation joins characters, as a letter and a mark

@@ -334,7 +334,7 @@ class WordPieceTokenizer(Tokenizer):
             left = visible_lengths(characters, self._clean)
         return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
-    def tokenize_lite(self, text: Tensor) -> Any:
+    def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         Added tokens are not found. All other ids are the same, unless a text has several marks that
@@ -343,7 +343,7 @@ class WordPieceTokenizer(Tokenizer):
         """
         return self.tokenize_lite_with_offsets(text)[0]
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         return self._lite(text)
 
