@@ -3,7 +3,7 @@
 #              (make test SEED=7 starts each test from other random numbers, ORDER=7 takes the
 #              files in another order)
 # make slow    tests that guard a promise and take long; make thorough, before a release: more cases
-# make lint    formatting and lint, and that what users call is annotated
+# make lint    formatting and lint, and that the types of what users call are known
 # make bench   speed, side by side
 # make docs    the site of guides and reference, in build/site
 # make wheel   a wheel, in dist
@@ -58,7 +58,7 @@ thorough: $(VENV)/.installed-test
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -q tests/test_conventions.py -k annotated
+	$(BIN)/python .ci/public_types.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

@@ -37,6 +37,9 @@ class Missing:
 
     __ror__ = __or__
 
+    def __getitem__(self, item):
+        return self  # in annotations, too
+
     def __instancecheck__(self, instance):
         return False
 
@@ -68,7 +71,7 @@ class OneDevice:
     scope = staticmethod(contextlib.nullcontext)
 
 
-def require_installed(what):
+def require_installed(what: str) -> None:
     """Raise an ImportError where TensorFlow is not installed."""
     if not IS_INSTALLED:
         raise ImportError(f"{what} {INSTALL}.")

@@ -31,8 +31,8 @@ class AttentionMap:
         probabilities: (L, N, S, T) float32; over all of T, they sum to 1.
     """
 
-    tokens: list
-    attended: list
+    tokens: list[str]
+    attended: list[str]
     probabilities: np.ndarray
 
 
@@ -45,19 +45,19 @@ class TextAttention:
             `"decoder"` and `"cross"`, in which the target reads the source.
     """
 
-    maps: dict
+    maps: dict[str, AttentionMap]
 
     @property
     def _first(self):
         return next(iter(self.maps.values()))
 
     @property
-    def tokens(self):
+    def tokens(self) -> list[str]:
         """The tokens of the first of the maps, S str."""
         return self._first.tokens
 
     @property
-    def probabilities(self):
+    def probabilities(self) -> np.ndarray:
         """The probabilities of the first of the maps, (L, N, S, T) float32."""
         return self._first.probabilities
 
@@ -112,7 +112,7 @@ class Neurons:
 
     layer: int
     head: int
-    tokens: list
+    tokens: list[str]
     query: np.ndarray
     key: np.ndarray
     scores: np.ndarray

@@ -43,7 +43,7 @@ class AttentionPage:
     ):
         self.maps, self.layers, self.neurons, self.height = maps, layers, neurons, height
 
-    def to_html(self):
+    def to_html(self) -> str:
         """Return the whole page, str."""
         size = sum(each.probabilities.size for each in self.maps.values())
         steps = FINE if size <= LARGE else COARSE

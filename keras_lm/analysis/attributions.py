@@ -37,14 +37,14 @@ class Attributions:
         baseline_output: float, the same of the baseline; None for gradient × input.
     """
 
-    tokens: list
+    tokens: list[str]
     scores: np.ndarray
     target: int | None
     output: float
     baseline_output: float | None = None
 
     @property
-    def completeness_error(self):
+    def completeness_error(self) -> float:
         """By how much the scores miss the difference that they should sum up to, a float."""
         return abs(float(self.scores.sum()) - (self.output - self.baseline_output))
 

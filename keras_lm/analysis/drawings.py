@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
@@ -26,7 +26,7 @@ class Picture:
         self.figure = figure
 
     @classmethod
-    def of_size(cls, width, height):
+    def of_size(cls, width: float, height: float) -> Self:
         """Return an empty picture of a size in inches.
 
         Raises:

@@ -24,7 +24,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import RawLabels, RawTexts
 
 
-def attention_layers(model: keras.Model, of: str | None = None) -> list[Any]:
+def attention_layers(model: keras.Model, of: str | None = None) -> list[keras.layers.Layer]:
     """Return the layers of attention with weights of their own, in their order, a list of L.
 
     Args:

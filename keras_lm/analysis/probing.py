@@ -24,7 +24,7 @@ class LayerProbes:
         train_words, test_words: int, how many words there were.
     """
 
-    accuracies: list
+    accuracies: list[float]
     majority: float
     by_word: float
     train_words: int

@@ -40,8 +40,8 @@ class VocabularyContents:
     continuations: int
     characters: int
     continued_characters: int
-    lengths: dict
-    scripts: dict
+    lengths: dict[int, int]
+    scripts: dict[str, int]
 
 
 def vocabulary_contents(tokenizer: Tokenizer) -> VocabularyContents:

@@ -30,10 +30,10 @@ class WordVectors:
         layers: list of (N, D) float32: the embedding's output, then that of each block.
     """
 
-    words: list
+    words: list[str]
     texts: np.ndarray
     places: np.ndarray
-    layers: list
+    layers: list[np.ndarray]
 
     def where(self, chosen: npt.ArrayLike) -> Self:
         """Return the words that an array (N,) of bool chooses, or of int, in its order."""

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import pathlib
+from typing import Any
 
 from keras_lm.converters import (
     entity_files,
@@ -72,7 +73,7 @@ class Checkpoint:
     source: str
     folder: pathlib.Path
     format: str
-    config: dict
+    config: dict[str, Any]
     tensors: LazyTensors
     variable_names: dict[str, str] = dataclasses.field(default_factory=dict)
     root: pathlib.Path | None = None

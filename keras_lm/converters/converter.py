@@ -395,11 +395,11 @@ class Converter:
     config: Callable
     names: NameTable
     labels: Callable = lambda checkpoint: None
-    vocabulary: dict = dataclasses.field(default_factory=dict)
-    architectures: dict = dataclasses.field(default_factory=dict)
+    vocabulary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    architectures: dict[str, str] = dataclasses.field(default_factory=dict)
     tokenizer: str | None = None
     versions: str | None = None
-    files: dict = dataclasses.field(default_factory=dict)
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def may_be(self, model_type: str | None) -> bool:
         """Whether a configuration with this `model_type` may be the model's, None if it has none.

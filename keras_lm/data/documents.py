@@ -29,7 +29,9 @@ READ_AT_ONCE = 2**20  # bytes
 SENTENCE_BORDER = r"""([.!?…]["'”’)\]]*)\s+(["'“‘(\[]*\p{Lu})"""
 
 
-def read_documents(files: PathLike | Iterable[PathLike], document: str = "line") -> tf.data.Dataset:
+def read_documents(
+    files: PathLike | Iterable[PathLike], document: str = "line"
+) -> tf.data.Dataset[Any]:
     """Return a `tf.data.Dataset` of the documents in text files, in order.
 
     Args:
@@ -60,7 +62,7 @@ def read_documents(files: PathLike | Iterable[PathLike], document: str = "line")
     ).unbatch()
 
 
-def split_sentences(documents: Iterable[Any]) -> tf.data.Dataset:
+def split_sentences(documents: Iterable[Any]) -> tf.data.Dataset[Any]:
     """Split documents into one sentence per line, by a rule; return a `tf.data.Dataset` of strings.
 
     A sentence ends after `.`, `!`, `?` or `…` (and closing quotes or brackets) if white space and a

@@ -99,7 +99,7 @@ def mixing_rates(
 
 def mix_tasks(
     tasks: Mapping[str, Any], limit: int | None = None, temperature: float = 1.0, seed: int = 0
-) -> tf.data.Dataset:
+) -> tf.data.Dataset[Any]:
     """Return an endless `tf.data.Dataset` of `(source, target)`, sampled from several tasks.
 
     The examples of a task are shuffled anew each time that they repeat. The same seed returns the

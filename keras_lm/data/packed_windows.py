@@ -19,7 +19,7 @@ def token_windows(
     tokenizer: Tokenizer,
     sequence_length: int,
     drop_remainder: bool = True,
-) -> tf.data.Dataset:
+) -> tf.data.Dataset[Any]:
     """Return a `tf.data.Dataset` of windows of tokens, (S + 1,) int32, in the order of the corpus.
 
     Documents are concatenated, with an `"eos"` token after each and before the first. A model reads
@@ -63,8 +63,8 @@ def token_windows(
 
 @checks_flags
 def window_batches(
-    windows: tf.data.Dataset, batch_size: int, drop_remainder: bool = False
-) -> tf.data.Dataset:
+    windows: tf.data.Dataset[Any], batch_size: int, drop_remainder: bool = False
+) -> tf.data.Dataset[Any]:
     """Return a `tf.data.Dataset` of batches for `fit` and `evaluate` of pretraining tasks.
 
     For windows, a batch is `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of
@@ -88,8 +88,8 @@ def window_batches(
 
 
 def epoch_batches(
-    windows: tf.data.Dataset, batch_size: int, seed: int = 0, epoch: int = 0
-) -> tf.data.Dataset:
+    windows: tf.data.Dataset[Any], batch_size: int, seed: int = 0, epoch: int = 0
+) -> tf.data.Dataset[Any]:
     """Return the batches of one epoch, as `window_batches` does, with the windows shuffled.
 
     The order depends on `seed` and `epoch` only, so an interrupted run can continue with the next

@@ -27,7 +27,7 @@ def pretraining_rows(
     short_share: float = 0.0,
     single_share: float = 0.0,
     seed: int = 0,
-) -> tf.data.Dataset:
+) -> tf.data.Dataset[Any]:
     """Return a deterministic `tf.data.Dataset` of rows for pretraining encoders.
 
     A row is a dict of int32: `token_ids`, `segment_ids` and `padding_mask`, (S,) each, `entity_ids`
@@ -116,7 +116,7 @@ def stream_rows(
     sequence_length: int,
     reuse_length: int | None = None,
     seed: int = 0,
-) -> tf.data.Dataset:
+) -> tf.data.Dataset[Any]:
     """Return a `tf.data.Dataset` of rows of a corpus that is read as one stream, for `fit_streams`.
 
     A row is a dict of int32 as of `pretraining_rows`, always full. Its first `reuse_length` tokens

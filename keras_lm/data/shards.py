@@ -185,7 +185,7 @@ def read_token_shards(
     worker: int = 0,
     num_workers: int = 1,
     verify: bool = True,
-) -> tf.data.Dataset:
+) -> tf.data.Dataset[Any]:
     """Return windows or rows from shards: a dataset of known length, in a fixed order.
 
     Args:

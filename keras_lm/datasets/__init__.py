@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 from pathlib import Path
+from typing import Any
 
 from keras_lm.datasets.aligned_texts import aligned
 from keras_lm.datasets.known_sets import PUBLISHED
@@ -29,10 +30,10 @@ class PublishedRows:
             and those that are damaged in the published file.
     """
 
-    x: dict
-    labels: list | None
-    ids: list | None
-    class_names: list | None
+    x: dict[str, list[Any]]
+    labels: list[Any] | None
+    ids: list[str] | None
+    class_names: list[str] | None
     left_out: int
 
 

@@ -44,10 +44,10 @@ class Examples:
     """
 
     rows: Rows
-    texts: dict
-    labels: list | None
-    lines: list
-    others: list | None = None
+    texts: dict[str, list[Any]]
+    labels: list[Any] | None
+    lines: list[int]
+    others: list[dict[str, Any]] | None = None
 
     def class_labels(self) -> list[Any] | None:
         """Return a class name, or a list of them, for each row."""

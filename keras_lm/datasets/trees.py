@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from keras_lm.datasets.text_lines import decoded
 
@@ -32,9 +31,9 @@ class Tree:
             a label of its own is left out.
     """
 
-    words: tuple
-    tags: tuple
-    constituents: tuple
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    constituents: tuple[tuple[str, int, int], ...]
 
     def __str__(self):
         """Return the tree in brackets on one line, with the root `TOP`; "" without words."""
@@ -49,7 +48,7 @@ class Tree:
             parts.append(f"({tag} {escaped(word)}){')' * ends[place + 1]}")
         return " ".join(parts) + ")"
 
-    def spans(self) -> list[Any]:
+    def spans(self) -> list[tuple[str, int, int]]:
         """Return the constituents as a list, with one per span.
 
         The labels of a unary chain are joined, the outermost first: `S::VP`.

@@ -62,7 +62,7 @@ class ClassReport:
             )
         sides = [_named(rows, names, multi_label) for rows in (labels, found)]
         occurring = {name for side in sides for row in side for name in row}
-        self.class_names = names or sorted(occurring)
+        self.class_names: list[str] = names or sorted(occurring)
         if unknown := sorted(occurring.difference(self.class_names)):
             raise ValueError(f"{unknown[0]!r} is not one of class_names={self.class_names}.")
         places = {name: place for place, name in enumerate(self.class_names)}
@@ -70,12 +70,12 @@ class ClassReport:
         for hot, side in zip((right, answers), sides):
             for row, row_names in enumerate(side):
                 hot[row, [places[name] for name in row_names]] = True
-        self.accuracy = float(np.mean((right == answers).all(axis=1)))
-        self.classes = {
+        self.accuracy: float = float(np.mean((right == answers).all(axis=1)))
+        self.classes: dict[str, dict[str, float]] = {
             name: _scores(right[:, place], answers[:, place]) for name, place in places.items()
         }
-        self.macro_f1 = float(np.mean([each["f1"] for each in self.classes.values()]))
-        self.confusion = None
+        self.macro_f1: float = float(np.mean([each["f1"] for each in self.classes.values()]))
+        self.confusion: np.ndarray | None = None
         if not multi_label:
             self.confusion = right.T.astype(int) @ answers.astype(int)
 

@@ -166,7 +166,7 @@ def _value(metric, y, answers):
 # === Texts that a Seq2SeqLM writes ===
 
 
-def make_metrics(names: Any, bleu_tokenizer: str) -> list[Any]:
+def make_metrics(names: Any, bleu_tokenizer: str) -> list[keras.metrics.Metric]:
     """Return metrics of written texts, for `measure_written`.
 
     Args:

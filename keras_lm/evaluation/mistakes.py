@@ -2,7 +2,7 @@
 
 import csv
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_lm import tasks
 from keras_lm.datasets.examples import Examples
@@ -24,9 +24,9 @@ class Answered(NamedTuple):
             words have labels with a list, the score of each word's.
     """
 
-    right: list
-    found: list
-    scores: list
+    right: list[Any]
+    found: list[Any]
+    scores: list[Any]
 
 
 def answer_examples(task: Task, examples: Examples, batch_size: int) -> Answered:

@@ -16,6 +16,7 @@ from keras import ops
 from keras_lm.generation.options import FRESH_SEED
 from keras_lm.layers.backend import argmax, at_columns, size_within
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 # Below any logit, but finite, so that the softmax of such values alone is still a distribution.
 BANNED = float(np.finfo("float32").min)
@@ -252,10 +253,10 @@ class Rules:
     suppress_tokens: Sequence[int] = ()
     begin_suppress_tokens: Sequence[int] = ()
     bad_words_ids: Sequence[Sequence[int]] = ()
-    sequence_bias: Sequence = ()
+    sequence_bias: Sequence[tuple[Sequence[int], float]] = ()
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | Sequence[int] = ()
-    exponential_decay_length_penalty: Sequence | None = None
+    exponential_decay_length_penalty: Sequence[float] | None = None
     renormalize_logits: bool = False
 
     def __post_init__(self):
@@ -287,7 +288,7 @@ class Rules:
         return {name: _plain(v) for name, (v, default) in fields.items() if v != default}
 
     @property
-    def samples(self):
+    def samples(self) -> bool:
         """Whether some of the rules concern how a token is sampled."""
         return (
             self.min_p > 0 or self.typical_p < 1 or self.epsilon_cutoff > 0 or self.eta_cutoff > 0
@@ -295,7 +296,7 @@ class Rules:
 
     # === Before and after what an option of `generate` says ===
 
-    def before(self, logits, state, source, begin):
+    def before(self, logits: Tensor, state: Any, source: Tensor | None, begin: Tensor) -> Tensor:
         """Return logits (B, V) with what counts before the penalties of options.
 
         `state` is a `decoding.State`, `begin` the column of the first new token; `source` (B, S)
@@ -311,7 +312,15 @@ class Rules:
             logits = penalize_repetition(logits, source, real, penalty)
         return logits
 
-    def after(self, logits, state, source, begin, most, end_ids):
+    def after(
+        self,
+        logits: Tensor,
+        state: Any,
+        source: Tensor | None,
+        begin: Tensor,
+        most: Tensor,
+        end_ids: Sequence[int],
+    ) -> Tensor:
         """Return logits (B, V) with what counts after them.
 
         `most` (B,) are the most new tokens, and `end_ids` the tokens that end a text, list of int.
@@ -351,7 +360,7 @@ class Rules:
 
     # === Sampling ===
 
-    def kept(self, values):
+    def kept(self, values: Tensor) -> Tensor:
         """Return probabilities (B, K), the largest first, with 0 for those not to sample."""
         if self.min_p > 0:
             values = ops.where(values >= self.min_p * values[:, :1], values, 0.0)

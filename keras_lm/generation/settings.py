@@ -210,7 +210,7 @@ class GenerationSettings:
         return None if self._generation is None else dict(self._generation)
 
     @generation.setter
-    def generation(self, settings):
+    def generation(self, settings: Mapping[str, Any] | None) -> None:
         if not isinstance(settings, Mapping | None):
             raise ValueError(
                 f"generation={settings!r}: pass a dict of settings, as in generation_config.json."

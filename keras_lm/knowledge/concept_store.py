@@ -65,7 +65,7 @@ class ConceptStore:
     _has_warned = False
 
     def __init__(self, folder: PathLike):
-        self.folder = Path(folder).expanduser()
+        self.folder: Path = Path(folder).expanduser()
         description = self.folder / DESCRIPTION
         if not description.is_file():
             raise FileNotFoundError(
@@ -78,16 +78,16 @@ class ConceptStore:
                 f"{description}: format_version is {stated.get('format_version')}, and this "
                 f"version of keras_lm reads {FORMAT_VERSION}: build it again."
             )
-        self.relations = stated["relations"]
-        self.fingerprint = stated["fingerprint"]
-        self.lemmatizer = stated.get("lemmatizer")
+        self.relations: list[str] = stated["relations"]
+        self.fingerprint: str = stated["fingerprint"]
+        self.lemmatizer: str | None = stated.get("lemmatizer")
         self._parts = {name: self._open(name, stated["bytes"][name]) for name in PARTS}
         check_sums(self.folder, "copy the folder again, or build it again")
-        self.num_concepts = len(self._parts["name_ends"])
-        self.num_edges = len(self._parts["targets"])
-        self.num_relations = 2 * len(self.relations) + 1
-        self.num_bytes = sum(part.nbytes for part in self._parts.values())
-        self.key_concepts = self._parts["key_concepts"]  # of `strings("key")`
+        self.num_concepts: int = len(self._parts["name_ends"])
+        self.num_edges: int = len(self._parts["targets"])
+        self.num_relations: int = 2 * len(self.relations) + 1
+        self.num_bytes: int = sum(part.nbytes for part in self._parts.values())
+        self.key_concepts: np.ndarray = self._parts["key_concepts"]  # of `strings("key")`
 
     def _open(self, name, size):
         path = self.folder / f"{name}.npy"

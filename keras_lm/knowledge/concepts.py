@@ -38,7 +38,7 @@ class Concepts:
     """
 
     def __init__(self, store: ConceptStore | PathLike):
-        self.store = store if isinstance(store, ConceptStore) else ConceptStore(store)
+        self.store: ConceptStore = store if isinstance(store, ConceptStore) else ConceptStore(store)
         self.store.check_lemmatizer()
         self._found = functools.lru_cache(maxsize=2**16)(self._find)
 

@@ -3,7 +3,6 @@
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -71,13 +70,13 @@ class PathFinder:
                 )
         self.store, self.trans_e = store, trans_e
         names = [store.relation_name(kind).lstrip("-") for kind in range(1, store.num_relations)]
-        self.is_followed = np.array([False, *(name != NOT_FOLLOWED for name in names)])
+        self.is_followed: np.ndarray = np.array([False, *(name != NOT_FOLLOWED for name in names)])
         self.max_hops, self.max_paths = max_hops, max_paths
         self.max_neighbors, self.threshold = max_neighbors, threshold
         self._near = functools.lru_cache(maxsize=2**14)(self._heaviest_neighbors)
         self._two_away = functools.lru_cache(maxsize=2**10)(self._ends_of_two)
 
-    def find(self, concept: int, other: int) -> list[Any]:
+    def find(self, concept: int, other: int) -> list[tuple[int, ...]]:
         """Return the paths from one concept to another, tuples of concepts, the shortest first."""
         if not concept or not other or concept == other:
             return []
@@ -89,7 +88,7 @@ class PathFinder:
                 break
         return [path for path in paths if self._is_likely(path)]
 
-    def relations(self, path: Sequence[int]) -> list[Any]:
+    def relations(self, path: Sequence[int]) -> list[int]:
         """Return the number of the heaviest relation of each of a path's edges."""
         return [self._followed(*edge)[0] for edge in itertools.pairwise(path)]
 

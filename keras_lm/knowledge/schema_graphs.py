@@ -70,13 +70,13 @@ class SchemaGraphs:
         cache: PathLike | None = None,
         **search: Any,
     ):
-        self.store = store if isinstance(store, ConceptStore) else ConceptStore(store)
+        self.store: ConceptStore = store if isinstance(store, ConceptStore) else ConceptStore(store)
         if trans_e is not None and not isinstance(trans_e, TransE):
             trans_e = TransE.load(trans_e)
-        self.finder = PathFinder(self.store, trans_e, **search)
+        self.finder: PathFinder = PathFinder(self.store, trans_e, **search)
         self.search, self.cache = search, cache
-        self.concepts = Concepts(self.store)
-        self.path_length = self.finder.max_hops + 1  # T
+        self.concepts: Concepts = Concepts(self.store)
+        self.path_length: int = self.finder.max_hops + 1  # T
         self._cache = None if cache is None else _Cache(cache, self._settings())
 
     def describe_source(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class SchemaGraphs:
 
     def describe(
         self, graph: dict[str, Any], pair_attention: Tensor, path_attention: Tensor
-    ) -> list[Any]:
+    ) -> list[dict[str, Any]]:
         """Return what a graph holds in words, with the attention of each part, sorted by it.
 
         Args:

@@ -72,9 +72,11 @@ class TransE:
         if norm not in (1, 2):
             raise ValueError(f"norm={norm!r}: pass 1 or 2.")
         self.margin, self.norm = margin, norm
-        self.folder = None
+        self.folder: Path | None = None
         self._draws = np.random.default_rng(seed)
         bound = 6 / math.sqrt(dim)
+        self.entities: np.ndarray
+        self.relations: np.ndarray
         self.entities, self.relations = (
             _unit(self._draws.uniform(-bound, bound, (rows, dim)).astype("float32"))
             for rows in (num_entities, num_relations)

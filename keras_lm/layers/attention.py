@@ -30,7 +30,7 @@ from keras_lm.layers.backend import (
 )
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 from keras_lm.layers.masks import Visible, bias_tensor
-from keras_lm.utils.argument_types import DType, Tensor
+from keras_lm.utils.argument_types import DType, Shape, Tensor
 
 # === Attention ===
 
@@ -87,7 +87,9 @@ class ContextLayer(keras.layers.Layer):
     # The field of the context that a tensor in its place stands for.
     first_field = "bias"
 
-    def forward(self, x, context, training=None):
+    def forward(
+        self, x: Tensor, context: AttentionContext, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
     def kept_spec(self, x: Tensor, context: Any) -> Any:
@@ -102,14 +104,18 @@ class ContextLayer(keras.layers.Layer):
             return AttentionContext(*context)._replace(**fields)
         return AttentionContext(**{self.first_field: context}, **fields)
 
-    def call(self, x, context=None, training=None, **fields):
+    def call(
+        self, x: Tensor, context: Any = None, training: bool | None = None, **fields: Any
+    ) -> Any:
         output, kept = self.forward(x, self.as_context(context, fields), training)
         return (output, kept) if isinstance(context, (list, tuple)) else output
 
-    def compute_output_shape(self, x_shape, *args, **kwargs):
+    def compute_output_shape(self, x_shape: Shape, *args: Any, **kwargs: Any) -> Any:
         return x_shape
 
-    def compute_output_spec(self, x, context=None, training=None, **fields):
+    def compute_output_spec(
+        self, x: Tensor, context: Any = None, training: bool | None = None, **fields: Any
+    ) -> Any:
         output = keras.KerasTensor(x.shape, self.compute_dtype)
         if not isinstance(context, (list, tuple)):
             return output
@@ -195,18 +201,18 @@ class Attention(ContextLayer):
                 "choose a num_heads that does, or pass head_dim."
             )
         self.head_dim = self._given_head_dim or hidden_dim // self.num_heads
-        self.scale = self.make_scale()
+        self.scale: Any = self.make_scale()
         return self.num_heads * self.head_dim
 
-    def build_output(self, hidden_dim):
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.output_dense = self.make_output(hidden_dim)
+    def build_output(self, hidden_dim: int) -> None:
+        self.dropout: Dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.output_dense: keras.layers.Layer = self.make_output(hidden_dim)
         self.output_dense.build((None, None, self.num_heads * self.head_dim))
 
-    def make_scale(self):
+    def make_scale(self) -> Any:
         return self.head_dim**-0.5
 
-    def make_projection(self, units, name):
+    def make_projection(self, units: int, name: str) -> keras.layers.Layer:
         return Dense(
             units,
             use_bias=self.has_biases,
@@ -215,7 +221,7 @@ class Attention(ContextLayer):
             name=name,
         )
 
-    def make_output(self, units):
+    def make_output(self, units: int) -> keras.layers.Layer:
         return Dense(
             units,
             use_bias=self.has_output_bias,
@@ -233,7 +239,7 @@ class Attention(ContextLayer):
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
-    def project(self, x: Tensor, context: Any) -> Any:
+    def project(self, x: Tensor, context: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return the query (B, N, S, H), and key and value, (B, N, T, H) each.
 
         Query and key are the arguments of `raw_scores`, and may be nested tensors: the first those
@@ -248,7 +254,9 @@ class Attention(ContextLayer):
         """
         return matmul_transposed(query * self.scale, key)
 
-    def forward(self, x, context, training=None):
+    def forward(
+        self, x: Tensor, context: AttentionContext, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         query, key, value = self.project(x, context)
         seed = None
         if training and self.dropout_rate:
@@ -269,7 +277,7 @@ class Attention(ContextLayer):
         """Return the rows of `x` (B, S, N·H) of which the output is made; a variant mixes them."""
         return x
 
-    def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
+    def scores(self, x: Tensor, context: Any = None, **fields: Any) -> Tensor:
         """Return the scores (B, N, S, T) before the softmax, with the bias, float32."""
         context = self.as_context(context, fields)
         query, key, _ = self.project(x, context)
@@ -283,7 +291,7 @@ class Attention(ContextLayer):
         """Return T, or None if it is unknown while a model is built."""
         raise NotImplementedError(f"{type(self).__name__} must define attended_length.")
 
-    def kept_spec(self, x, context):
+    def kept_spec(self, x: Tensor, context: Any) -> Any:
         width = self.head_dim or x.shape[2] // self.num_heads
         shape = (x.shape[0], self.num_heads, self.attended_length(x, context), width)
         return tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(2))
@@ -296,7 +304,7 @@ class Attention(ContextLayer):
         x = ops.transpose(x, (0, 2, 1, 3))
         return ops.reshape(x, (ops.shape(x)[0], ops.shape(x)[1], width))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_heads": self.num_heads,
             "dropout": self.dropout_rate,
@@ -323,13 +331,13 @@ class SelfAttention(Attention):
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2; with a past, section 3.2.3.
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = self.set_widths(input_shape[-1])
         self.query_key_value = self.make_projection(3 * width, "query_key_value")
         self.query_key_value.build(input_shape)
         self.build_output(input_shape[-1])
 
-    def project(self, x, context):
+    def project(self, x: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
         both = x if context.memory is None else self.after_memory(x, context)  # (B, M + S, D)
         if context.memory is None or context.memory.shape[1] == 0:
             query, key, value = self.split_heads(self.query_key_value(both), 3)
@@ -357,7 +365,7 @@ class SelfAttention(Attention):
         width = self.num_heads * self.head_dim
         return self.split_heads(self.query_key_value.columns(x, width, 3 * width), 2)
 
-    def write(self, old: Any, new: Any, write_at: Tensor) -> Any:
+    def write(self, old: Any, new: Any, write_at: Tensor | None) -> Tensor:
         """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots.
 
         Without slots, they come after the old ones.
@@ -366,7 +374,7 @@ class SelfAttention(Attention):
             return ops.concatenate([old, new], axis=2)
         return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
 
-    def attended_length(self, x, context):
+    def attended_length(self, x: Tensor, context: Any) -> int | None:
         if context.past is not None:
             return context.past[0].shape[2]
         lengths = [part.shape[1] for part in (context.memory, x) if part is not None]
@@ -414,17 +422,17 @@ class CausalBias(keras.layers.Layer):
             slots = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
         return Visible(ops.expand_dims(padding_mask, 1), ops.expand_dims(slots, 2), window)
 
-    def call(self, padding_mask, slots=None):
+    def call(self, padding_mask: Tensor, slots: Tensor | None = None) -> Any:
         visible = self.visible(padding_mask, slots)
         is_rule = takes_rules(visible.slots.shape[1], padding_mask.shape[1])
         return visible if is_rule else visible.bias()  # a tensor, computed once for all layers
 
-    def compute_output_spec(self, padding_mask, slots=None):
+    def compute_output_spec(self, padding_mask: Tensor, slots: Tensor | None = None) -> Any:
         batch, length = padding_mask.shape
         queries = length if slots is None else slots.shape[1]
         return keras.KerasTensor((batch, 1, queries, length), dtype="float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"window": self.window}
 
 
@@ -525,9 +533,9 @@ class CausalLMHead(keras.layers.Layer):
         self.token_embedding = token_embedding
         self.tied = tied
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         if not self.tied:
-            self.own = self.add_weight(
+            self.own: keras.Variable = self.add_weight(
                 name="embeddings",
                 shape=(self.token_embedding.input_dim, outputs_shape["sequence_output"][-1]),
                 initializer=self.make_initializer(),
@@ -542,7 +550,12 @@ class CausalLMHead(keras.layers.Layer):
         """The matrix (V, D), a row per token of the vocabulary."""
         return self.token_embedding.embeddings if self.tied else self.own
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self,
+        outputs: dict[str, Tensor],
+        inputs: dict[str, Tensor] | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         return word_scores(outputs["sequence_output"], self.table)
 
 
@@ -573,7 +586,7 @@ class FeedForward(keras.layers.Layer):
         self.activation = activation
         self.output_stddev = output_stddev
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.intermediate = Dense(
             self.intermediate_dim,
             activation=get_activation(self.activation),
@@ -590,13 +603,13 @@ class FeedForward(keras.layers.Layer):
         )
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return self.output_dense(self.intermediate(x))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "intermediate_dim": self.intermediate_dim,
             "activation": self.activation,
@@ -674,7 +687,7 @@ class PostNormBlock(ContextLayer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.output_stddev = output_stddev
 
-    def make_attention(self):
+    def make_attention(self) -> Attention:
         return self.attention_class(
             self.num_heads,
             self.attention_dropout,
@@ -684,7 +697,7 @@ class PostNormBlock(ContextLayer):
             dtype=self.dtype_policy,
         )
 
-    def make_feedforward(self):
+    def make_feedforward(self) -> FeedForward:
         return FeedForward(
             self.intermediate_dim,
             self.activation,
@@ -693,12 +706,12 @@ class PostNormBlock(ContextLayer):
             dtype=self.dtype_policy,
         )
 
-    def make_norm(self, name):
+    def make_norm(self, name: str) -> LayerNormalization:
         return LayerNormalization(
             epsilon=self.layer_norm_epsilon, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.attention = self.make_attention()
         self.attention_norm = self.make_norm("attention_norm")
         self.feedforward = self.make_feedforward()
@@ -713,7 +726,7 @@ class PostNormBlock(ContextLayer):
             if not layer.built:  # a layer that is shared with another block is built already
                 layer.build(input_shape)
 
-    def read(self, x: Tensor, norm: keras.Layer) -> Any:
+    def read(self, x: Tensor, norm: keras.Layer) -> Tensor:
         """Return the input of a part of the block, given the residual `x` and the part's norm."""
         return x
 
@@ -723,16 +736,20 @@ class PostNormBlock(ContextLayer):
         """Return the residual `x` after adding a part's output, all (B, S, D)."""
         return norm(x + self.dropout(added, training=training))
 
-    def forward(self, x, context, training=None):
+    def forward(
+        self, x: Tensor, context: AttentionContext, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         x, kept = self.add_attention(x, context, training)
         return self.add_feedforward(x, training), kept
 
-    def add_attention(self, x: Tensor, context: Any, training: bool | None = None) -> Any:
+    def add_attention(
+        self, x: Tensor, context: Any, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         """Return the residual after self-attention, and what the attention keeps."""
         attended, kept = self.attention(*self.attention_inputs(x, context), training=training)
         return self.residual(x, self.attention_norm, attended, training), kept
 
-    def add_feedforward(self, x, training=None):
+    def add_feedforward(self, x: Tensor, training: bool | None = None) -> Tensor:
         added = self.feedforward(self.read(x, self.feedforward_norm))
         return self.residual(x, self.feedforward_norm, added, training)
 
@@ -743,18 +760,22 @@ class PostNormBlock(ContextLayer):
             context = context._replace(memory=memory)
         return self.read(x, self.attention_norm), context
 
-    def attention_scores(self, x, context=None, **fields):
+    def attention_scores(
+        self, x: Tensor, context: AttentionContext | None = None, **fields: Any
+    ) -> Tensor:
         inputs = self.attention_inputs(x, self.as_context(context, fields))
         return self.attention.scores(*inputs)
 
-    def attention_probabilities(self, x, context=None, **fields):
+    def attention_probabilities(
+        self, x: Tensor, context: AttentionContext | None = None, **fields: Any
+    ) -> Tensor:
         inputs = self.attention_inputs(x, self.as_context(context, fields))
         return self.attention.probabilities(*inputs)
 
-    def kept_spec(self, x, context):
+    def kept_spec(self, x: Tensor, context: Any) -> Any:
         return self.attention.kept_spec(x, context)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_heads": self.num_heads,
             "intermediate_dim": self.intermediate_dim,
@@ -782,8 +803,10 @@ class PreNormBlock(PostNormBlock):
     Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 2.3.
     """
 
-    def read(self, x, norm):
+    def read(self, x: Tensor, norm: keras.Layer) -> Tensor:
         return norm(x)
 
-    def residual(self, x, norm, added, training=None):
+    def residual(
+        self, x: Tensor, norm: keras.Layer, added: Tensor, training: bool | None = None
+    ) -> Tensor:
         return x + self.dropout(added, training=training)

@@ -1,13 +1,13 @@
 """Basic layers in the forms that TensorFlow runs fastest. Shapes: B batch, S sequence, D hidden."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_lm.layers.backend import gelu, products_for
-from keras_lm.utils.argument_types import DType, Tensor
+from keras_lm.utils.argument_types import DType, Shape, Tensor
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
@@ -73,7 +73,7 @@ class Dense(keras.layers.Dense):
         with self._open_name_scope():
             self.adapter.build((None, self.units))
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         products = products_for(self)
         if products is None:
             return self._transform(x)
@@ -130,7 +130,7 @@ class ResidualDense(Dense):
 
     residual = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         if input_shape[-1] != self.units:
             self.residual = Dense(
@@ -138,7 +138,7 @@ class ResidualDense(Dense):
             )
             self.residual.build(input_shape)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         return super().call(x) + (x if self.residual is None else self.residual(x))
 
 
@@ -152,7 +152,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     Source: https://arxiv.org/abs/1607.06450, equation 4.
     """
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         x = ops.cast(x, float32_or_wider(self.dtype_policy))
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
@@ -190,14 +190,14 @@ class PositionEmbedding(keras.layers.Layer):
         self.max_sequence_length = max_sequence_length
         self.hidden_dim = hidden_dim
 
-    def build(self, input_shape):
-        self.embeddings = self.add_weight(
+    def build(self, input_shape: Shape) -> None:
+        self.embeddings: keras.Variable = self.add_weight(
             name="embeddings",
             shape=(self.max_sequence_length, self.hidden_dim),
             initializer=truncated_normal(),
         )
 
-    def call(self, padding_mask, start=None):
+    def call(self, padding_mask: Tensor, start: Tensor | None = None) -> Tensor:
         left_padding = ops.argmax(padding_mask, axis=-1, keepdims=True)  # (B, 1)
         columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")  # (S,)
         positions = ops.maximum(columns - ops.cast(left_padding, "int32"), 0)  # (B, S)
@@ -206,11 +206,11 @@ class PositionEmbedding(keras.layers.Layer):
             positions = ops.minimum(positions, self.max_sequence_length - 1)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
-    def compute_output_spec(self, padding_mask, start=None):
+    def compute_output_spec(self, padding_mask: Tensor, start: Tensor | None = None) -> Any:
         # Not compute_output_shape, because Keras 3.13 does not pass arguments named `…_mask` to it.
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "max_sequence_length": self.max_sequence_length,
             "hidden_dim": self.hidden_dim,
@@ -310,7 +310,7 @@ class Adapter(keras.layers.Layer):
         super().__init__(**kwargs)
         self.adapter_dim = adapter_dim
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.down = self._dense(self.adapter_dim, "down", activation="gelu")
         self.down.build(input_shape)
         self.up = self._dense(input_shape[-1], "up")
@@ -322,13 +322,13 @@ class Adapter(keras.layers.Layer):
             units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return ops.add(x, self.up(self.down(x)))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"adapter_dim": self.adapter_dim}
 
 
@@ -348,12 +348,12 @@ class Frozen(keras.layers.Layer):
         self.model = model
         self.trainable = False
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         return self.model(inputs, training=False)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"model": keras.saving.serialize_keras_object(self.model)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.basic import Dense
-from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -54,7 +54,7 @@ class CharacterCNN(keras.layers.Layer):
             raise ValueError(f"filters={filters!r}: pass at least one (width, number).")
         self.vocabulary_size = vocabulary_size
         self.embedding_dim = embedding_dim
-        self.filters = [tuple(pair) for pair in filters]
+        self.filters: list[tuple[int, ...]] = [tuple(pair) for pair in filters]
         self.num_highways = num_highways
         self.hidden_dim = hidden_dim
         self.activation = activation
@@ -76,10 +76,10 @@ class CharacterCNN(keras.layers.Layer):
         self.projection = None
         if hidden_dim is not None:
             self.projection = Dense(hidden_dim, dtype=dtype, name="projection")
-        self.output_dim = num_filters if hidden_dim is None else hidden_dim
+        self.output_dim: int = num_filters if hidden_dim is None else hidden_dim
         self.cache = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         num_filters = sum(number for _, number in self.filters)
         self.embedding.build((None, input_shape[-1]))
         for convolution in self.convolutions:
@@ -87,7 +87,7 @@ class CharacterCNN(keras.layers.Layer):
         for layer in [*self.highways, *([self.projection] if self.projection else [])]:
             layer.build((None, num_filters))
 
-    def call(self, character_ids, training=None):
+    def call(self, character_ids: Tensor, training: bool | None = None) -> Tensor:
         shape = ops.shape(character_ids)
         words = ops.reshape(character_ids, (-1, shape[-1]))
         x = self._compute(words) if training or not self.cache else self.cache(words, self._compute)
@@ -117,11 +117,11 @@ class CharacterCNN(keras.layers.Layer):
             parts = [self(ids[i : i + 1024]) for i in range(0, len(ids), 1024)]
             self.cache = WordCache(ids, ops.concatenate(parts))
 
-    def compute_output_spec(self, character_ids, training=None):
+    def compute_output_spec(self, character_ids: Tensor, training: bool | None = None) -> Any:
         shape = (*character_ids.shape[:-1], self.output_dim)
         return keras.KerasTensor(shape, self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
             "embedding_dim": self.embedding_dim,

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import Dense
-from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.argument_types import Shape, Tensor
 
 LOWEST = -1e9  # the score of what is not there: finite, but below all others
 FARTHEST = 64  # spans apart, from where on all distances are alike
@@ -77,7 +77,7 @@ class CoreferenceHead(keras.layers.Layer):
         self.feature_dim = feature_dim
         self.dropout_rate = dropout
 
-    def build(self, words_shape, mask_shape=None):
+    def build(self, words_shape: Shape, mask_shape: Shape | None = None) -> None:
         dim = words_shape[-1]
         span_dim = 3 * dim + self.feature_dim
         self.dropout = Dropout(self.dropout_rate, dtype="float32")
@@ -100,7 +100,7 @@ class CoreferenceHead(keras.layers.Layer):
         layer.build()
         return layer
 
-    def call(self, words, mask, training=None):
+    def call(self, words: Tensor, mask: Tensor, training: bool | None = None) -> dict[str, Tensor]:
         words = self.dropout(ops.cast(words, "float32"), training=training)
         spans, is_span = self.spans(words, mask, training)  # (B, W, L, G), (B, W, L)
         mentions = ops.where(is_span, self.mention_score(spans, training=training), LOWEST)
@@ -119,7 +119,9 @@ class CoreferenceHead(keras.layers.Layer):
             "antecedent_scores": self.fine(x, antecedents, coarse, training),
         }
 
-    def spans(self, words: Tensor, mask: Tensor, training: bool | None = None) -> Any:
+    def spans(
+        self, words: Tensor, mask: Tensor, training: bool | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the vectors (B, W, L, G) of the spans from each word on, and which ones exist."""
         longest, number = self.max_span_width, ops.shape(words)[1]
 
@@ -199,7 +201,7 @@ class CoreferenceHead(keras.layers.Layer):
                 x = gate * x + (1.0 - gate) * expected
         return scores
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "max_span_width": self.max_span_width,
             "span_ratio": self.span_ratio,

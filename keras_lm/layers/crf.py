@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_lm.layers.backend import scan, softmax
 from keras_lm.layers.masks import MASKED
-from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -39,11 +39,15 @@ class CRF(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_classes = num_classes
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         size = self.num_classes
-        self.transitions = self.add_weight(name="transitions", shape=(size, size))  # (from, to)
-        self.start = self.add_weight(name="start", shape=(size,), initializer="zeros")
-        self.end = self.add_weight(name="end", shape=(size,), initializer="zeros")
+        self.transitions: keras.Variable = self.add_weight(
+            name="transitions", shape=(size, size)
+        )  # (from, to)
+        self.start: keras.Variable = self.add_weight(
+            name="start", shape=(size,), initializer="zeros"
+        )
+        self.end: keras.Variable = self.add_weight(name="end", shape=(size,), initializer="zeros")
         self.built = True
 
     def call(self, logits: Tensor) -> Tensor:
@@ -154,7 +158,7 @@ class CRF(keras.layers.Layer):
         (score, last), _ = scan(step, carry, (logits, labels, real, chain.is_first[:, :, 0]))
         return score + ops.take(chain.end, last)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"num_classes": self.num_classes}
 
 

@@ -15,7 +15,7 @@ from keras_lm.layers.attention import (
     PreNormBlock,
 )
 from keras_lm.layers.state import FIXED
-from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -40,7 +40,7 @@ class CrossAttention(Attention):
 
     first_field = "source"
 
-    def build(self, x_shape, context_shape=None, source_shape=None):
+    def build(self, x_shape: Shape, context_shape: Any = None, source_shape: Any = None) -> None:
         if isinstance(context_shape, AttentionContext):
             context_shape = context_shape.source
         source_shape = source_shape or context_shape or x_shape
@@ -55,22 +55,36 @@ class CrossAttention(Attention):
         """Return keys and values of a source (B, T, its width), each (B, N, T, H)."""
         return self.split_heads(self.key_value(source), 2)
 
-    def project(self, x, context):
+    def project(self, x: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
         (query,) = self.split_heads(self.query(x), 1)
         past = context.past
         key, value = self.keys_and_values(context.source) if past is None else past
         return query, key, value
 
     # `source` is an argument of its own, because Keras passes its shape to `build`.
-    def call(self, x, context=None, source=None, training=None, **fields):
+    def call(
+        self,
+        x: Tensor,
+        context: Any = None,
+        source: Any = None,
+        training: bool | None = None,
+        **fields: Any,
+    ) -> Any:
         fields = fields if source is None else fields | {"source": source}
         return super().call(x, context, training, **fields)
 
-    def compute_output_spec(self, x, context=None, source=None, training=None, **fields):
+    def compute_output_spec(
+        self,
+        x: Tensor,
+        context: Any = None,
+        source: Any = None,
+        training: bool | None = None,
+        **fields: Any,
+    ) -> Any:
         fields = fields if source is None else fields | {"source": source}
         return super().compute_output_spec(x, context, training, **fields)
 
-    def attended_length(self, x, context):
+    def attended_length(self, x: Tensor, context: Any) -> int | None:
         return context.source.shape[1] if context.past is None else context.past[0].shape[2]
 
 
@@ -88,7 +102,7 @@ class DecoderBlock:
     first_field = "source"
     cross_attention_class = CrossAttention
 
-    def make_cross_attention(self):
+    def make_cross_attention(self) -> CrossAttention:
         return self.cross_attention_class(
             self.num_heads,
             self.attention_dropout,
@@ -98,14 +112,16 @@ class DecoderBlock:
             dtype=self.dtype_policy,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
-        self.cross_attention = self.make_cross_attention()
-        self.cross_attention_norm = self.make_norm("cross_attention_norm")
+        self.cross_attention: CrossAttention = self.make_cross_attention()
+        self.cross_attention_norm: keras.layers.Layer = self.make_norm("cross_attention_norm")
         self.cross_attention.build(input_shape)
         self.cross_attention_norm.build(input_shape)
 
-    def forward(self, x, context, training=None):
+    def forward(
+        self, x: Tensor, context: AttentionContext, training: bool | None = None
+    ) -> tuple[Tensor, Any]:
         x, kept = self.add_attention(x, context, training)
         attended, source = self.cross_attention(
             *self.cross_attention_inputs(x, context), training=training
@@ -119,13 +135,15 @@ class DecoderBlock:
         source = {field: context.source, "bias": context.source_bias}
         return self.read(x, self.cross_attention_norm), AttentionContext(**source)
 
-    def cross_attention_probabilities(self, x: Tensor, context: Any = None, **fields: Any) -> Any:
+    def cross_attention_probabilities(
+        self, x: Tensor, context: Any = None, **fields: Any
+    ) -> Tensor:
         """Return the probabilities of attention to the source, (B, N, S, T) float32."""
         context = self.as_context(context, fields)
         x, _ = self.add_attention(x, context)
         return self.cross_attention.probabilities(*self.cross_attention_inputs(x, context))
 
-    def kept_spec(self, x, context):
+    def kept_spec(self, x: Tensor, context: Any) -> Any:
         _, source = self.cross_attention_inputs(x, context)
         return super().kept_spec(x, context), self.cross_attention.kept_spec(x, source)
 

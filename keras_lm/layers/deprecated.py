@@ -39,7 +39,7 @@ class _Causal:
 class CausalSelfAttention(_Causal, SelfAttention):
     """Deprecated: `SelfAttention` with the call of `_Causal`."""
 
-    def write(self, old, new, write_at):
+    def write(self, old: Any, new: Any, write_at: Any) -> Any:
         return write_at(old, new)
 
 

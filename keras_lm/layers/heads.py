@@ -40,7 +40,7 @@ class PooledClassifier(keras.layers.Layer):
         self.num_classes = num_classes
         self.dropout_rate = dropout
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         pooled_shape = outputs_shape.get("pooled_output")
         self.pooler = None
         if pooled_shape is None:
@@ -57,14 +57,16 @@ class PooledClassifier(keras.layers.Layer):
         )
         self.logits.build(pooled_shape)
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
+    ) -> Tensor:
         if self.pooler is None:
             pooled = outputs["pooled_output"]
         else:
             pooled = self.pooler(outputs["sequence_output"][:, 0])
         return self.logits(self.dropout(pooled, training=training))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_classes": self.num_classes,
             "dropout": self.dropout_rate,
@@ -77,10 +79,12 @@ class FirstTokenClassifier(PooledClassifier):
 
     uses_pooler = False
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         super().build({"sequence_output": outputs_shape["sequence_output"]})
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
+    ) -> Tensor:
         first = self.dropout(outputs["sequence_output"][:, :1], training=training)
         return super().call({"sequence_output": first}, training=training)
 
@@ -89,11 +93,13 @@ class FirstTokenClassifier(PooledClassifier):
 class MeanPooledClassifier(PooledClassifier):
     """`PooledClassifier` on the mean of a text's real tokens, or zeros if it has none."""
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         batch, _, hidden_dim = outputs_shape["sequence_output"]
         super().build({"pooled_output": (batch, hidden_dim)})
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
+    ) -> Tensor:
         x = outputs["sequence_output"]
         mask = (inputs or {}).get("padding_mask")
         mask = ops.ones_like(x[:, :, :1]) if mask is None else ops.expand_dims(mask, -1)
@@ -124,7 +130,7 @@ class LastTokenClassifier(keras.layers.Layer):
         self.dropout_rate = dropout
         self.use_bias = use_bias
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
             self.num_classes,
@@ -136,7 +142,9 @@ class LastTokenClassifier(keras.layers.Layer):
         batch, _, hidden_dim = outputs_shape["sequence_output"]
         self.logits.build((batch, hidden_dim))
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
+    ) -> Tensor:
         x = outputs["sequence_output"]
         if inputs is None or "padding_mask" not in inputs:
             x = x[:, -1]
@@ -148,7 +156,7 @@ class LastTokenClassifier(keras.layers.Layer):
             x = x * ops.cast(is_text, x.dtype)
         return self.logits(self.dropout(x, training=training))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_classes": self.num_classes,
             "dropout": self.dropout_rate,
@@ -178,7 +186,7 @@ class EachTokenClassifier(keras.layers.Layer):
         self.num_classes = num_classes
         self.dropout_rate = dropout
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
             self.num_classes,
@@ -188,10 +196,12 @@ class EachTokenClassifier(keras.layers.Layer):
         )
         self.logits.build(outputs_shape["sequence_output"])
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
+    ) -> Tensor:
         return self.logits(self.dropout(outputs["sequence_output"], training=training))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_classes": self.num_classes,
             "dropout": self.dropout_rate,
@@ -207,8 +217,8 @@ class SpanHead(keras.layers.Layer):
 
     uses_pooler = False
 
-    def build(self, outputs_shape, inputs_shape=None):
-        self.logits = Dense(
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
+        self.logits: Dense = Dense(
             2,
             kernel_initializer=truncated_normal(),
             dtype=float32_or_wider(self.dtype_policy),
@@ -216,7 +226,12 @@ class SpanHead(keras.layers.Layer):
         )
         self.logits.build(outputs_shape["sequence_output"])
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self,
+        outputs: dict[str, Tensor],
+        inputs: dict[str, Tensor] | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Tensor]:
         logits = self.logits(outputs["sequence_output"])
         return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
 
@@ -237,7 +252,7 @@ class MaskedLMHead(keras.layers.Layer):
     """
 
     # Of each text, those that are masked at the published rate; see `keras_lm.models.sizes`.
-    share_of_tokens = 0.15
+    share_of_tokens: float = 0.15
 
     def __init__(
         self,
@@ -251,7 +266,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
 
-    def build(self, outputs_shape, inputs_shape=None):
+    def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         embedding = self.token_embedding
         self.dense = Dense(
             embedding.output_dim,
@@ -265,15 +280,19 @@ class MaskedLMHead(keras.layers.Layer):
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.norm.build((*outputs_shape["sequence_output"][:-1], embedding.output_dim))
-        self.bias = self.add_weight(name="bias", shape=(embedding.input_dim,), initializer="zeros")
+        self.bias: keras.Variable = self.add_weight(
+            name="bias", shape=(embedding.input_dim,), initializer="zeros"
+        )
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(
+        self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
+    ) -> Tensor:
         x = outputs["sequence_output"]
         if inputs is not None and "mask_positions" in inputs:
             x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, D)
         x = word_scores(self.transform(x), self.token_embedding.embeddings)
         return x + ops.cast(self.bias, "float32")
 
-    def transform(self, x):
+    def transform(self, x: Tensor) -> Tensor:
         """Return the vectors (…, D) that the embedding's are compared with."""
         return self.norm(self.dense(x))

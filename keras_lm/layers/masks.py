@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_lm.utils.argument_types import Tensor
+
 IGNORED = -100  # the label of a position that losses and metrics leave out
 # The exponential of `MASKED` is zero, and the sum of two still fits into float16.
 MASKED = -3e4
@@ -49,12 +51,12 @@ class PaddingBias(keras.layers.Layer):
     everything, and its values are finite.
     """
 
-    def call(self, padding_mask):
+    def call(self, padding_mask: Tensor) -> Tensor:
         bias = (1.0 - ops.cast(padding_mask, "float32")) * MASKED
         # Not `bias[:, None, None, :]`, since LiteRT has no kernel for it with a variable length.
         return ops.expand_dims(ops.expand_dims(bias, 1), 1)
 
-    def compute_output_spec(self, padding_mask):
+    def compute_output_spec(self, padding_mask: Tensor) -> Any:
         batch, length = padding_mask.shape
         return keras.KerasTensor((batch, 1, 1, length), dtype="float32")
 

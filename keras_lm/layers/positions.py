@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.basic import PositionEmbedding, truncated_normal
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -40,22 +41,22 @@ class CountedPositionEmbedding(keras.layers.Layer):
         self.hidden_dim = hidden_dim
         self.first_position = first_position
 
-    def build(self, input_shape):
-        self.embeddings = self.add_weight(
+    def build(self, input_shape: Shape) -> None:
+        self.embeddings: keras.Variable = self.add_weight(
             name="embeddings",
             shape=(self.first_position + self.max_sequence_length, self.hidden_dim),
             initializer=truncated_normal(),
         )
 
-    def call(self, padding_mask):
+    def call(self, padding_mask: Tensor) -> Tensor:
         count = ops.cumsum(padding_mask, axis=1) * padding_mask  # (B, S), 0 at padding
         positions = count + (self.first_position - 1)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
-    def compute_output_spec(self, padding_mask):
+    def compute_output_spec(self, padding_mask: Tensor) -> Any:
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "max_sequence_length": self.max_sequence_length,
             "hidden_dim": self.hidden_dim,
@@ -103,8 +104,8 @@ class RelativePositionBias(keras.layers.Layer):
         self.bidirectional = bidirectional
         self.stddev = stddev
 
-    def build(self, input_shape):
-        self.embeddings = self.add_weight(
+    def build(self, input_shape: Shape) -> None:
+        self.embeddings: keras.Variable = self.add_weight(
             name="embeddings",
             shape=(self.num_buckets, self.num_heads),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev),
@@ -116,9 +117,9 @@ class RelativePositionBias(keras.layers.Layer):
         log = np.log(np.maximum(distance, 1) / np.float32(exact))
         shared = log / np.float32(math.log(self.max_distance / exact)) * np.float32(number - exact)
         shared = np.minimum(exact + shared.astype("int32"), number - 1)
-        self.buckets = np.where(distance < exact, distance, shared).astype("int32")
+        self.buckets: np.ndarray = np.where(distance < exact, distance, shared).astype("int32")
 
-    def call(self, padding_mask, slots=None):
+    def call(self, padding_mask: Tensor, slots: Tensor | None = None) -> Tensor:
         columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")
         queries = ops.expand_dims(columns, 0) if slots is None else slots
         ahead = columns - ops.expand_dims(queries, 2)  # (B, S, T)
@@ -129,11 +130,11 @@ class RelativePositionBias(keras.layers.Layer):
         bias = ops.take(ops.cast(self.embeddings, "float32"), bucket, axis=0)  # (B, S, T, N)
         return ops.transpose(bias, (0, 3, 1, 2))
 
-    def compute_output_spec(self, padding_mask, slots=None):
+    def compute_output_spec(self, padding_mask: Tensor, slots: Tensor | None = None) -> Any:
         rows, length = (1, padding_mask.shape[1]) if slots is None else slots.shape
         return keras.KerasTensor((rows, self.num_heads, length, padding_mask.shape[1]), "float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_buckets": self.num_buckets,
             "num_heads": self.num_heads,
@@ -162,13 +163,13 @@ class SinusoidalPositionEmbedding(PositionEmbedding):
         super().__init__(max_sequence_length, hidden_dim, **kwargs)
         self.interleaved = interleaved
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         number = -(-self.hidden_dim // 2)
         frequency = 10000.0 ** (-2 * np.arange(number) / self.hidden_dim)
         angles = np.arange(self.max_sequence_length)[:, None] * frequency
         table = np.stack([np.sin(angles), np.cos(angles)], axis=2 if self.interleaved else 1)
         table = table.reshape(self.max_sequence_length, 2 * number)[:, : self.hidden_dim]
-        self.embeddings = table.astype("float32")
+        self.embeddings: np.ndarray = table.astype("float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"interleaved": self.interleaved}

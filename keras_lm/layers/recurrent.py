@@ -33,7 +33,7 @@ class Recurrent(keras.layers.Layer):
     """
 
     gates = 1  # the number of gates, of U units each
-    parts = ("hidden",)  # the names of a state's parts, the output first
+    parts: tuple[str, ...] = ("hidden",)  # the names of a state's parts, the output first
     bias_initializer = "zeros"
 
     def __init__(
@@ -51,16 +51,18 @@ class Recurrent(keras.layers.Layer):
         self.reverse = reverse
         self.weight_drop = weight_drop
         self.use_bias = use_bias
-        self.seed_generator = keras.random.SeedGenerator() if weight_drop else None
+        self.seed_generator: keras.random.SeedGenerator | None = (
+            keras.random.SeedGenerator() if weight_drop else None
+        )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         gates = self.gates * self.units
-        self.kernel = self.add_weight(name="kernel", shape=(input_shape[-1], gates))
-        self.recurrent_kernel = self.add_weight(
+        self.kernel: keras.Variable = self.add_weight(name="kernel", shape=(input_shape[-1], gates))
+        self.recurrent_kernel: keras.Variable = self.add_weight(
             name="recurrent_kernel", shape=(self.units, gates), initializer="orthogonal"
         )
         if self.use_bias:
-            self.bias = self.add_weight(
+            self.bias: keras.Variable = self.add_weight(
                 name="bias", shape=(gates,), initializer=self.bias_initializer
             )
 
@@ -75,7 +77,13 @@ class Recurrent(keras.layers.Layer):
         """
         raise NotImplementedError(f"{type(self).__name__} must define advance.")
 
-    def call(self, x, padding_mask=None, state=None, training=None):
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        state: dict[str, Tensor] | None = None,
+        training: bool | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         recurrent_kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
         if training and self.weight_drop:
             recurrent_kernel = keras.random.dropout(
@@ -124,11 +132,13 @@ class Recurrent(keras.layers.Layer):
             *(ops.cast(state[name], float32_or_wider(self.dtype_policy)) for name in others),
         )
 
-    def compute_output_shape(self, input_shape, *_, **__):
+    def compute_output_shape(
+        self, input_shape: Shape, *_: Any, **__: Any
+    ) -> tuple[Shape, dict[str, Shape]]:
         state = dict.fromkeys(self.parts, (input_shape[0], self.units))
         return (*input_shape[:-1], self.units), state
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "units": self.units,
             "reverse": self.reverse,
@@ -163,7 +173,7 @@ class LSTM(Recurrent):
         zeros, ones = ops.zeros(self.units, dtype), ops.ones(self.units, dtype)
         return ops.concatenate([zeros, ones, zeros, zeros])
 
-    def advance(self, gates, state, recurrent_kernel):
+    def advance(self, gates: Tensor, state: Any, recurrent_kernel: Tensor) -> tuple[Tensor, ...]:
         hidden, cell = state
         gates = gates + ops.matmul(hidden, recurrent_kernel)
         gates = ops.cast(gates, float32_or_wider(self.dtype_policy))

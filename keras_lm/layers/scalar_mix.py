@@ -1,11 +1,13 @@
 """A learned weighting of a model's layers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_lm.layers.backend import softmax
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -42,16 +44,18 @@ class ScalarMix(keras.layers.Layer):
         self.regularization = regularization
         self.layer_norm = layer_norm
 
-    def build(self, hidden_states_shape, padding_mask_shape=None):
-        self.scalars = self.add_weight(
+    def build(
+        self, hidden_states_shape: Sequence[Shape], padding_mask_shape: Shape | None = None
+    ) -> None:
+        self.scalars: keras.Variable = self.add_weight(
             name="scalars",
             shape=(len(hidden_states_shape),),
             initializer="zeros",
             regularizer=keras.regularizers.L2(self.regularization) if self.regularization else None,
         )
-        self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
+        self.gamma: keras.Variable = self.add_weight(name="gamma", shape=(), initializer="ones")
 
-    def call(self, hidden_states, padding_mask=None):
+    def call(self, hidden_states: Sequence[Tensor], padding_mask: Tensor | None = None) -> Tensor:
         if self.layer_norm:
             hidden_states = [_normalize(state, padding_mask) for state in hidden_states]
         weights = softmax(ops.cast(self.scalars, "float32"))
@@ -60,10 +64,12 @@ class ScalarMix(keras.layers.Layer):
         )
         return sum(w * state for w, state in zip(weights, hidden_states, strict=True))
 
-    def compute_output_shape(self, hidden_states_shape, padding_mask_shape=None):
+    def compute_output_shape(
+        self, hidden_states_shape: Sequence[Shape], padding_mask_shape: Shape | None = None
+    ) -> Shape:
         return hidden_states_shape[0]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "regularization": self.regularization,
             "layer_norm": self.layer_norm,

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.basic import Dense, LayerNormalization
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 class SpanScorer(keras.layers.Layer):
@@ -40,17 +41,21 @@ class SpanScorer(keras.layers.Layer):
         self.num_classes = num_classes
         self.hidden_dim = hidden_dim
 
-    def build(self, tokens_shape=None, word_positions_shape=None):
+    def build(
+        self, tokens_shape: Shape | None = None, word_positions_shape: Shape | None = None
+    ) -> None:
         size, part = self.hidden_dim, {"dtype": "float32"}
-        self.edge = self.add_weight(name="edge", shape=(2 * size,), initializer="zeros")
-        self.bias = self.add_weight(name="bias", shape=(size,), initializer="zeros")
-        self.norm = LayerNormalization(name="norm", **part)
+        self.edge: keras.Variable = self.add_weight(
+            name="edge", shape=(2 * size,), initializer="zeros"
+        )
+        self.bias: keras.Variable = self.add_weight(name="bias", shape=(size,), initializer="zeros")
+        self.norm: LayerNormalization = LayerNormalization(name="norm", **part)
         self.norm.build((None, None, None, size))
-        self.logits = Dense(self.num_classes, name="logits", **part)
+        self.logits: Dense = Dense(self.num_classes, name="logits", **part)
         self.logits.build((None, None, None, size))
         self.built = True
 
-    def call(self, tokens, word_positions):
+    def call(self, tokens: Tensor, word_positions: Tensor) -> Tensor:
         x = ops.cast(tokens, "float32")
         edge = ops.broadcast_to(ops.cast(self.edge, "float32"), (ops.shape(x)[0], 1, x.shape[-1]))
         rows = ops.concatenate([edge, x], axis=1)  # the edge has the position 0
@@ -62,7 +67,7 @@ class SpanScorer(keras.layers.Layer):
         hidden = ops.relu(self.norm(spans + ops.cast(self.bias, "float32")))
         return ops.pad(self.logits(hidden), ((0, 0), (0, 0), (0, 0), (1, 0)))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "num_classes": self.num_classes,
             "hidden_dim": self.hidden_dim,

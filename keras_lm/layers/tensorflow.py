@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import functools
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -712,7 +713,7 @@ class WordCache:
     with the rows that are not in the cache.
     """
 
-    def __init__(self, character_ids, vectors):
+    def __init__(self, character_ids: Any, vectors: Any):
         keys = self._keys(character_ids)
         order = tf.argsort(keys)
         with tf.init_scope():

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.masks import MASKED
+from keras_lm.utils.argument_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -50,19 +51,19 @@ class WordSoftmax(keras.layers.Layer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.seed_generator = keras.random.SeedGenerator()
 
-    def build(self, x_shape, labels_shape=None):
+    def build(self, x_shape: Shape, labels_shape: Shape | None = None) -> None:
         # A row per word, so that a sample is a look-up; in float32, like all softmaxes.
-        self.kernel = self.add_weight(
+        self.kernel: keras.Variable = self.add_weight(
             name="kernel",
             shape=(self.vocabulary_size, x_shape[-1]),
             initializer=keras.initializers.RandomNormal(stddev=x_shape[-1] ** -0.5),
             autocast=False,
         )
-        self.bias = self.add_weight(
+        self.bias: keras.Variable = self.add_weight(
             name="bias", shape=(self.vocabulary_size,), initializer="zeros", autocast=False
         )
 
-    def call(self, x, labels=None, training=None):
+    def call(self, x: Tensor, labels: Any = None, training: bool | None = None) -> Tensor:
         x = ops.cast(self.dropout(x, training=training), "float32")
         shape = ops.shape(x)[:-1]
         x = ops.reshape(x, (-1, x.shape[-1]))
@@ -109,7 +110,7 @@ class WordSoftmax(keras.layers.Layer):
         end = -first_come[-1]
         return words[:-1], ops.log(-ops.expm1(-rate * end))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
             "num_candidates": self.num_candidates,

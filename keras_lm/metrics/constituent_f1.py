@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_lm.datasets.trees import read_tree
+from keras_lm.utils.argument_types import Tensor
 
 # EVALB's parameter file COLLINS.prm: ignored tags, ignored labels, and labels that are equal.
 LEFT_OUT = ("TOP", ",", ":", "``", "''", ".")
@@ -43,12 +44,13 @@ class ConstituentF1(keras.metrics.Metric):
     def __init__(self, name: str = "f1", **kwargs: Any):
         super().__init__(name=name, **kwargs)
         # Counts of constituents and of sentences.
-        self.right, self.found, self.marked, self.complete, self.sentences = (
-            self.add_weight((), "zeros", name=name)
-            for name in ("right", "found", "marked", "complete", "sentences")
-        )
+        self.right: keras.Variable = self.add_weight((), "zeros", name="right")
+        self.found: keras.Variable = self.add_weight((), "zeros", name="found")
+        self.marked: keras.Variable = self.add_weight((), "zeros", name="marked")
+        self.complete: keras.Variable = self.add_weight((), "zeros", name="complete")
+        self.sentences: keras.Variable = self.add_weight((), "zeros", name="sentences")
 
-    def update_state(self, labels, trees, sample_weight=None):
+    def update_state(self, labels: Any, trees: Any, sample_weight: Tensor | None = None) -> None:
         if sample_weight is not None:
             raise ValueError("ConstituentF1 takes no weights: every constituent counts the same.")
         counts = np.zeros(5)
@@ -68,10 +70,10 @@ class ConstituentF1(keras.metrics.Metric):
         for count, number in zip(names, counts, strict=True):
             count.assign_add(number)
 
-    def result(self):
+    def result(self) -> Tensor:
         return keras.ops.divide_no_nan(2 * self.right, self.found + self.marked)
 
-    def scores(self) -> Any:
+    def scores(self) -> dict[str, float]:
         """Return `precision`, `recall`, `f1` and `complete_match`, from 0 to 1."""
         ratios = {
             "precision": (self.right, self.found),

@@ -1,7 +1,6 @@
 """How much context a language model uses. Shapes: M models, C lengths of context, T tokens."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -55,7 +54,7 @@ def context_losses(
 
 def relative_effective_context_length(
     losses: Tensor, lengths: Sequence[int], ratio: float = 1.0, threshold: float = 0.01
-) -> list[Any]:
+) -> list[int]:
     """Return up to which length of context each of several models gains from more: M ints.
 
     With a context of c tokens, the best of the models sets a baseline for each token. A model gains

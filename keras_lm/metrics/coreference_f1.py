@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_lm.utils.argument_types import Tensor
 from keras_lm.utils.optional_dependencies import require
 
 PARTS = ("muc", "b_cubed", "ceaf_phi4")
@@ -42,9 +43,11 @@ class CoreferenceF1(keras.metrics.Metric):
         self._align = require("scipy.optimize", "CoreferenceF1").linear_sum_assignment
         super().__init__(name=name, **kwargs)
         # For each of the three metrics: recall's numerator and denominator, then precision's.
-        self.counts = self.add_weight((len(PARTS), 2, 2), "zeros", dtype="float64", name="counts")
+        self.counts: keras.Variable = self.add_weight(
+            (len(PARTS), 2, 2), "zeros", dtype="float64", name="counts"
+        )
 
-    def update_state(self, labels, clusters, sample_weight=None):
+    def update_state(self, labels: Any, clusters: Any, sample_weight: Tensor | None = None) -> None:
         if sample_weight is not None:
             raise ValueError("CoreferenceF1 takes no weights: leave sample_weight out.")
         if len(labels) != len(clusters):
@@ -62,10 +65,10 @@ class CoreferenceF1(keras.metrics.Metric):
             ]
             self.counts.assign_add(np.array(parts, "float64"))
 
-    def result(self):
+    def result(self) -> Tensor:
         return self.scores()["conll_f1"]
 
-    def scores(self) -> Any:
+    def scores(self) -> dict[str, Any]:
         """Return `conll_f1`, and for each of the three a dict of `precision`, `recall`, `f1`."""
         right, number = np.moveaxis(self.counts.numpy(), 2, 0)
         ratios = np.divide(right, number, out=np.zeros_like(right), where=number > 0)

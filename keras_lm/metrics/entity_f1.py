@@ -15,6 +15,7 @@ from keras_lm.datasets.tag_schemes import (
     scheme_of,
 )
 from keras_lm.objectives import IGNORED
+from keras_lm.utils.argument_types import Tensor
 from keras_lm.utils.flags import checks_flags
 
 
@@ -64,7 +65,7 @@ class EntityF1(keras.metrics.Metric):
         **kwargs: Any,
     ):
         super().__init__(name=name, **kwargs)
-        self.class_names = list(class_names)
+        self.class_names: list[str] = list(class_names)
         self.strict = strict
         plain = is_plain(class_names)
         strict = strict and not plain
@@ -77,7 +78,7 @@ class EntityF1(keras.metrics.Metric):
             )
         # For each class: the number of its type (0 outside), and whether the next class, or this
         # one, may continue an entity.
-        self.types = sorted(set(types) | {""})
+        self.types: list[str | Any] = sorted(set(types) | {""})
         self._types = np.array([self.types.index(name) for name in types], "int32")
         self._opens = np.array([prefix in tuple("BI") for prefix, *_ in parts]) & (self._types > 0)
         self._continues = np.array([prefix in tuple("IEL") for prefix, *_ in parts])
@@ -88,12 +89,14 @@ class EntityF1(keras.metrics.Metric):
             for found in ("BSU", ends)
         )
         # The number of entities of each type.
-        self.right, self.found, self.marked = (
-            self.add_weight((len(self.types),), "zeros", name=name)
-            for name in ("right", "found", "marked")
-        )
+        shape = (len(self.types),)
+        self.right: keras.Variable = self.add_weight(shape, "zeros", name="right")
+        self.found: keras.Variable = self.add_weight(shape, "zeros", name="found")
+        self.marked: keras.Variable = self.add_weight(shape, "zeros", name="marked")
 
-    def update_state(self, labels, logits, sample_weight=None):
+    def update_state(
+        self, labels: Any, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         if sample_weight is not None:
             raise ValueError("EntityF1 takes no weights: name it in metrics, not weighted_metrics.")
         labels, logits = ops.cast(labels, "int32"), ops.convert_to_tensor(logits)
@@ -130,11 +133,11 @@ class EntityF1(keras.metrics.Metric):
         is_end &= ops.take(self._begins, first_class) & ops.take(self._ends, classes)
         return Entities(is_end, start, types)
 
-    def result(self):
+    def result(self) -> Tensor:
         right, found, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
         return keras.ops.divide_no_nan(2 * right, found + marked)
 
-    def scores(self) -> Any:
+    def scores(self) -> dict[str, Any]:
         """Return `precision`, `recall` and `f1`, and in `classes` the same for each entity type.
 
         A type also has its number of `entities` in the labels; types that do not occur are left
@@ -148,7 +151,7 @@ class EntityF1(keras.metrics.Metric):
         }
         return _ratios(*counts.sum(axis=1)) | {"classes": classes}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"class_names": self.class_names, "strict": self.strict}
 
 

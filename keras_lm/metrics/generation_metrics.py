@@ -1,5 +1,6 @@
 """Metrics of translations and summaries. Shapes: B batch, G right texts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 from keras_lm.metrics.squad_answers import AnswerMetric, decoded_rows, some, string_columns
 from keras_lm.tensorflow import tf
 from keras_lm.utils import optional_dependencies
+from keras_lm.utils.argument_types import Tensor
 from keras_lm.utils.flags import checks_flags
 
 
@@ -32,13 +34,15 @@ class CorpusMetric(keras.metrics.Metric):
         self.metric = metric
         # Counts of n-grams, as float32 is not exact above 2 ** 24.
         size = len(self._count([[b""]], [b""]))
-        self.counts = self.add_weight((size,), "zeros", dtype="int64", name="counts")
+        self.counts: keras.Variable = self.add_weight(
+            (size,), "zeros", dtype="int64", name="counts"
+        )
 
     @property
-    def signature(self):
+    def signature(self) -> str:
         return str(self.metric.get_signature())
 
-    def update_state(self, labels, texts, sample_weight=None):
+    def update_state(self, labels: Any, texts: Any, sample_weight: Tensor | None = None) -> None:
         if sample_weight is not None:
             raise ValueError(f"{type(self).__name__} takes no weights: leave sample_weight out.")
         counts = tf.numpy_function(self._count, string_columns(labels, texts), tf.int64)
@@ -53,7 +57,7 @@ class CorpusMetric(keras.metrics.Metric):
         counts = self.metric._extract_corpus_statistics([text for text, _ in rows], streams)
         return np.sum(np.array(counts, "int64"), axis=0)
 
-    def result(self):
+    def result(self) -> Any:
         def score(counts):
             return np.float32(self.metric._compute_score_from_stats(counts.tolist()).score)
 
@@ -92,9 +96,9 @@ class Bleu(CorpusMetric):
         # sacreBLEU would warn of tokenized texts once per batch.
         metric = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
         super().__init__(metric, name, **kwargs)
-        self.arguments = {"tokenize": tokenize, "lowercase": lowercase}
+        self.arguments: dict[str, str | bool] = {"tokenize": tokenize, "lowercase": lowercase}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.arguments
 
 
@@ -116,9 +120,9 @@ class ChrF(CorpusMetric):
     ):
         sacrebleu = optional_dependencies.require("sacrebleu.metrics", "chrF")
         super().__init__(sacrebleu.CHRF(word_order=word_order, lowercase=lowercase), name, **kwargs)
-        self.arguments = {"word_order": word_order, "lowercase": lowercase}
+        self.arguments: dict[str, int | bool] = {"word_order": word_order, "lowercase": lowercase}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.arguments
 
 
@@ -154,8 +158,8 @@ class Rouge(AnswerMetric):
         self._scorer = scorer.RougeScorer([kind], use_stemmer=stem)
         self._scorer.score("", "")  # raises for an unknown kind
 
-    def compare(self, text, summaries):
+    def compare(self, text: str, summaries: Sequence[str] | str) -> float:
         return self._scorer.score_multi(some(summaries), text)[self.kind].fmeasure
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"kind": self.kind, "stem": self.stem}

@@ -63,9 +63,13 @@ class ConfusionMetric(keras.metrics.Metric):
     def __init__(self, num_classes: int = 2, name: str | None = None, **kwargs: Any):
         super().__init__(name=name, **kwargs)
         self.num_classes = num_classes
-        self.confusion = self.add_weight((num_classes, num_classes), "zeros", name="confusion")
+        self.confusion: keras.Variable = self.add_weight(
+            (num_classes, num_classes), "zeros", name="confusion"
+        )
 
-    def update_state(self, labels, logits, sample_weight=None):
+    def update_state(
+        self, labels: Tensor, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels, logits, weights = known_classes(self, labels, logits, sample_weight)
         if logits.shape[-1] != self.num_classes:
             raise ValueError(
@@ -77,7 +81,7 @@ class ConfusionMetric(keras.metrics.Metric):
         counts = tf.math.unsorted_segment_sum(weights, cells, self.num_classes**2)
         self.confusion.assign_add(tf.reshape(counts, self.confusion.shape))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"num_classes": self.num_classes}
 
 
@@ -104,7 +108,7 @@ class MatthewsCorrelation(ConfusionMetric):
     def __init__(self, num_classes: int = 2, name: str = "matthews_correlation", **kwargs: Any):
         super().__init__(num_classes, name=name, **kwargs)
 
-    def result(self):
+    def result(self) -> Tensor:
         shares = tf.cast(self.confusion, tf.float32)
         shares = tf.math.divide_no_nan(shares, tf.reduce_sum(shares))
         right, marked, found = tf.linalg.trace(shares), *(tf.reduce_sum(shares, n) for n in (1, 0))
@@ -139,13 +143,13 @@ class BinaryF1(ConfusionMetric):
         super().__init__(num_classes, name=name, **kwargs)
         self.class_id = class_id
 
-    def result(self):
+    def result(self) -> Tensor:
         confusion = tf.convert_to_tensor(self.confusion)
         marked, found = (tf.reduce_sum(confusion, n)[self.class_id] for n in (1, 0))
         right = confusion[self.class_id, self.class_id]
         return tf.math.divide_no_nan(2 * right, marked + found)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"class_id": self.class_id}
 
 
@@ -175,7 +179,7 @@ class MicroF1(ConfusionMetric):
         super().__init__(num_classes, name=name, **kwargs)
         self.without = without
 
-    def result(self):
+    def result(self) -> Tensor:
         counted = np.ones(self.num_classes, "float32")
         if self.without is not None:
             counted[self.without] = 0.0
@@ -185,7 +189,7 @@ class MicroF1(ConfusionMetric):
         right, marked, found = (tf.reduce_sum(counted * x) for x in (right, marked, found))
         return tf.math.divide_no_nan(2 * right, marked + found)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"without": self.without}
 
 
@@ -217,9 +221,11 @@ class LooseF1(keras.metrics.Metric):
         super().__init__(name=name or f"loose_{average}_f1", **kwargs)
         self.average = average
         # The sums of precision and recall, and what they are divided by.
-        self.sums = self.add_weight((2, 2), "zeros", name="sums")
+        self.sums: keras.Variable = self.add_weight((2, 2), "zeros", name="sums")
 
-    def update_state(self, labels, logits, sample_weight=None):
+    def update_state(
+        self, labels: Any, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
         if len(labels.shape) != 2 or len(logits.shape) != 2:
             raise ValueError(
@@ -236,11 +242,11 @@ class LooseF1(keras.metrics.Metric):
             sums *= ops.reshape(ops.cast(sample_weight, "float32"), [-1])
         self.sums.assign(self.sums + ops.sum(sums, axis=-1))
 
-    def result(self):
+    def result(self) -> Tensor:
         precision, recall = ops.unstack(ops.divide_no_nan(self.sums[:, 0], self.sums[:, 1]))
         return ops.divide_no_nan(2 * precision * recall, precision + recall)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"average": self.average}
 
 
@@ -264,9 +270,11 @@ class ExpectedCalibrationError(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.num_bins = num_bins
         # For each bin: the sums of weights, of weights of right answers, and of probabilities.
-        self.sums = self.add_weight((3, num_bins), "zeros", name="sums")
+        self.sums: keras.Variable = self.add_weight((3, num_bins), "zeros", name="sums")
 
-    def update_state(self, labels, logits, sample_weight=None):
+    def update_state(
+        self, labels: Any, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels, logits, weights = known_classes(self, labels, logits, sample_weight)
         sure = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         is_right = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
@@ -278,11 +286,11 @@ class ExpectedCalibrationError(keras.metrics.Metric):
             tf.transpose(tf.math.unsorted_segment_sum(values, bins, self.num_bins))
         )
 
-    def result(self):
+    def result(self) -> Tensor:
         counts, right, sure = tf.unstack(tf.convert_to_tensor(self.sums))
         return tf.math.divide_no_nan(tf.reduce_sum(tf.abs(right - sure)), tf.reduce_sum(counts))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"num_bins": self.num_bins}
 
 
@@ -305,15 +313,15 @@ class PearsonCorrelation(keras.metrics.Metric):
     def __init__(self, name: str = "pearson_correlation", **kwargs: Any):
         super().__init__(name=name, **kwargs)
         # The sums of 1, x, y, x², y² and xy; in float64, as their differences may be small.
-        self.sums = self.add_weight((6,), "zeros", dtype="float64", name="sums")
+        self.sums: keras.Variable = self.add_weight((6,), "zeros", dtype="float64", name="sums")
 
-    def update_state(self, labels, outputs, sample_weight=None):
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Tensor | None = None) -> None:
         x, y, w = (tf.cast(v, tf.float64) for v in numbers_of(self, labels, outputs, sample_weight))
         self.sums.assign_add(
             tf.stack([tf.reduce_sum(w * v) for v in (tf.ones_like(x), x, y, x * x, y * y, x * y)])
         )
 
-    def result(self):
+    def result(self) -> Tensor:
         n, x, y, xx, yy, xy = tf.unstack(tf.convert_to_tensor(self.sums))
         spread = tf.maximum(n * xx - x * x, 0) * tf.maximum(n * yy - y * y, 0)
         return tf.cast(tf.math.divide_no_nan(n * xy - x * y, tf.sqrt(spread)), tf.float32)
@@ -335,10 +343,12 @@ class KeptValues(keras.metrics.Metric):
             raise ValueError(f"capacity={capacity}: keep 1 value or more.")
         self.capacity = capacity
         # In the first row: whether there is a pair; then labels and outputs.
-        self.kept = self.add_weight((3, capacity), "zeros", name="kept")
-        self.number = self.add_weight((), "zeros", dtype="int64", name="number")
+        self.kept: keras.Variable = self.add_weight((3, capacity), "zeros", name="kept")
+        self.number: keras.Variable = self.add_weight((), "zeros", dtype="int64", name="number")
 
-    def update_state(self, labels, outputs, sample_weight=None):
+    def update_state(
+        self, labels: Tensor, outputs: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         if sample_weight is not None:
             name = type(self).__name__
             raise ValueError(f"{name} takes no weights: name it in metrics, not weighted_metrics.")
@@ -357,20 +367,20 @@ class KeptValues(keras.metrics.Metric):
         self.kept.assign_add(tf.transpose(tf.scatter_nd(places[:, tf.newaxis], values, shape)))
         self.number.assign_add(rows)
 
-    def values(self, labels: Tensor, outputs: Tensor) -> Any:
+    def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """Return labels and outputs, (N,) each."""
         return numbers_of(self, labels, outputs)[:2]
 
-    def result(self):
+    def result(self) -> Tensor:
         is_there, labels, outputs = tf.unstack(tf.convert_to_tensor(self.kept))
         there = is_there > 0
         return self.of_values(tf.boolean_mask(labels, there), tf.boolean_mask(outputs, there))
 
-    def of_values(self, labels: Tensor, outputs: Tensor) -> Any:
+    def of_values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """Return the metric of labels and outputs, (N,) float32 each."""
         raise NotImplementedError(f"{type(self).__name__} must define of_values.")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"capacity": self.capacity}
 
 
@@ -387,7 +397,7 @@ class SpearmanCorrelation(KeptValues):
     def __init__(self, capacity: int = 100_000, name: str = "spearman_correlation", **kwargs: Any):
         super().__init__(capacity, name=name, **kwargs)
 
-    def of_values(self, labels, outputs):
+    def of_values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         x, y = (_ranks(values) for values in (labels, outputs))
         x, y = x - tf.reduce_mean(x), y - tf.reduce_mean(y)
         return tf.cast(
@@ -420,13 +430,13 @@ class BestThresholdAccuracy(KeptValues):
     ):
         super().__init__(capacity, name=name, **kwargs)
 
-    def values(self, labels, outputs):
+    def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         outputs = tf.convert_to_tensor(outputs)
         if outputs.shape.rank == 2 and outputs.shape[-1] == 2:
             outputs = outputs[:, 1] - outputs[:, 0]
         return super().values(labels, outputs)
 
-    def of_values(self, labels, outputs):
+    def of_values(self, labels: Tensor, outputs: Tensor) -> Tensor:
         return self._cuts(labels, outputs)[1]
 
     def threshold(self) -> float:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -72,7 +73,7 @@ class AnswerMetric(keras.metrics.Mean):
 
     compare = None
 
-    def update_state(self, labels, texts, sample_weight=None):
+    def update_state(self, labels: Any, texts: Any, sample_weight: Tensor | None = None) -> None:
         columns = string_columns(labels, texts)
         values = tf.numpy_function(self._compare_all, columns, tf.float32)
         return super().update_state(tf.ensure_shape(values, [None]), sample_weight)

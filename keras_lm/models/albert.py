@@ -8,6 +8,7 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -168,7 +169,7 @@ class AlbertBackbone(Backbone):
         if always_project or embedding_dim != hidden_dim:
             self.embedding_projection = self._dense(hidden_dim, name="embedding_projection")
         self.attention_bias = PaddingBias()
-        self.blocks = _make_blocks(self.config, dtype)
+        self.blocks: list[keras.layers.Layer] = _make_blocks(self.config, dtype)
         self.pooler = None
         if use_pooler:
             self.pooler = self._dense(hidden_dim, activation="tanh", name="pooler")
@@ -178,7 +179,13 @@ class AlbertBackbone(Backbone):
         dtype = self.dtype_policy
         return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, **options)
 
-    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+    def forward(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))
         x = self.embedding_dropout(x, training=training)
@@ -198,13 +205,13 @@ class AlbertBackbone(Backbone):
         }
 
     @classmethod
-    def layers_with_tensors(cls, arguments):
+    def layers_with_tensors(cls, arguments: dict[str, Any]) -> int:
         # Layers may share the wider of their parts, or everything.
         if arguments.get("sharing", "all") in ("all", "feedforward"):
             return arguments.get("num_groups", 1)
         return super().layers_with_tensors(arguments)
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         projections = filter(None, [self.embedding_projection])
         return super().forward_flops() + 2 * kernels(projections)
 

@@ -16,12 +16,12 @@ from keras_lm.layers.basic import as_tensor, get_activation
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.sizes import kernels
 from keras_lm.models.students import chosen_layers, config_with, copy_layers
-from keras_lm.packers import Packer
+from keras_lm.packers import Packer, Template
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.argument_ranges import Known, bind_arguments
 from keras_lm.presets.source import Source
 from keras_lm.tokenizers.tokenizer import Tokenizer
-from keras_lm.utils.argument_types import DType, PathLike
+from keras_lm.utils.argument_types import DType, PathLike, Tensor
 from keras_lm.utils.registry import BACKBONES, register
 from keras_lm.utils.registry import sizes as all_sizes
 
@@ -141,14 +141,18 @@ class Backbone(SavedWhole, keras.Model):
     `attention_contexts` have one for each.
     """
 
-    SIZES, PUBLISHED, PRETRAINED_WITH = {}, {}, {}
-    CONVERTERS = {}
-    HEADS = {}
+    SIZES: dict[str, dict[str, Any]] = {}
+    PUBLISHED: dict[str, str] = {}
+    PRETRAINED_WITH: dict[str, str] = {}
+    CONVERTERS: dict[str, Any] = {}
+    HEADS: dict[str, Head] = {}
     RANGES = {
         "activation": Known(get_activation, "the name of an activation, such as 'gelu' or 'relu'")
     }
-    PRETRAINING_HEADS, PRETRAINING_OBJECTIVES, PRETRAINING_LAYERS = {}, {}, ()
-    STREAM_LENGTHS = {}
+    PRETRAINING_HEADS: dict[str, str] = {}
+    PRETRAINING_OBJECTIVES: dict[str, str] = {}
+    PRETRAINING_LAYERS: tuple[str, ...] = ()
+    STREAM_LENGTHS: dict[str, float] = {}
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
     # If a model may be of either kind: `(size)` → the arguments by which a size is not causal.
@@ -159,7 +163,7 @@ class Backbone(SavedWhole, keras.Model):
     # The key of the mask of the tokens that a state takes in.
     mask_name = "padding_mask"
     # The class that packs a tokenizer's ids into rows.
-    packer_class = Packer
+    packer_class: type[Packer] = Packer
     # The tensors of a checkpoint, a regular expression, that the model does without on purpose.
     LEFT_OUT = r"(?!)"
     # The class of an encoder-decoder's encoder alone, which all tasks but `Seq2SeqLM` are over.
@@ -171,7 +175,7 @@ class Backbone(SavedWhole, keras.Model):
     # Of a state with slots: `(batch_size, slots)` → an empty cache.
     make_cache = None
     # Units of its adapters, if it has any.
-    adapter_dim = None
+    adapter_dim: int | None = None
     # The source of loaded weights and the text of its card: see `keras_lm.presets.cards`.
     origin = None
     stated_token_ids = None  # of the special tokens, as the folder of its weights has them
@@ -190,16 +194,16 @@ class Backbone(SavedWhole, keras.Model):
         self.input_fields = inputs
 
     @property
-    def weights_by_path(self):
+    def weights_by_path(self) -> dict[str, keras.Variable]:
         """All weights by their paths in a preset."""
         return {v.path: v for v in self.weights}
 
     @property
-    def config(self):
+    def config(self) -> dict[str, Any]:
         """The arguments of the constructor, except `dtype`, `name` and other backbones."""
         return self._arguments
 
-    def finish(self):
+    def finish(self) -> None:
         """End a constructor: build the layers."""
         inputs = {
             name: keras.Input(field.shape, dtype=field.dtype, name=name)
@@ -211,10 +215,10 @@ class Backbone(SavedWhole, keras.Model):
         self._view = _View(inputs, computed, self._outputs(computed))
         self.built = True
 
-    def forward(self, **inputs):
+    def forward(self, **inputs: Any) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> dict[str, Any]:
         return self._outputs(self.forward(**inputs, training=training))
 
     def _outputs(self, computed):
@@ -223,47 +227,49 @@ class Backbone(SavedWhole, keras.Model):
             outputs[self.state_name] = self.pack_state(outputs[self.state_name])
         return outputs
 
-    def compute_output_spec(self, inputs, training=None):
+    def compute_output_spec(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Any]:
         return self.call(inputs)
 
     # === Symbolic inputs and outputs ===
 
     @property
-    def symbolic(self):
+    def symbolic(self) -> dict[str, Any]:
         """What `forward` returns for the symbolic inputs."""
         return self._view.computed
 
     @property
-    def input(self):
+    def input(self) -> dict[str, Tensor]:
         """The symbolic inputs by name."""
         return dict(self._view.inputs)
 
     @property
-    def output(self):
+    def output(self) -> dict[str, Any]:
         """The symbolic outputs by name."""
         return dict(self._view.outputs)
 
     @property
-    def inputs(self):
+    def inputs(self) -> list[Tensor]:
         return list(self.input.values())
 
     @property
-    def outputs(self):
+    def outputs(self) -> list[Tensor]:
         return keras.tree.flatten(self.output)
 
     # === Inspection ===
 
     @property
-    def hidden_states(self):
+    def hidden_states(self) -> list[Tensor]:
         """Symbolic tensors: the embedding's output, then that of each block."""
         return self.symbolic["hidden_states"]
 
-    def compute(self, inputs, training=None):
+    def compute(self, inputs: dict[str, Tensor], training: bool | None = None) -> dict[str, Any]:
         """Return all that `forward` computes for the inputs of a call, hidden states too."""
         computed = self.forward(**self.complete(inputs), training=training)
         return computed | self._outputs(computed)
 
-    def attention_probabilities(self, inputs):
+    def attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
 
         Raises:
@@ -281,12 +287,12 @@ class Backbone(SavedWhole, keras.Model):
         ]
 
     @property
-    def input_names(self):
+    def input_names(self) -> list[str]:
         """The keys of the input dict, without the state's."""
         return list(self.input)
 
     @property
-    def state_name(self):
+    def state_name(self) -> str | None:
         """The key of the state in inputs and outputs, or None if the model has no state."""
         return next((name for name, field in self.input_fields.items() if field.is_state), None)
 
@@ -297,7 +303,7 @@ class Backbone(SavedWhole, keras.Model):
         register(cls, BACKBONES)
 
     @classmethod
-    def sizes(cls):
+    def sizes(cls) -> dict[str, dict[str, Any]]:
         """Return the model's sizes that `from_preset` knows by name, those of all for `Backbone`.
 
         The dict has a size's name → its arguments. No other names are known: no weights come with
@@ -439,13 +445,15 @@ class Backbone(SavedWhole, keras.Model):
         """
         presets.save_to_keras_hub(folder, self, None, tokenizer, allow_nan)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         presets.check_unquantized(self)
         config = dict(self._arguments) | {"name": self.name, "dtype": self.dtype_policy.name}
         return config | ({"adapter_dim": self.adapter_dim} if self.adapter_dim else {})
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         config = dict(config)
         adapter_dim = config.pop("adapter_dim", None)
         backbone = cls(**config)
@@ -455,7 +463,7 @@ class Backbone(SavedWhole, keras.Model):
 
     # === Heads ===
 
-    def make_head(self, kind, **options):
+    def make_head(self, kind: str, **options: Any) -> keras.layers.Layer:
         """Return the head of a `kind` such as `"token"`, with its `options`: an unbuilt layer.
 
         Raises:
@@ -465,14 +473,14 @@ class Backbone(SavedWhole, keras.Model):
             raise ValueError(self.without_head(kind))
         return self.HEADS[kind].make(self, **options)
 
-    def without_head(self, kind):
+    def without_head(self, kind: str) -> str:
         """Return the message of the error that there is no head of a `kind`."""
         what = {"seq2seq_lm": "an encoder-decoder", "causal_lm": "a decoder"}.get(kind, "a model")
         others = [name for name, cls in BACKBONES.items() if cls.PUBLISHED and kind in cls.HEADS]
         remedy = f" It takes {what}, such as {' or '.join(others[:2])}." if others else ""
         return f"{type(self).__name__} has no head for kind={kind!r}.{remedy}"
 
-    def is_new_head(self, kind):
+    def is_new_head(self, kind: str) -> bool:
         """Whether a head is one for a user's task, that is, no part of pretraining."""
         return not (self.HEADS[kind].reads_embedding or kind in self.PRETRAINING_HEADS.values())
 
@@ -481,34 +489,34 @@ class Backbone(SavedWhole, keras.Model):
     # `is_state` declares. A model overrides some of these methods.
 
     @property
-    def carries_state(self):
+    def carries_state(self) -> bool:
         """Whether there is a state that has one size, however long the text before it was."""
         parts = keras.tree.flatten(self.state_spec()) if self.state_name else []
         return bool(parts) and all(None not in part.shape[1:] for part in parts)
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
         """Return the state before any token as `forward` takes it: nested tensors, each (B, …).
 
         `length` is how many tokens to make room for, if there are slots. Both may be int32 scalars.
         """
         raise ValueError(f"{type(self).__name__} has no state: it reads whole texts at once.")
 
-    def pack_state(self, state):
+    def pack_state(self, state: Any) -> Any:
         """Convert a state from the form of `forward` to that of callers."""
         return state
 
-    def unpack_state(self, state):
+    def unpack_state(self, state: Any) -> Any:
         """Convert a state from the form of callers to that of `forward`."""
         return state
 
-    def rewind(self, state, number):
+    def rewind(self, state: Any, number: Tensor) -> Any:
         """Return a state of `forward` as it was before the last `number` (B,) columns it read."""
         raise ValueError(
             f"{type(self).__name__} cannot take back tokens that it has read, as prompt_lookup "
             "must: pass prompt_lookup=0."
         )
 
-    def decoding_state(self, state):
+    def decoding_state(self, state: Any) -> Any:
         """Return a state of `forward` in the form from which it best reads a token at a time.
 
         It is for loops that read one token of each row in every step. A state whose tensors are
@@ -516,15 +524,15 @@ class Backbone(SavedWhole, keras.Model):
         """
         return state
 
-    def fit_state(self, state, rows):
+    def fit_state(self, state: Any, rows: int) -> Any:
         """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
         return fit_rows(state, rows, self.state_spec(), self.state_name)
 
-    def make_room(self, state, inputs):
+    def make_room(self, state: Any, inputs: dict[str, Tensor]) -> Any:
         """Return a caller's state with room for the tokens of `inputs`, if the state has slots."""
         return state
 
-    def state_spec(self):
+    def state_spec(self) -> Any:
         """Return a caller's state as `keras.KerasTensor`s, None for sizes that vary."""
         small, large = (self.pack_state(self.initial_state(size, size)) for size in (1, 2))
 
@@ -536,13 +544,19 @@ class Backbone(SavedWhole, keras.Model):
 
     # === Inputs ===
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> dict[str, Any]:
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
-    def stateless_call(self, trained, others, inputs, **kwargs):
+    def stateless_call(
+        self,
+        trained: Sequence[Tensor],
+        others: Sequence[Tensor],
+        inputs: dict[str, Tensor],
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
         return super().stateless_call(trained, others, self.complete(inputs), **kwargs)
 
-    def complete(self, inputs):
+    def complete(self, inputs: dict[str, Tensor]) -> dict[str, Any]:
         """Return `inputs` as `forward` takes them: checked tensors, missing ones filled in."""
         fields = self.fields_of(inputs)
         required = [
@@ -583,16 +597,16 @@ class Backbone(SavedWhole, keras.Model):
             complete[self.state_name] = self.unpack_state(state)
         return complete
 
-    def fields_of(self, inputs):
+    def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:
         """Return the inputs that a call with these takes: name → `Input`."""
         return self.input_fields
 
-    def select_inputs(self, inputs):
+    def select_inputs(self, inputs: dict[str, Tensor]) -> dict[str, Any]:
         """Return those of `inputs` that a call takes, without a state and what is for heads."""
         fields = self.fields_of(inputs).items()
         return {n: inputs[n] for n, field in fields if n in inputs and not field.is_state}
 
-    def template_for(self, tokenizer):
+    def template_for(self, tokenizer: Tokenizer | None) -> Template:
         """Return the `Template` of special tokens around a tokenizer's texts.
 
         It is the one that the tokenizer's files state, and `TEMPLATE` if they state none; segments
@@ -602,10 +616,10 @@ class Backbone(SavedWhole, keras.Model):
         number = self.config.get("num_segments") if "segment_ids" in self.input_fields else 1
         return template if number is None else template.within(number)
 
-    def check_tokenizer(self, tokenizer):
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise a ValueError if a tokenizer lacks what the model needs beside its vocabulary."""
 
-    def trimmed(self, tokenizer):
+    def trimmed(self, tokenizer: Tokenizer) -> tuple["Backbone", Tokenizer] | None:
         """Return a copy without what no text can ask for, and its tokenizer; None if all is."""
 
     def usual_token_ids(self) -> dict[str, int]:
@@ -616,17 +630,17 @@ class Backbone(SavedWhole, keras.Model):
         return {}
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """The number of token ids that the model takes."""
         return self.config["vocabulary_size"]
 
     @property
-    def max_sequence_length(self):
+    def max_sequence_length(self) -> int | None:
         """The longest sequence that the model takes, or None for no limit."""
         return self.config.get("max_sequence_length")
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> float:
         """The peak learning rate of a task that is compiled with its defaults.
 
         To fine-tune, 5e-5 for 768 units, as BERT-base has; by the inverse square of the width for
@@ -641,7 +655,7 @@ class Backbone(SavedWhole, keras.Model):
 
     # === Changed copies, and adapters ===
 
-    def with_vocabulary_size(self, vocabulary_size):
+    def with_vocabulary_size(self, vocabulary_size: int) -> Self:
         """Return a copy whose token embedding has more rows, not fewer; new ones are random.
 
         Raises:
@@ -678,7 +692,7 @@ class Backbone(SavedWhole, keras.Model):
         copy_layers(self, copy, layers)
         return copy
 
-    def add_adapters(self, adapter_dim):
+    def add_adapters(self, adapter_dim: int) -> None:
         """Add an untrained `keras_lm.layers.Adapter` after each part of each block.
 
         See `keras_lm.training.enable_adapters`, which also freezes the rest.
@@ -692,7 +706,7 @@ class Backbone(SavedWhole, keras.Model):
             layer.add_adapter(adapter_dim)
         self.adapter_dim = adapter_dim
 
-    def check_adapters(self, adapter_dim):
+    def check_adapters(self, adapter_dim: int) -> None:
         """Raise the errors of `add_adapters`."""
         if adapter_dim < 1:
             raise ValueError(f"adapter_dim={adapter_dim}: pass 1 or more.")
@@ -707,7 +721,7 @@ class Backbone(SavedWhole, keras.Model):
                 "it as it is, or with a lower rate for lower layers."
             )
 
-    def adapted_layers(self):
+    def adapted_layers(self) -> list[Dense]:
         """Return the last layers of attention and of the feed-forward network in each block."""
         layers = {id(layer): layer for layer in self._flatten_layers()}
         return [e for e in layers.values() if isinstance(e, Dense) and e.name == "output"]
@@ -715,19 +729,19 @@ class Backbone(SavedWhole, keras.Model):
     # === Cost ===
 
     @classmethod
-    def layers_with_tensors(cls, arguments):
+    def layers_with_tensors(cls, arguments: dict[str, Any]) -> int:
         """Return how many layers with kernels of their own a model of these arguments has."""
         return arguments.get("num_layers", 0)
 
     @classmethod
-    def of_width(cls, size, hidden_dim):
+    def of_width(cls, size: dict[str, Any], hidden_dim: int) -> dict[str, Any]:
         """Return what a size, a dict of arguments, changes where it is `hidden_dim` wide."""
         if "intermediate_dim" not in size:
             return {"hidden_dim": hidden_dim}
         inner = hidden_dim * size["intermediate_dim"] // size["hidden_dim"]
         return {"hidden_dim": hidden_dim, "intermediate_dim": inner}
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         """Return the FLOPs of a forward for the last token of a full sequence.
 
         They are those of blocks with attention: two for each weight of a kernel, and four for each
@@ -736,7 +750,7 @@ class Backbone(SavedWhole, keras.Model):
         """
         return 2 * kernels(self.blocks) + 4 * self.attended_tokens() * self.config["hidden_dim"]
 
-    def attended_tokens(self):
+    def attended_tokens(self) -> int:
         """Return to how many tokens the last one of a full sequence attends, in all blocks."""
         return len(self.blocks) * self.max_sequence_length
 

@@ -13,7 +13,7 @@ from keras_lm.layers.backend import require
 from keras_lm.layers.state import known, with_free_slots
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.packers import Template
-from keras_lm.utils.argument_types import DType
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 class CachedBackbone(Backbone):
@@ -28,7 +28,7 @@ class CachedBackbone(Backbone):
         """Return how many bytes the cache of one full sequence has, in float32."""
         return 4 * 2 * math.prod(self.cache_sizes()) * self.max_sequence_length
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> dict[str, Any]:
         layers, heads, width = self.cache_sizes()
         shape = (batch_size, heads, length, width)
         empty = [ops.zeros(shape, self.compute_dtype) for _ in range(layers)]
@@ -43,23 +43,23 @@ class CachedBackbone(Backbone):
         """Return an empty cache with T = `slots` free slots, as a call takes and returns it."""
         return self.pack_state(self.initial_state(batch_size, slots))
 
-    def pack_state(self, state):
+    def pack_state(self, state: Any) -> Any:
         return state | {name: ops.stack(state[name], axis=1) for name in ("keys", "values")}
 
-    def unpack_state(self, state):
+    def unpack_state(self, state: Any) -> Any:
         number, _, _ = self.cache_sizes()
         return state | {
             name: tuple(ops.unstack(state[name], number, axis=1)) for name in ("keys", "values")
         }
 
-    def rewind(self, state, number):
+    def rewind(self, state: Any, number: Tensor) -> dict[str, Any]:
         length = state["length"] - number
         slots = ops.arange(ops.shape(state["padding_mask"])[1], dtype="int32")
         is_used = ops.less(slots, ops.expand_dims(length, 1))  # (B, T)
         mask = state["padding_mask"] * ops.cast(is_used, "int32")
         return state | {"padding_mask": mask, "length": length}
 
-    def make_room(self, state, inputs):
+    def make_room(self, state: Any, inputs: dict[str, Tensor]) -> dict[str, Any]:
         mask = inputs[self.mask_name]
         self._check_positions(mask, state["padding_mask"])
         return with_free_slots(state, ops.shape(mask)[1])
@@ -131,5 +131,5 @@ class CausalBackbone(CachedBackbone):
         }
         super().__init__(inputs, dtype=dtype, name=name)
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         return super().forward_flops() + 2 * self.vocabulary_size * self.config["hidden_dim"]

@@ -24,7 +24,7 @@ from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import TABLE, WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
-from keras_lm.utils.argument_types import DType
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -101,7 +101,13 @@ class CoveBackbone(WordBackbone):
         )
         self.finish()
 
-    def forward(self, padding_mask, token_ids=None, word_vectors=None, training=None):
+    def forward(
+        self,
+        padding_mask: Tensor,
+        token_ids: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         x = word_vectors if self.word_embedding is None else self.word_embedding(token_ids)
         hidden_states = [x]
         for ahead, back in zip(self.forwards, self.backwards, strict=True):
@@ -147,7 +153,7 @@ class CoveBackbone(WordBackbone):
                 own.set_weights(other.get_weights())
         return cove
 
-    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`.
 
         Raises:

@@ -4,6 +4,8 @@ Shapes: B batch, S sequence, P = 2·S distances of two tokens, K buckets of dist
 heads, H per head.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -74,12 +76,12 @@ class DistanceEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        hidden_dim,
-        max_sequence_length,
-        max_distance,
-        bucket_size=None,
-        layer_norm_epsilon=None,
-        **kwargs,
+        hidden_dim: int,
+        max_sequence_length: int,
+        max_distance: int,
+        bucket_size: int | None = None,
+        layer_norm_epsilon: float | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
@@ -282,7 +284,14 @@ class LocalConvolution(keras.layers.Layer):
     Source: microsoft/DeBERTa, `bert.py`, `ConvLayer`.
     """
 
-    def __init__(self, kernel_size, activation, dropout, layer_norm_epsilon, **kwargs):
+    def __init__(
+        self,
+        kernel_size: int,
+        activation: str,
+        dropout: float,
+        layer_norm_epsilon: float,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.kernel_size = kernel_size
         self.activation = activation

@@ -7,7 +7,7 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -173,7 +173,9 @@ class DistilBertBackbone(Backbone):
         ]
         self.finish()
 
-    def forward(self, token_ids, padding_mask, training=None):
+    def forward(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x)
         hidden_states = [x]  # (B, S, D)

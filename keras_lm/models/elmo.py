@@ -6,7 +6,7 @@ vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -164,7 +164,13 @@ class ElmoForwardBackbone(WordBackbone):
             weight.assign(trained[weight.path])
         return half
 
-    def forward(self, token_ids, padding_mask, states=None, training=None):
+    def forward(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        states: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         is_real = ops.expand_dims(ops.transpose(padding_mask) > 0, -1)  # (S, B, 1)
         words = ops.take(self.spelling, ops.transpose(token_ids), axis=0)  # (S, B, C)
         x = self.character_cnn(words, training=training)
@@ -184,7 +190,7 @@ class ElmoForwardBackbone(WordBackbone):
             "hidden_states": hidden_states,
         }
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> dict[str, Any]:
         layers = self.config["num_layers"]
         widths = {"hidden": self.config["hidden_dim"], "cell": self.config["cell_dim"]}
         return {
@@ -314,7 +320,13 @@ class ElmoBackbone(WordBackbone):
         self.side_by_side = SideBySide(dtype=dtype)
         self.finish()
 
-    def forward(self, character_ids, padding_mask, states=None, training=None):
+    def forward(
+        self,
+        character_ids: Tensor,
+        padding_mask: Tensor,
+        states: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         rows = ops.shape(character_ids)[0]
         words = self.add_boundaries(character_ids)
         words = self.character_cnn(words, training=training)  # (W, D)
@@ -370,7 +382,7 @@ class ElmoBackbone(WordBackbone):
                 )
         self.character_cnn.cache_words(character_ids)
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> dict[str, Any]:
         layers = self.config["num_layers"]
         widths = {"hidden": 2 * self.config["hidden_dim"], "cell": 2 * self.config["cell_dim"]}
         return {
@@ -378,13 +390,13 @@ class ElmoBackbone(WordBackbone):
             for name, width in widths.items()
         }
 
-    def fit_state(self, state, rows):
+    def fit_state(self, state: Any, rows: int) -> Any:
         # Filled up, but not cut: what the batch does not use comes back as it is.
         kept = ops.shape(state["hidden"])[0] if "hidden" in state else rows
         rows = max(rows, kept) if isinstance(rows, int) else ops.maximum(rows, kept)
         return super().fit_state(state, rows)
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         config = self.config
         multiplied = kernels([self.character_cnn, *self.lstms])
         for size, number in config["filters"]:  # at each place of a word, not once

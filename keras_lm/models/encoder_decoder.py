@@ -96,14 +96,16 @@ class EncoderDecoderBackbone(Backbone):
         }
         super().__init__(inputs, dtype=dtype, name=name)
 
-    def fields_of(self, inputs):
+    def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:
         if inputs.get(self.state_name) is None:
             return self.input_fields
         # The state holds what the encoder has read.
         fields = self.input_fields.items()
         return {name: field for name, field in fields if not name.startswith("encoder_")}
 
-    def encode(self, token_ids, padding_mask, training=None):
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} must define encode.")
 
     def state_after(self, token_ids: Tensor, padding_mask: Tensor, length: int) -> Any:
@@ -139,7 +141,7 @@ class EncoderDecoderBackbone(Backbone):
                 variable.assign(own[variable.path])
         return encoder
 
-    def without_head(self, kind):
+    def without_head(self, kind: str) -> str:
         message = super().without_head(kind)
         if self.encoder_class is None:
             return message
@@ -170,24 +172,26 @@ class EncoderHalf(WordBackbone):
     LEFT_OUT = r"^(decoder|token_head)[_/]"
     encoder_class = None
 
-    def finish(self):
+    def finish(self) -> None:
         self.input_fields = {
             "token_ids": Input(),
             "padding_mask": Input(default=1, like="token_ids"),
         }
         super().finish()
 
-    def fields_of(self, inputs):
+    def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:
         return self.input_fields
 
-    def forward(self, token_ids, padding_mask, training=None):
+    def forward(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         encoded = self.encode(token_ids, padding_mask, training)
         names = ("sequence_output", "hidden_states", "attention_contexts")
         encoded = {name: encoded.get(f"encoder_{name}") for name in names}
         return {name: value for name, value in encoded.items() if value is not None}
 
     @property
-    def blocks(self):
+    def blocks(self) -> list[keras.layers.Layer]:
         return self.encoder_blocks
 
 
@@ -215,13 +219,13 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
     def forward(
         self,
-        decoder_token_ids,
-        decoder_padding_mask,
-        encoder_token_ids=None,
-        encoder_padding_mask=None,
-        cache=None,
-        training=None,
-    ):
+        decoder_token_ids: Tensor,
+        decoder_padding_mask: Tensor,
+        encoder_token_ids: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        cache: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         encoded = {}
         if cache is None:
             encoded = self.encode(encoder_token_ids, encoder_padding_mask, training)
@@ -234,12 +238,14 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         )
         return encoded | self.decode(decoder_token_ids, decoder_padding_mask, cache, training)
 
-    def decode(self, token_ids, padding_mask, cache, training=None):
+    def decode(
+        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
+    ) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} does not say how it decodes.")
 
     # === To look inside ===
 
-    def encoder_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Any]:
+    def encoder_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return the encoder's attention probabilities, a list of (B, N, S, S), one per block."""
         computed = self.compute(inputs)
         states, contexts = (
@@ -250,7 +256,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
             for block, x, context in zip(self.encoder_blocks, states[:-1], contexts, strict=True)
         ]
 
-    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> Any:
+    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return what target tokens read of the source, a list of (B, N, T, S), one per block."""
         computed = self.compute(inputs)
         states, contexts = computed["hidden_states"], computed["attention_contexts"]
@@ -260,12 +266,12 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         ]
 
     @property
-    def blocks(self):
+    def blocks(self) -> list[keras.layers.Layer]:
         return self.decoder_blocks
 
     # === Cost ===
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         rows = self.config.get("decoder_vocabulary_size") or self.vocabulary_size
         multiplied = kernels([*self.encoder_blocks, *self.decoder_blocks])
         multiplied += rows * self.config["hidden_dim"]
@@ -276,7 +282,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
     # === State ===
 
-    def cache_sizes(self):
+    def cache_sizes(self) -> tuple[int, int, int]:
         _, heads, width = super().cache_sizes()
         return len(self.decoder_blocks), heads, self.config.get("head_dim") or width
 
@@ -286,7 +292,7 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         source = {name: state[name] for name in ("keys", "values", "padding_mask")}
         return state | {FIXED: source}
 
-    def state_after(self, token_ids, padding_mask, length):
+    def state_after(self, token_ids: Tensor, padding_mask: Tensor, length: int) -> Any:
         encoded = self.encode(token_ids, padding_mask)["encoder_sequence_output"]
         state = super().initial_state(ops.shape(token_ids)[0], length)
         blocks = self.decoder_blocks
@@ -294,8 +300,8 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         keys, values = map(tuple, zip(*pairs, strict=True))
         return state | {FIXED: {"keys": keys, "values": values, "padding_mask": padding_mask}}
 
-    def pack_state(self, state):
+    def pack_state(self, state: Any) -> Any:
         return super().pack_state(state) | {FIXED: super().pack_state(state[FIXED])}
 
-    def unpack_state(self, state):
+    def unpack_state(self, state: Any) -> Any:
         return super().unpack_state(state) | {FIXED: super().unpack_state(state[FIXED])}

@@ -9,7 +9,7 @@ entities.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -34,6 +34,7 @@ from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import EntityPacker
 from keras_lm.presets.argument_ranges import Axis, Range, Whole
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -418,7 +419,7 @@ class ErnieBackbone(Backbone):
         )
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
-        self.layer_types = all_layer_types(layer_types, num_layers)
+        self.layer_types: list[str] = all_layer_types(layer_types, num_layers)
         self.blocks = [
             _make_block(kind, self.config, dtype, f"block_{i}")
             for i, kind in enumerate(self.layer_types)
@@ -428,14 +429,14 @@ class ErnieBackbone(Backbone):
 
     def forward(
         self,
-        token_ids,
-        segment_ids,
-        padding_mask,
-        entity_embeddings=None,
-        entity_mask=None,
-        entity_ids=None,
-        training=None,
-    ):
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        entity_embeddings: Tensor | None = None,
+        entity_mask: Tensor | None = None,
+        entity_ids: Tensor | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         if self.entity_table is not None:
             entity_embeddings = self.entity_table(entity_ids)
             is_entity = ops.cast(ops.not_equal(entity_ids, NO_ENTITY), "int32")
@@ -462,11 +463,11 @@ class ErnieBackbone(Backbone):
             "entity_hidden_states": entity_states,
         }
 
-    def is_new_head(self, kind):
+    def is_new_head(self, kind: str) -> bool:
         # The published checkpoint has this one, too.
         return kind != "entity" and super().is_new_head(kind)
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         width = self.layer_types.count("norm") * self.config["entity_dim"]
         return super().forward_flops() + 4 * self.max_sequence_length * width
 
@@ -498,7 +499,7 @@ class ErnieBackbone(Backbone):
             variable.assign(vectors if path.startswith("entity_table/") else own[path])
         return copy
 
-    def check_tokenizer(self, tokenizer):
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         rows, number = self.config["num_entities"], len(getattr(tokenizer, "entities", ()))
         if number and number != rows:
             raise ValueError(
@@ -506,14 +507,14 @@ class ErnieBackbone(Backbone):
                 "pass backbone.with_entities(vectors), of tokenizer.entities in their order."
             )
 
-    def trimmed(self, tokenizer):
+    def trimmed(self, tokenizer: Tokenizer) -> tuple[Backbone, Tokenizer] | None:
         mentioned = getattr(tokenizer, "mentioned_rows", None)
         if not mentioned or len(mentioned) == self.config["num_entities"]:
             return None
         vectors = np.asarray(self.entity_table.embeddings)[mentioned]
         return self.with_entities(vectors), tokenizer.with_rows(mentioned)
 
-    def with_layers(self, layers):
+    def with_layers(self, layers: Sequence[int]) -> Self:
         layers = chosen_layers(self, layers)
         kinds = [self.layer_types[i] for i in layers]
         config = self.get_config() | {"num_layers": len(layers), "layer_types": kinds}

@@ -14,7 +14,7 @@ from keras import ops
 from keras_lm.layers import Dense
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest, mean
-from keras_lm.utils.argument_types import DType
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -71,7 +71,9 @@ class EsimBackbone(PairBackbone):
         self.pooler = Dense(hidden_dim // 2, activation="tanh", dtype=dtype, name="pooler")
         self.finish()
 
-    def forward(self, segment_ids, padding_mask, training=None, **words):
+    def forward(
+        self, segment_ids: Tensor, padding_mask: Tensor, training: bool | None = None, **words: Any
+    ) -> dict[str, Any]:
         x, first, second = self.read(segment_ids, padding_mask, **words)
         # Input encoding: each text is zero where the other one stands.
         a, b = (self.encode(x, mask, training=training) for mask in (first, second))

@@ -4,6 +4,7 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -100,22 +101,28 @@ class GPT2Backbone(CausalBackbone):
         # How many tokens a token attends to in each block, itself included; None for all before it.
         # Repeated over the blocks.
         windows = self.config.get("attention_windows", [None])
-        self.windows = [windows[i % len(windows)] for i in range(num_layers)]
+        self.windows: list[int | None] = [windows[i % len(windows)] for i in range(num_layers)]
         self.attention_biases = [CausalBias(window) for window in dict.fromkeys(self.windows)]
         self.final_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
         )
         self.finish()
 
-    def attended_tokens(self):
+    def attended_tokens(self) -> int:
         limit = self.max_sequence_length
         return sum(min(window or limit, limit) for window in self.windows)
 
-    def make_block(self, num_layers, **options):
+    def make_block(self, num_layers: int, **options: Any) -> PreNormBlock:
         # The residual is a sum of two parts per block: scaled, it starts as large as one of them.
         return PreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)
 
-    def forward(self, token_ids, padding_mask, cache=None, training=None):
+    def forward(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        cache: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         cache = KeyValueCache(padding_mask, cache, len(self.blocks))
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask, cache.start)
         hidden_states = [x]  # (B, S, D)

@@ -5,6 +5,7 @@ query, key and value have no biases.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
@@ -78,7 +79,7 @@ class GPTNeoBackbone(GPT3Backbone):
     ):
         super().__init__(**self.config, dtype=dtype, name=name)
 
-    def make_block(self, num_layers, **options):
+    def make_block(self, num_layers: int, **options: Any) -> PreNormBlock:
         return GPTNeoBlock(**options)
 
 

@@ -104,7 +104,7 @@ class KagNet(keras.layers.Layer):
         super().__init__(**kwargs)
         if bidirectional and path_dim % 2:
             raise ValueError(f"path_dim={path_dim}: pass an even number for both directions.")
-        self.arguments = {
+        self.arguments: dict[str, int | bool | float] = {
             "num_concepts": num_concepts,
             "num_relations": num_relations,
             "concept_dim": concept_dim,
@@ -143,7 +143,7 @@ class KagNet(keras.layers.Layer):
         wide = float32_or_wider(dtype)
         self.logits = Dense(1, kernel_initializer="glorot_normal", dtype=wide, name="logits")
 
-    def build(self, text_shape, graph_shape=None):
+    def build(self, text_shape: Any, graph_shape: Any = None) -> None:
         sizes = self.arguments
         node = sizes["concept_dim"] + sizes["graph_dim"]
         text = _text_shape(text_shape)[-1]
@@ -161,7 +161,9 @@ class KagNet(keras.layers.Layer):
             layer.build((None, width))
         self.lstm.build((None, None, node + sizes["relation_dim"]))
 
-    def call(self, text, graph, training=None):
+    def call(
+        self, text: Tensor, graph: dict[str, Tensor], training: bool | None = None
+    ) -> dict[str, Tensor]:
         text = _text_vectors(text)  # (R, D)
         _check_keys(graph, self.PARTS)
         graph = {name: as_tensor(graph[name], "int32") for name in self.PARTS}
@@ -215,7 +217,7 @@ class KagNet(keras.layers.Layer):
         attention = _softmax(_dot(paths, queries), of_path, number)
         return _sum(paths * ops.cast(attention, paths.dtype)[:, None], of_path, number), attention
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.arguments
 
 

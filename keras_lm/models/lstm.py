@@ -7,6 +7,8 @@ special tokens.
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -15,7 +17,7 @@ from keras_lm.models.backbone import Head, Input, from_backbone
 from keras_lm.models.ulmfit import AWDLSTMHead
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
-from keras_lm.utils.argument_types import DType
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -107,7 +109,13 @@ class LSTMBackbone(WordBackbone):
         ]
         self.finish()
 
-    def forward(self, token_ids, padding_mask, states=None, training=None):
+    def forward(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        states: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         states = [None] * len(self.lstms) if states is None else states
         x = self.token_embedding(token_ids)
         hidden_states, new_states = [x], []  # (B, S, D)
@@ -119,14 +127,14 @@ class LSTMBackbone(WordBackbone):
         return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
 
     @property
-    def is_causal(self):
+    def is_causal(self) -> bool:
         return not self.config["bidirectional"]
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
         zero = ops.zeros((batch_size, self.config["hidden_dim"]), self.compute_dtype)
         return [{"hidden": zero, "cell": zero} for _ in self.lstms]
 
-    def make_head(self, kind, **options):
+    def make_head(self, kind: str, **options: Any) -> keras.layers.Layer:
         if kind == "causal_lm" and not self.is_causal:
             raise ValueError(
                 "bidirectional=True: this model reads the word that it would predict. Pass False, "

@@ -166,11 +166,13 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
             x = x * self.config["hidden_dim"] ** 0.5
         return x + self.position_embedding(padding_mask, start)
 
-    def usual_token_ids(self):
+    def usual_token_ids(self) -> dict[str, int]:
         last = (self.config["decoder_vocabulary_size"] or self.vocabulary_size) - 1
         return {"pad_token_id": last, "eos_token_id": 0, "decoder_start_token_id": last}
 
-    def encode(self, token_ids, padding_mask, training=None):
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embed(self.token_embedding, token_ids, padding_mask)
         hidden_states = [x]  # (B, S, D)
         x = self.dropout(x, training=training)
@@ -184,7 +186,9 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
             "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, cache, training=None):
+    def decode(
+        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)

@@ -10,7 +10,7 @@ Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per hea
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import keras
 
@@ -162,7 +162,9 @@ class ModernBertBackbone(Backbone):
             dropout if embedding_dropout is None else embedding_dropout, dtype=dtype
         )
         # The window of each block, and what attention has by its window.
-        self.windows = [attention_windows[i % len(attention_windows)] for i in range(num_layers)]
+        self.windows: list[int | None] = [
+            attention_windows[i % len(attention_windows)] for i in range(num_layers)
+        ]
         kinds = list(dict.fromkeys(self.windows))
         self.attention_biases = [
             PaddingBias() if window is None else NearBias(window) for window in kinds
@@ -200,12 +202,14 @@ class ModernBertBackbone(Backbone):
             )
         return super().with_layers(layers)
 
-    def attended_tokens(self):
+    def attended_tokens(self) -> int:
         limit = self.max_sequence_length
         reach = [limit if window is None else window // 2 + 1 for window in self.windows]
         return sum(min(limit, number) for number in reach)
 
-    def forward(self, token_ids, padding_mask, training=None):
+    def forward(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embedding_norm(self.token_embedding(token_ids))
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)

@@ -12,6 +12,7 @@ Shapes: B batch, S sequence, D hidden, N heads.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -138,7 +139,9 @@ class MPNetBackbone(Backbone):
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(self, token_ids, padding_mask, training=None):
+    def forward(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x)
         hidden_states = [x]  # (B, S, D)

@@ -16,6 +16,7 @@ from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.presets.argument_ranges import Axis
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -81,7 +82,9 @@ class PairBackbone(Backbone):
             self.join = join(dtype=dtype, name="pair_words")
         self.masks = [TextMask(segment) for segment in (0, 1)]
 
-    def read(self, segment_ids: Tensor, padding_mask: Tensor, **words: Any) -> Any:
+    def read(
+        self, segment_ids: Tensor, padding_mask: Tensor, **words: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the words of both texts (B, S, E), and the mask of each text (B, S)."""
         if self.language_model is None:
             x = self.embedding(words["token_ids"])
@@ -89,18 +92,18 @@ class PairBackbone(Backbone):
             x = self.join(self.frozen(words | {"padding_mask": padding_mask}))
         return x, *(mask(segment_ids, padding_mask) for mask in self.masks)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         model = self.language_model
         return super().get_config() | {
             "language_model": model and keras.saving.serialize_keras_object(model)
         }
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         return (self.language_model or super()).vocabulary_size
 
     @property
-    def max_sequence_length(self):
+    def max_sequence_length(self) -> int | None:
         return self.language_model.max_sequence_length if self.language_model else None
 
     @property
@@ -113,15 +116,15 @@ class PairBackbone(Backbone):
             between = "".join(f"{piece}:0 " for piece in special)
         return Template(single="$A:0", pair=f"$A:0 {between}$B:1")
 
-    def template_for(self, tokenizer):
+    def template_for(self, tokenizer: Tokenizer | None) -> Template:
         return self.TEMPLATE  # which tells the texts apart by their segments
 
     @property
-    def packer_class(self):
+    def packer_class(self) -> type[Packer]:
         return PairCharacterPacker if "character_ids" in self.input_names else Packer
 
     @property
-    def tokenizer_class(self):
+    def tokenizer_class(self) -> type[Tokenizer]:
         return self.language_model.tokenizer_class if self.language_model else WordTokenizer
 
 
@@ -244,7 +247,9 @@ class PairCBOWBackbone(PairBackbone):
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
         self.finish()
 
-    def forward(self, segment_ids, padding_mask, training=None, **words):
+    def forward(
+        self, segment_ids: Tensor, padding_mask: Tensor, training: bool | None = None, **words: Any
+    ) -> dict[str, Any]:
         x, first, second = self.read(segment_ids, padding_mask, **words)
         u, v = mean(x, first), mean(x, second)  # (B, E)
         compared = ops.concatenate([u, v, ops.abs(u - v), u * v], axis=-1)
@@ -317,7 +322,9 @@ class PairLSTMBackbone(PairBackbone):
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
         self.finish()
 
-    def forward(self, segment_ids, padding_mask, training=None, **words):
+    def forward(
+        self, segment_ids: Tensor, padding_mask: Tensor, training: bool | None = None, **words: Any
+    ) -> dict[str, Any]:
         x, first, second = self.read(segment_ids, padding_mask, **words)
         u, v, hidden_states = x, x, [x]
         for lstm in self.lstms[:-1]:

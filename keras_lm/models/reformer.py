@@ -211,23 +211,23 @@ class ReformerBackbone(CachedBackbone):
         )
         self.finish()
 
-    def fields_of(self, inputs):
+    def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:
         given = {"rotations": Input((None, None, None), dtype="float32")}
         return self.input_fields | {n: f for n, f in given.items() if n in inputs}
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> dict[str, Any]:
         # In training without hidden states, for which the outputs of all blocks have to be kept.
         return self._outputs(self.forward(**inputs, training=training, is_reversible=training))
 
     def forward(
         self,
-        token_ids,
-        padding_mask,
-        cache=None,
-        rotations=None,
-        training=None,
-        is_reversible=False,
-    ):
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        cache: Any = None,
+        rotations: Tensor | None = None,
+        training: bool | None = None,
+        is_reversible: bool = False,
+    ) -> dict[str, Any]:
         if cache is not None and "blocks" in cache:
             return steps.read_token(self, token_ids, padding_mask, cache)
         cache, slots = with_tokens(cache, token_ids, padding_mask)
@@ -249,7 +249,7 @@ class ReformerBackbone(CachedBackbone):
         }
         return outputs | ({"cache": cache} if self.is_causal else {})
 
-    def noise(self, training: bool | None, rotations: Tensor) -> list[Any]:
+    def noise(self, training: bool | None, rotations: Tensor) -> list[tuple[Any, Tensor | None]]:
         """Return the seeds (SEEDS, 2) of each block in training, and the rotations it is given."""
         seeds = [None] * len(self.blocks)
         if training:
@@ -265,7 +265,7 @@ class ReformerBackbone(CachedBackbone):
     # === State: the tokens so far ===
 
     @property
-    def is_causal(self):
+    def is_causal(self) -> bool:
         return self.config["causal"]
 
     def in_order(self, cache: Any, slots: int) -> tuple[Any, Any, Any]:
@@ -306,7 +306,7 @@ class ReformerBackbone(CachedBackbone):
         x = x + self.dropout(positions, training=training)
         return ops.cast(x, float32_or_wider(self.dtype_policy))
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> dict[str, Any]:
         if not self.is_causal:
             return super(CachedBackbone, self).initial_state(batch_size, length)
         slots = ops.zeros((batch_size, length), "int32")
@@ -316,18 +316,18 @@ class ReformerBackbone(CachedBackbone):
             "length": ops.zeros((batch_size,), "int32"),
         }
 
-    def pack_state(self, state):
+    def pack_state(self, state: Any) -> Any:
         return state
 
-    def unpack_state(self, state):
+    def unpack_state(self, state: Any) -> Any:
         return state
 
-    def cache_bytes(self):
+    def cache_bytes(self) -> int:
         return 8 * self.max_sequence_length
 
     # === Heads, and cost ===
 
-    def make_head(self, kind, **options):
+    def make_head(self, kind: str, **options: Any) -> keras.layers.Layer:
         needed = {"causal_lm": True, "token": False}.get(kind, self.is_causal)
         if needed != self.is_causal:
             other = "MaskedLM" if needed else "CausalLM"
@@ -338,7 +338,7 @@ class ReformerBackbone(CachedBackbone):
         return super().make_head(kind, **options)
 
     @classmethod
-    def in_both_directions(cls, size):
+    def in_both_directions(cls, size: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments by which a size sees as much after a token as before it."""
         sides = {
             f"num_{kind}_chunks_after": size.get(f"num_{kind}_chunks_before", 1)
@@ -347,7 +347,7 @@ class ReformerBackbone(CachedBackbone):
         return {"causal": False} | sides
 
     @classmethod
-    def of_width(cls, size, hidden_dim):
+    def of_width(cls, size: dict[str, Any], hidden_dim: int) -> dict[str, Any]:
         rest = [hidden_dim * dim // size["hidden_dim"] for dim in size["axial_dims"][1:]]
         return super().of_width(size, hidden_dim) | {"axial_dims": [hidden_dim - sum(rest), *rest]}
 

@@ -7,7 +7,7 @@ Shapes: B batch, S source, T target, D hidden, E width of an embedding, L layers
 """
 
 import functools
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -156,20 +156,22 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
 
     def forward(
         self,
-        decoder_token_ids,
-        decoder_padding_mask,
-        encoder_token_ids=None,
-        encoder_padding_mask=None,
-        states=None,
-        training=None,
-    ):
+        decoder_token_ids: Tensor,
+        decoder_padding_mask: Tensor,
+        encoder_token_ids: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        states: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         encoded = {}
         if states is None:
             encoded = self.encode(encoder_token_ids, encoder_padding_mask, training)
             states = self.start(encoded, encoder_padding_mask)
         return encoded | self.decode(decoder_token_ids, decoder_padding_mask, states, training)
 
-    def encode(self, token_ids, padding_mask, training=None):
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.token_embedding(token_ids)
         hidden_states, last = [x], []  # (B, S, D)
         for layer in self.encoder_layers:
@@ -228,10 +230,10 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         }
 
     @property
-    def has_cross_attention(self):
+    def has_cross_attention(self) -> bool:
         return self.decoder.attention is not None
 
-    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> Any:
+    def cross_attention_probabilities(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return what target tokens read of the source: a list of one (B, 1, T, S) float32.
 
         Raises:
@@ -245,7 +247,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         found = attention.probabilities(computed["queries"], keys, computed["source_bias"])
         return [ops.expand_dims(found, 1)]
 
-    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Return a copy whose encoder reads word vectors, as CoVe's does: they are not trained.
 
         `copy.token_embedding.trainable` says so, which is True again in a copy that is loaded.
@@ -277,7 +279,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
 
     # === Cost ===
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         rows = self.config["decoder_vocabulary_size"] or self.vocabulary_size
         has_keys = self.source_keys is not None
         read = [*self.encoder_layers, self.decoder, *[self.source_keys] * has_keys]
@@ -305,7 +307,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             fixed["padding_mask"] = mask
         return state | {FIXED: fixed}
 
-    def state_after(self, token_ids, padding_mask, length):
+    def state_after(self, token_ids: Tensor, padding_mask: Tensor, length: int) -> Any:
         return self.start(self.encode(token_ids, padding_mask), padding_mask)
 
 

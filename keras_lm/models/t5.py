@@ -9,6 +9,7 @@ Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -343,10 +344,12 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")
         self.finish()
 
-    def usual_token_ids(self):
+    def usual_token_ids(self) -> dict[str, int]:
         return {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 
-    def encode(self, token_ids, padding_mask, training=None):
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.token_embedding(token_ids)
         hidden_states = [x]  # (B, S, D)
         x = self.dropout(x, training=training)
@@ -362,7 +365,9 @@ class T5Backbone(CachedEncoderDecoderBackbone):
             "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, cache, training=None):
+    def decode(
+        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.token_embedding(token_ids)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)

@@ -4,7 +4,7 @@ Shapes: B batch, S words, V words of a list, E width of a word, D both direction
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -16,7 +16,7 @@ from keras_lm.models.backbone import Input
 from keras_lm.models.elmo_layers import Filters
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
-from keras_lm.packers import CharacterPacker, PackedInput
+from keras_lm.packers import CharacterPacker, PackedInput, Packer
 from keras_lm.tokenizers.words import WordTokenizer
 from keras_lm.utils.argument_types import DType
 
@@ -158,7 +158,7 @@ class TagLMBackbone(WordBackbone):
         )
         self.finish()
 
-    def forward(self, training=None, **inputs):
+    def forward(self, training: bool | None = None, **inputs: Any) -> dict[str, Any]:
         mask = inputs["padding_mask"]
         read = {name: inputs[name] for name in self.language_model.input_names}
         read = self.frozen(read)["sequence_output"]
@@ -178,26 +178,26 @@ class TagLMBackbone(WordBackbone):
                 x = ops.concatenate([x, read], axis=-1)
         return {"sequence_output": x, "hidden_states": hidden_states}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         language_model = keras.saving.serialize_keras_object(self.language_model)
         return super().get_config() | {"language_model": language_model}
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         return self.language_model.vocabulary_size
 
     @property
-    def max_sequence_length(self):
+    def max_sequence_length(self) -> int | None:
         return self.language_model.max_sequence_length
 
     @property
-    def packer_class(self):
+    def packer_class(self) -> type[Packer]:
         if self.config["words"] is None:
             return self.language_model.packer_class
         attributes = {name: self.config[name] for name in ("words", "lowercase")}
         return type("TagLMPacker", (SpelledWordPacker,), attributes)
 
-    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
+    def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself.
 
         Raises:

@@ -9,6 +9,7 @@ Shapes: B batch, S source, T target, D hidden, V vocabulary.
 """
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -223,7 +224,9 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
         return x * ops.expand_dims(ops.cast(ops.not_equal(token_ids, 0), x.dtype), 2)
 
-    def encode(self, token_ids, padding_mask, training=None):
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embed(self.token_embedding, token_ids)
         if self.target_space_embedding is not None:
             space = ops.full_like(token_ids[:, :1], self.config["target_space"])
@@ -243,7 +246,9 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
             "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, cache, training=None):
+    def decode(
+        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embed(self.decoder_token_embedding, token_ids)
         x = x + self.position_embedding(padding_mask, cache.start)
         hidden_states = [x]  # (B, T, D)

@@ -133,7 +133,9 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
         x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
         return x + self.position_embedding(padding_mask, start)
 
-    def encode(self, token_ids, padding_mask, training=None):
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embed(self.token_embedding, token_ids, padding_mask)
         hidden_states = [x]  # (B, S, D)
         x = self.dropout(x, training=training)
@@ -149,7 +151,9 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
             "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, cache, training=None):
+    def decode(
+        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)

@@ -31,7 +31,7 @@ from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoft
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Whole, check_arguments
 from keras_lm.tokenizers import TransformerXLTokenizer
-from keras_lm.utils.argument_types import DType
+from keras_lm.utils.argument_types import DType, Tensor
 
 
 def _make_block(config, dtype, name):
@@ -198,7 +198,13 @@ class TransformerXLBackbone(Backbone):
         window = config["memory_length"] + (not config["counts_itself"])
         self.attention_bias.window = max(window, 1) if config["same_length"] else None
 
-    def forward(self, token_ids, padding_mask, memory=None, training=None):
+    def forward(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        memory: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         if isinstance(memory, dict):
             return self._step(token_ids, padding_mask, memory)
         x = self.dropout(self.token_embedding(token_ids), training=training)
@@ -269,20 +275,20 @@ class TransformerXLBackbone(Backbone):
         scores = 6 * self.attended_tokens() * width
         return 2 * (kernels(self.blocks) + again + words) + scores
 
-    def attended_tokens(self):
+    def attended_tokens(self) -> int:
         memory_length = self.config["memory_length"]
         return len(self.blocks) * memory_length * (1 if self.config["same_length"] else 2)
 
     # === State ===
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
         shape = (batch_size, self.config["memory_length"], self.config["hidden_dim"])
         return [ops.zeros(shape, self.compute_dtype) for _ in self.blocks]
 
-    def pack_state(self, state):
+    def pack_state(self, state: Any) -> Tensor:
         return ops.stack(state, axis=1)
 
-    def unpack_state(self, state):
+    def unpack_state(self, state: Any) -> Any:
         return ops.unstack(state, len(self.blocks), axis=1)
 
     def decoding_state(self, state: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import RATE, Real, Whole, Wholes
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.words import WordTokenizer
-from keras_lm.utils.argument_types import DType
+from keras_lm.utils.argument_types import DType, Tensor
 
 LONGEST = 2**30  # tokens, more than any text has
 
@@ -398,7 +398,13 @@ class AWDLSTMBackbone(Backbone):
         ]
         self.finish()
 
-    def forward(self, token_ids, padding_mask, states=None, training=None):
+    def forward(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        states: Any = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         states = [None] * len(self.lstms) if states is None else states
         x = self.token_embedding(token_ids)
         hidden_states, new_states = [x], []  # (B, S, width)
@@ -413,15 +419,15 @@ class AWDLSTMBackbone(Backbone):
         return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
 
     @property
-    def is_causal(self):
+    def is_causal(self) -> bool:
         return not self.config["bidirectional"]
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
         widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
         zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
         return [{"hidden": zero, "cell": zero} for zero in zeros]
 
-    def forward_flops(self):
+    def forward_flops(self) -> float:
         # The tied embedding multiplies too, for the logits.
         return 2 * (kernels(self.lstms) + math.prod(self.token_embedding.embeddings.shape))
 

@@ -66,7 +66,9 @@ class WordVectorBackbone(WordBackbone):
         )
         self.finish()
 
-    def forward(self, token_ids, padding_mask, training=None):
+    def forward(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
         x = self.word_embedding(token_ids)
         return {"sequence_output": x, "hidden_states": [x]}
 

@@ -173,7 +173,7 @@ class XLNetBackbone(Backbone):
         ]
         self.finish()
 
-    def fields_of(self, inputs):
+    def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:
         pretraining = {
             "permutation_mask": Input((None, None)),
             "target_mapping": Input((None, None), dtype="float32"),
@@ -183,15 +183,15 @@ class XLNetBackbone(Backbone):
 
     def forward(
         self,
-        token_ids,
-        segment_ids,
-        padding_mask,
-        memory=None,
-        permutation_mask=None,
-        target_mapping=None,
-        is_reversed=None,
-        training=None,
-    ):
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        memory: Any = None,
+        permutation_mask: Tensor | None = None,
+        target_mapping: Tensor | None = None,
+        is_reversed: Tensor | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
         x = self.dropout(self.token_embedding(token_ids), training=training)
         memory = self.empty_memory(x) if memory is None else memory
         positions = self.positions(
@@ -228,7 +228,7 @@ class XLNetBackbone(Backbone):
         }
         return outputs if y is None else outputs | {"query_hidden_states": query_states}
 
-    def attended_tokens(self):
+    def attended_tokens(self) -> int:
         return 512 * len(self.blocks)  # as in pretraining
 
     # === State ===
@@ -240,15 +240,15 @@ class XLNetBackbone(Backbone):
         mask = ops.zeros_like(empty[:, :, 0], dtype="int32")
         return {"states": [empty] * len(self.blocks), "padding_mask": mask}
 
-    def initial_state(self, batch_size, length=0):
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> dict[str, Any]:
         return self.empty_memory(
             ops.zeros((batch_size, 1, self.config["hidden_dim"]), self.compute_dtype)
         )
 
-    def pack_state(self, state):
+    def pack_state(self, state: Any) -> Any:
         return state | {"states": ops.stack(state["states"], axis=1)}
 
-    def unpack_state(self, state):
+    def unpack_state(self, state: Any) -> Any:
         return state | {"states": ops.unstack(state["states"], len(self.blocks), axis=1)}
 
 

@@ -24,15 +24,17 @@ class DirectionPerplexity(keras.metrics.Mean):
         self.direction = direction
         self.rows = {"forward": slice(0, 1), "backward": slice(1, 2), None: slice(0, 2)}[direction]
 
-    def update_state(self, labels, losses, sample_weight=None):
+    def update_state(
+        self, labels: Any, losses: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels, losses = labels[:, self.rows], losses[:, self.rows]
         total, count = MeanOfKnown().sum_and_count(labels, losses, sample_weight)
         return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(super().result())
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"direction": self.direction}
 
 
@@ -51,8 +53,8 @@ class BidirectionalLanguageModel(Objective):
     Source: ELMo, https://arxiv.org/abs/1802.05365, section 3.1; allenai/bilm-tf, `training.py`.
     """
 
-    heads = {"losses": "bidirectional_lm"}
-    row_names = ("word_ids", "labels")
+    heads: dict[str, str] = {"losses": "bidirectional_lm"}
+    row_names: tuple[str, str] = ("word_ids", "labels")
 
     def corrupt(
         self, inputs: dict[str, Tensor], training: bool | None = True
@@ -68,8 +70,8 @@ class BidirectionalLanguageModel(Objective):
         labels = ops.stack([after, before], axis=1)
         return inputs | {"labels": labels}, labels
 
-    def loss(self):
+    def loss(self) -> MeanOfKnown:
         return MeanOfKnown()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [DirectionPerplexity(direction) for direction in ("forward", "backward", None)]

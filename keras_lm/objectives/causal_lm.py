@@ -24,11 +24,11 @@ class Perplexity(keras.metrics.Mean):
     def __init__(self, name: str = "perplexity", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, outputs, sample_weight=None):
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Tensor | None = None) -> None:
         total, count = self.loss_class().sum_and_count(labels, outputs, sample_weight)
         return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(super().result())
 
 
@@ -50,12 +50,12 @@ class BitsPerToken(Perplexity):
     def __init__(self, name: str = "bits_per_token", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, outputs, sample_weight=None):
+    def update_state(self, labels: Any, outputs: Any, sample_weight: Tensor | None = None) -> None:
         is_loss = len(outputs.shape) == len(labels.shape)
         self.loss_class = MeanOfKnown if is_loss else MaskedCrossentropy
         return super().update_state(labels, outputs, sample_weight)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.log2(super().result())
 
 
@@ -80,7 +80,7 @@ class CausalLanguageModel(Objective):
     # Whether the head computes the losses of labels, without the logits of all tokens.
     of_losses = False
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         head = backbone.HEADS.get(self.heads["token_logits"])
         self.of_losses = getattr(getattr(head, "layer", None), "computes_losses", False)
 
@@ -96,8 +96,8 @@ class CausalLanguageModel(Objective):
         labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORED)
         return inputs, labels
 
-    def loss(self):
+    def loss(self) -> MeanOfKnown | MaskedCrossentropy:
         return MeanOfKnown() if self.of_losses else MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [PerplexityOfLosses()] if self.of_losses else [Perplexity(), MaskedAccuracy()]

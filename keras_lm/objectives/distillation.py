@@ -63,8 +63,8 @@ class MaskedLMDistillation(Objective):
     huggingface/transformers, `distillation/README.md`.
     """
 
-    heads = {"token_logits": "token"}
-    row_names = ("mask_positions", "mask_labels")
+    heads: dict[str, str] = {"token_logits": "token"}
+    row_names: tuple[str, str] = ("mask_positions", "mask_labels")
 
     def __init__(
         self,
@@ -90,16 +90,20 @@ class MaskedLMDistillation(Objective):
         self.cosine_weight = cosine_weight
         self.squares_weight = squares_weight
         self.restrict_to_mask = restrict_to_mask
-        self.masking = MaskedLanguageModel() if masking is None else masking
+        self.masking: MaskedLanguageModel = MaskedLanguageModel() if masking is None else masking
         self.seed_generator = self.masking.seed_generator
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         self.masking.set_tokenizer(tokenizer)
 
-    def corrupt(self, inputs, training=True):
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
         return self.masking.corrupt(inputs, training)
 
-    def forward(self, task, inputs, labels, training):
+    def forward(
+        self, task: Any, inputs: dict[str, Tensor], labels: Any, training: bool | None
+    ) -> tuple[Any, dict[str, Tensor]]:
         self._check(task.backbone)
         positions = inputs.get("mask_positions")
         seen = inputs
@@ -143,16 +147,16 @@ class MaskedLMDistillation(Objective):
                     f"the teacher's{remedy}."
                 )
 
-    def loss(self):
+    def loss(self) -> dict[str, Any]:
         losses = {name: MeanOfKnown() for name in self.loss_weights()}
         return losses | {"token_logits": self.masking.loss()}
 
-    def loss_weights(self):
+    def loss_weights(self) -> dict[str, float]:
         weights = {"token_logits": self.masked_lm_weight, "teacher_losses": self.teacher_weight}
         more = {"cosine_losses": self.cosine_weight, "square_losses": self.squares_weight}
         return weights | {name: weight for name, weight in more.items() if weight}
 
-    def metrics(self):
+    def metrics(self) -> dict[str, Any]:
         return {"token_logits": self.masking.metrics()}
 
 
@@ -192,7 +196,7 @@ class LayerDistillation(Objective):
     `general_distill.py` and `task_distill.py`.
     """
 
-    row_names = ()
+    row_names: tuple[str, ...] = ()
 
     def __init__(self, student: Any, teacher: Any, layers: Sequence[int] | None = None):
         for name, backbone in (("student", student), ("teacher", teacher)):
@@ -209,7 +213,7 @@ class LayerDistillation(Objective):
                     f"{theirs}."
                 )
         self.teacher = teacher
-        self.layers = layer_map(len(student.blocks), len(teacher.blocks), layers)
+        self.layers: list[int] = layer_map(len(student.blocks), len(teacher.blocks), layers)
         width = teacher.hidden_states[-1].shape[-1]
         self.projection = Dense(width, name="projection")  # (D, D')
         self.projection.build(student.hidden_states[-1].shape)
@@ -221,7 +225,9 @@ class LayerDistillation(Objective):
         """Return the inputs unchanged, and no labels: nothing is masked."""
         return inputs, None
 
-    def forward(self, task, inputs, labels, training):
+    def forward(
+        self, task: Any, inputs: dict[str, Tensor], labels: Any, training: bool | None
+    ) -> tuple[Any, dict[str, Tensor]]:
         own = range(len(self.layers))
         states, scores = _states_and_scores(task.backbone, own, inputs, training)
         wanted_states, wanted_scores = _states_and_scores(
@@ -244,10 +250,10 @@ class LayerDistillation(Objective):
         rows = ops.zeros_like(inputs["token_ids"][:, 0])  # (B,)
         return {"attention_losses": rows, "state_losses": rows}
 
-    def loss(self):
+    def loss(self) -> dict[str, MeanOfKnown]:
         return {name: MeanOfKnown(name) for name in ("attention_losses", "state_losses")}
 
-    def metrics(self):
+    def metrics(self) -> dict[str, Any]:
         return {}
 
 
@@ -260,16 +266,18 @@ class TeacherLoss(MeanLoss):
     `LOWEST` are the logits of missing choices, and of tokens that do not begin a word.
     """
 
-    def losses(self, wanted: Tensor, found: Any) -> Any:
+    def losses(self, wanted: Tensor, found: Any) -> Tensor:
         """Return the loss of each output; both tensors and the result have the same shape."""
         raise NotImplementedError(f"{type(self).__name__} must define losses.")
 
-    def sum_and_count(self, labels, outputs, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, outputs: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
         weight = self._weights(wanted, sample_weight)
         return ops.sum(self.losses(wanted, found) * weight), ops.sum(weight)
 
-    def count(self, labels, sample_weight=None):
+    def count(self, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return ops.sum(self._weights(labels, sample_weight))
 
     def _weights(self, labels, sample_weight):
@@ -302,7 +310,7 @@ class SoftCrossentropy(TeacherLoss):
         self.temperature = temperature
         self.multi_label = multi_label
 
-    def losses(self, wanted, found):
+    def losses(self, wanted: Tensor, found: Any) -> Tensor:
         wanted, found = wanted / self.temperature, found / self.temperature
         if self.multi_label:
             losses = ops.binary_crossentropy(ops.sigmoid(wanted), found, from_logits=True)
@@ -310,7 +318,7 @@ class SoftCrossentropy(TeacherLoss):
             losses = -ops.softmax(wanted) * ops.log_softmax(found)
         return losses * self.temperature**2
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         more = {"temperature": self.temperature, "multi_label": self.multi_label}
         return super().get_config() | more
 
@@ -322,7 +330,7 @@ class TeacherMeanSquares(TeacherLoss):
     def __init__(self, name: str = "teacher_mean_squares"):
         super().__init__(name)
 
-    def losses(self, wanted, found):
+    def losses(self, wanted: Tensor, found: Any) -> Tensor:
         return ops.square(found - wanted)
 
 

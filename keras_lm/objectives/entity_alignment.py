@@ -51,7 +51,7 @@ class EntityAlignment(Objective):
         self.replaced_share, self.dropped_share = replaced_share, dropped_share
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         if getattr(backbone, "entity_table", None) is None:
             raise ValueError(
                 f"{type(backbone).__name__} has no table of entities, which EntityAlignment "
@@ -96,10 +96,10 @@ class EntityAlignment(Objective):
         }
         return inputs | rows, labels
 
-    def loss(self):
+    def loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [MaskedAccuracy()]
 
 

@@ -65,7 +65,7 @@ class MeanLoss(keras.losses.Loss):
         """Return the scalar mean."""
         return ops.divide_no_nan(*self.sum_and_count(labels, outputs, sample_weight))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"name": self.name}
 
 
@@ -94,7 +94,9 @@ class MaskedCrossentropy(MeanLoss):
             raise ValueError(f"label_smoothing={label_smoothing!r}: pass a number from 0 to 1.")
         self.label_smoothing = label_smoothing
 
-    def sum_and_count(self, labels, logits, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         logits = ops.convert_to_tensor(logits, "float32")
         losses = keras.losses.sparse_categorical_crossentropy(
             ops.where(ops.not_equal(labels, IGNORED), labels, 0), logits, from_logits=True
@@ -105,7 +107,7 @@ class MaskedCrossentropy(MeanLoss):
         weight = label_weights(labels, sample_weight)
         return ops.sum(losses * weight), ops.sum(weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"label_smoothing": self.label_smoothing}
 
 
@@ -120,7 +122,9 @@ class MeanOfKnown(MeanLoss):
     def __init__(self, name: str = "mean_of_known"):
         super().__init__(name)
 
-    def sum_and_count(self, labels, losses, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, losses: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         weight = label_weights(labels, sample_weight)
         return ops.sum(ops.convert_to_tensor(losses, "float32") * weight), ops.sum(weight)
 

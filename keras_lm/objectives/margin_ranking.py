@@ -3,12 +3,15 @@
 Shapes: B batch, C choices, F places between words, L labels.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.span_chart import best_trees
 from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.utils.argument_types import Tensor
 
 MISSING = -1e8  # no logit of a choice is as low, and that of a missing one is lower
 
@@ -36,7 +39,9 @@ class MarginRanking(MeanLoss):
         super().__init__(name)
         self.margin = margin
 
-    def sum_and_count(self, labels, logits, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         logits = ops.convert_to_tensor(logits, "float32")
         scores = ops.sigmoid(logits)  # (B, C)
         is_right = ops.one_hot(ops.cast(labels, "int32"), ops.shape(logits)[-1], dtype="float32")
@@ -47,7 +52,7 @@ class MarginRanking(MeanLoss):
         weight = label_weights(labels, sample_weight)
         return ops.sum(losses * weight), ops.sum(weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"margin": self.margin}
 
 
@@ -71,7 +76,9 @@ class TreeHinge(MeanLoss):
     def __init__(self, name: str = "tree_hinge"):
         super().__init__(name)
 
-    def sum_and_count(self, labels, scores, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, scores: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         scores = ops.convert_to_tensor(scores, "float32")
         is_span, labels = ops.not_equal(labels, IGNORED), ops.maximum(labels, 0)
         is_right = ops.one_hot(labels, scores.shape[-1], dtype="float32")
@@ -82,7 +89,7 @@ class TreeHinge(MeanLoss):
         weight = self._weights(is_span, sample_weight)
         return ops.sum(losses * weight), ops.sum(weight)
 
-    def count(self, labels, sample_weight=None):
+    def count(self, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return ops.sum(self._weights(ops.not_equal(labels, IGNORED), sample_weight))
 
     @staticmethod

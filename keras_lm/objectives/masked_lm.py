@@ -206,7 +206,7 @@ class MaskedLanguageModel(Objective):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.set_tokenizer(None)
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.mask_id, self.vocabulary_size, self.special_ids = self.given
         if tokenizer is not None:
@@ -273,7 +273,9 @@ class MaskedLanguageModel(Objective):
         """Return how many of the `available` (B, 1) tokens to mask at most, float32."""
         return ops.round(self.rate * available)
 
-    def choose(self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Tensor) -> Any:
+    def choose(
+        self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Choose up to `wanted` (B, 1) of the tokens that are `maskable` (B, S).
 
         Returns all columns of each row (B, S), the chosen ones first, and how many these are,
@@ -286,7 +288,7 @@ class MaskedLanguageModel(Objective):
             chance = weighted(chance, self.token_weights, token_ids)
         return ops.argsort(ops.where(maskable, chance, 2.0), axis=-1), wanted
 
-    def word_starts(self, token_ids):
+    def word_starts(self, token_ids: Tensor) -> Tensor:
         return word_starts(token_ids, self.tokenizer.begins_word, self.tokenizer.ends_word)
 
     def draw_fates(self, positions: Tensor, draws: Tensor) -> Tensor:
@@ -317,14 +319,14 @@ class MaskedLanguageModel(Objective):
                 f"{type(self).__name__} has no {', '.join(missing)}: give the task a tokenizer."
             )
 
-    def loss(self):
+    def loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [MaskedAccuracy()]
 
 
-def special_ids(tokenizer):
+def special_ids(tokenizer: Any) -> list[int]:
     """Return the ids of a tokenizer's special tokens, sorted, without the unknown token."""
     roles = set(tokenizer.special_tokens) - {"unknown"}
     return sorted({tokenizer.special_id(role) for role in roles})
@@ -338,7 +340,7 @@ def text_tokens(token_ids, mask, special):
     return found
 
 
-def _mask_id(tokenizer):
+def _mask_id(tokenizer: Any) -> int:
     if "mask" not in tokenizer.special_tokens:
         raise ValueError(
             f"{type(tokenizer).__name__} has no mask token, only {dict(tokenizer.special_tokens)}: "

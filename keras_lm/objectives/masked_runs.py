@@ -42,7 +42,9 @@ class MaskedRuns(MaskedLanguageModel):
         """Return the relative probability of a run of `words` words."""
         raise NotImplementedError(f"{type(self).__name__} must define weight.")
 
-    def choose(self, token_ids, maskable, wanted, draws):
+    def choose(
+        self, token_ids: Tensor, maskable: Tensor, wanted: Tensor, draws: Any
+    ) -> tuple[Tensor, Tensor]:
         shape = ops.shape(token_ids)
         chance, lengths = draws.uniform(shape), self.draw_lengths(shape, draws)
         starts = self.word_starts(token_ids)
@@ -91,13 +93,13 @@ class MaskedSpans(MaskedRuns):
         self.geometric_p = geometric_p
         super().__init__(longest, **arguments)
 
-    def weight(self, words):
+    def weight(self, words: int) -> float:
         return (1 - self.geometric_p) ** (words - 1)
 
-    def budget(self, available):
+    def budget(self, available: Tensor) -> Tensor:
         return ops.ceil(self.rate * available - 1e-4)
 
-    def draw_fates(self, positions, draws):
+    def draw_fates(self, positions: Tensor, draws: Tensor) -> Tensor:
         # Chosen positions are in order: one that is not next to the last begins a span.
         begins = ops.not_equal(positions[:, 1:], positions[:, :-1] + 1)
         span = ops.pad(ops.cumsum(ops.cast(begins, "int32"), axis=1), [[0, 0], [1, 0]])  # (B, M)
@@ -132,7 +134,7 @@ class MaskedNGrams(MaskedRuns):
     def __init__(self, longest: int = 3, **arguments: Any):
         super().__init__(longest, **arguments)
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         super().set_tokenizer(tokenizer)
         self._begins_word = None if tokenizer is None else tokenizer.begins_word
         if isinstance(tokenizer, SentencePieceTokenizer):
@@ -141,8 +143,8 @@ class MaskedNGrams(MaskedRuns):
                 not known.issuperset(t) for t in tokenizer.vocabulary
             ]
 
-    def word_starts(self, token_ids):
+    def word_starts(self, token_ids: Tensor) -> Tensor:
         return word_starts(token_ids, self._begins_word, self.tokenizer.ends_word)
 
-    def weight(self, words):
+    def weight(self, words: int) -> float:
         return 1 / words

@@ -1,7 +1,8 @@
 """Training objectives, and the random numbers of a batch."""
 
 import itertools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import keras
 from keras import ops
@@ -26,6 +27,7 @@ class Draws:
 
 
 _BY_KIND, _BY_NAME = {}, {}
+AnyClass = TypeVar("AnyClass", bound=type)
 
 
 class Objective:
@@ -37,24 +39,24 @@ class Objective:
     """
 
     # Names of outputs → the kinds of head that compute them; see `Backbone.make_head`.
-    heads = {}
+    heads: dict[str, str] = {}
     # Names of inputs that it reads or makes for heads, beside the backbone's; None for any.
-    row_names = None
+    row_names: tuple[str, ...] | None = None
     # Description of labels that must come with the data, for the error if they are missing.
-    labels_of_data = None
+    labels_of_data: str | None = None
     # Whether a head reads the backbone's `pooled_output`.
     uses_pooler = False
     # Further built layers and models that training needs, such as a generator. Their trainable
     # weights are trained with the model; a training checkpoint contains all of their weights.
-    companions = ()
+    companions: Sequence[Any] = ()
     # A layer or model to learn from, which does not change: a training checkpoint has a digest of
     # its weights.
-    teacher = None
+    teacher: keras.layers.Layer | None = None
     # A method `forward(task, inputs, labels, training) -> (labels, outputs)` of an objective with
     # its own forward pass; None to call the task.
-    forward = None
+    forward: Callable[..., tuple[Any, Any]] | None = None
     # The `keras.random.SeedGenerator` of an objective that draws random numbers.
-    seed_generator = None
+    seed_generator: keras.random.SeedGenerator | None = None
 
     def set_tokenizer(self, tokenizer: Any) -> None:
         """Read what the objective needs from the task's tokenizer, which may be None."""
@@ -92,24 +94,24 @@ class Objective:
         """Return the metrics: a list, or a dict of lists by output."""
         return []
 
-    def by_output(self, value):
+    def by_output(self, value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
         (name,) = self.heads
         return {name: value}
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[keras.Variable]:
         """Its variables in a training checkpoint: the random seed and the companions'."""
         seed = [self.seed_generator.state] if self.seed_generator else []
         return seed + [variable for c in self.companions for variable in c.variables]
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         return [weight for c in self.companions for weight in c.trainable_weights]
 
 
-def register_objective(cls: type) -> type:
+def register_objective(cls: AnyClass) -> AnyClass:
     """Register an objective by its name, and as the objective of its heads if it is the first."""
     _BY_NAME[cls.__name__] = cls
     for kind in cls.heads.values():
@@ -117,7 +119,7 @@ def register_objective(cls: type) -> type:
     return cls
 
 
-def pretraining_objectives(backbone: keras.Model) -> list[Any]:
+def pretraining_objectives(backbone: keras.Model) -> list[Objective]:
     """Return the objectives that a backbone was pretrained with, a list of `Objective`.
 
     Args:
@@ -145,7 +147,9 @@ class MaskedAccuracy(keras.metrics.Mean):
     def __init__(self, name: str = "accuracy", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, logits, sample_weight=None):
+    def update_state(
+        self, labels: Any, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels = ops.convert_to_tensor(labels)
         right = ops.equal(labels, ops.cast(ops.argmax(logits, axis=-1), labels.dtype))
         return super().update_state(

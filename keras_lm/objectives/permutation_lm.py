@@ -90,12 +90,12 @@ class PermutationLanguageModel(Objective):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.set_tokenizer(None)
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         self.tokenizer, self.special_ids = tokenizer, self.given
         if self.special_ids is None and tokenizer is not None:
             self.special_ids = special_ids(tokenizer)
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         if self.reuse_length is None:
             self.reuse_length = backbone.config.get("reuse_length")
         if "target_mapping" not in backbone.fields_of({"target_mapping": None}):
@@ -184,10 +184,10 @@ class PermutationLanguageModel(Objective):
         later = ops.expand_dims(own, 2) <= ops.expand_dims(order, 1)
         return ops.logical_and(later, ops.expand_dims(ops.logical_not(is_known), 1))
 
-    def loss(self):
+    def loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [Perplexity(), MaskedAccuracy()]
 
 

@@ -25,7 +25,9 @@ class MaskedBinaryCrossentropy(MeanLoss):
     def __init__(self, name: str = "masked_binary_crossentropy"):
         super().__init__(name)
 
-    def sum_and_count(self, labels, logits, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         labels = ops.convert_to_tensor(labels)
         logits = ops.convert_to_tensor(logits, "float32")
         targets = ops.cast(ops.where(ops.not_equal(labels, IGNORED), labels, 0), "float32")
@@ -41,14 +43,16 @@ class ReplacedAccuracy(keras.metrics.Mean):
     def __init__(self, name: str = "accuracy", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, logits, sample_weight=None):
+    def update_state(
+        self, labels: Any, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels, weight = ops.convert_to_tensor(labels), label_weights(labels, sample_weight)
         replaced, found = ops.equal(labels, 1), ops.greater(logits, 0)
         values, counted = self.compare(replaced, found)
         weight = weight * ops.cast(counted, "float32")
         return super().update_state(ops.cast(values, "float32"), sample_weight=weight)
 
-    def compare(self, replaced: Tensor, found: Any) -> Any:
+    def compare(self, replaced: Tensor, found: Any) -> tuple[Tensor, Tensor]:
         """Return the values to average, and a mask of which values count, bool (B, S) each."""
         return ops.equal(replaced, found), ops.ones_like(found)
 
@@ -60,7 +64,7 @@ class ReplacedPrecision(ReplacedAccuracy):
     def __init__(self, name: str = "precision", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def compare(self, replaced, found):
+    def compare(self, replaced: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
         return replaced, found
 
 
@@ -71,7 +75,7 @@ class ReplacedRecall(ReplacedAccuracy):
     def __init__(self, name: str = "recall", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def compare(self, replaced, found):
+    def compare(self, replaced: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
         return found, replaced
 
 
@@ -82,7 +86,7 @@ class ReplacedShare(ReplacedAccuracy):
     def __init__(self, name: str = "share", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def compare(self, replaced, found):
+    def compare(self, replaced: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
         return replaced, ops.ones_like(found)
 
 
@@ -103,10 +107,10 @@ class ReplacedTokens(Objective):
         "objectives=[keras_lm.objectives.ReplacedByGenerator(…)]"
     )
 
-    def loss(self):
+    def loss(self) -> MaskedBinaryCrossentropy:
         return MaskedBinaryCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [ReplacedAccuracy(), ReplacedPrecision(), ReplacedRecall(), ReplacedShare()]
 
 
@@ -153,7 +157,7 @@ class ReplacedByGenerator(ReplacedTokens):
     """
 
     labels_of_data = None
-    row_names = ("mask_positions", "mask_labels")
+    row_names: tuple[str, str] = ("mask_positions", "mask_labels")
 
     def __init__(
         self,
@@ -172,10 +176,10 @@ class ReplacedByGenerator(ReplacedTokens):
         self.companions = [generator]
         self.weight = weight
         self.temperature = temperature
-        self.masking = masking
+        self.masking: MaskedLanguageModel = masking
         self.seed_generator = masking.seed_generator  # one state for masks and samples
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         self.masking.set_tokenizer(tokenizer)
 
     def corrupt(
@@ -239,11 +243,11 @@ class ReplacedByGenerator(ReplacedTokens):
         replaced = ops.where(ops.equal(inputs["padding_mask"], 1), replaced, IGNORED)
         return inputs | {"token_ids": put(ids, samples)}, replaced
 
-    def loss(self):
+    def loss(self) -> dict[str, Any]:
         return {"generator_logits": self.masking.loss(), "replaced_logits": super().loss()}
 
-    def loss_weights(self):
+    def loss_weights(self) -> dict[str, float]:
         return {"replaced_logits": self.weight}
 
-    def metrics(self):
+    def metrics(self) -> dict[str, Any]:
         return {"generator_logits": self.masking.metrics(), "replaced_logits": super().metrics()}

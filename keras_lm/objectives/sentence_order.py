@@ -23,10 +23,10 @@ class NextSentence(Objective):
     labels_of_data = "which second texts follow (0) and which do not (1)"
     uses_pooler = True
 
-    def loss(self):
+    def loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [MaskedAccuracy()]
 
 
@@ -87,8 +87,8 @@ class SentenceOrder(Objective):
         labels = ops.where(is_pair, ops.cast(swapped, "int32"), IGNORED)
         return inputs | taken, labels[:, 0]
 
-    def loss(self):
+    def loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [MaskedAccuracy()]

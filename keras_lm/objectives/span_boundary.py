@@ -27,11 +27,13 @@ class SpanCrossentropy(MaskedCrossentropy):
     def __init__(self, label_smoothing: float = 0.0, name: str = "span_crossentropy"):
         super().__init__(label_smoothing, name)
 
-    def sum_and_count(self, labels, logits, sample_weight=None):
+    def sum_and_count(
+        self, labels: Tensor, logits: Tensor, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any]:
         total, count = super().sum_and_count(labels, logits, sample_weight)
         return total, count + 1 / num_replicas()
 
-    def count(self, labels, sample_weight=None):
+    def count(self, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         # The counts of all replicas are added, so that one is added once.
         return super().count(labels, sample_weight) + 1 / num_replicas()
 
@@ -74,12 +76,12 @@ class SpanBoundary(Objective):
         self.max_span_length = max_span_length
         self.set_tokenizer(None)
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         self.special_ids, _ = self.given
         if self.special_ids is None and tokenizer is not None:
             self.special_ids = special_ids(tokenizer)
 
-    def set_backbone(self, backbone):
+    def set_backbone(self, backbone: keras.Model) -> None:
         _, given = self.given
         most = backbone.config.get("max_span_length")  # None: another network, with its own head
         if None not in (given, most) and given > most:
@@ -140,8 +142,8 @@ class SpanBoundary(Objective):
         if self.special_ids is None:
             raise ValueError("SpanBoundary has no special_ids: give the task a tokenizer.")
 
-    def loss(self):
+    def loss(self) -> SpanCrossentropy:
         return SpanCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [MaskedAccuracy()]

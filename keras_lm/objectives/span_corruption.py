@@ -70,7 +70,7 @@ class SpanCorruption(Objective):
         self.sentinels = sentinels
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def set_tokenizer(self, tokenizer):
+    def set_tokenizer(self, tokenizer: Any) -> None:
         if tokenizer is None:
             raise ValueError("SpanCorruption needs sentinels: give the task a tokenizer.")
         known = set(tokenizer.vocabulary)
@@ -157,10 +157,10 @@ class SpanCorruption(Objective):
         tokens = ops.where(places > number, self.start_id, tokens)
         return tokens, ops.cast(places <= number, "int32")
 
-    def loss(self):
+    def loss(self) -> MaskedCrossentropy:
         return MaskedCrossentropy()
 
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [Perplexity(), MaskedAccuracy()]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_lm.packers.packer import PackedInput, Packer
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import Tensor
 
 
@@ -24,10 +25,10 @@ class CharacterPacker(Packer):
     """
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, PackedInput]:
         return {"character_ids": PackedInput(rank=3), "padding_mask": PackedInput()}
 
-    def read_vocabulary(self, tokenizer):
+    def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         super().read_vocabulary(tokenizer)
         # A word for each id of the vocabulary: the special tokens; all others are padding.
         with tf.init_scope():
@@ -50,6 +51,6 @@ class CharacterPacker(Packer):
         packed = {"character_ids": words} | packed
         return {name: value for name, value in packed.items() if name in self.inputs}
 
-    def pieces(self, packed):
+    def pieces(self, packed: dict[str, Tensor]) -> dict[str, Tensor]:
         words = self.tokenizer.words(packed["character_ids"])
         return {"tokens": words, "character_ids": packed["character_ids"]}

@@ -1,7 +1,10 @@
 """The packer for texts with entities. Shapes: B batch, S sequence."""
 
+from typing import Any
+
 from keras_lm.packers.packer import PackedInput, Packer
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 NO_ENTITY = -1
 
@@ -23,7 +26,7 @@ class EntityPacker(Packer):
     """
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, PackedInput]:
         if not self.links:
             return super().inputs
         return super().inputs | {"entity_ids": PackedInput(fill=NO_ENTITY)}
@@ -33,7 +36,7 @@ class EntityPacker(Packer):
         """Whether the tokenizer finds mentions."""
         return hasattr(self.tokenizer, "link")
 
-    def pack(self, **texts):
+    def pack(self, **texts: Any) -> dict[str, Tensor]:
         packed = super().pack(**texts)
         if not self.links:
             return packed

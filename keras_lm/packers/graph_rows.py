@@ -3,9 +3,14 @@
 Shapes: B batch, C choices, R = B · C rows, L numbers of a packed graph, T concepts of a path.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from keras_lm.knowledge.schema_graphs import WIDTHS
+from keras_lm.packers.packer import Packer
 from keras_lm.packers.rows import Choices
 from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import Tensor
 
 GRAPH_SIZES = 5  # numbers in front of a packed graph
 
@@ -20,7 +25,12 @@ class ChoicesWithGraphs(Choices):
     lists = ("choices", "graphs")
     samples = {"graphs": ""}
 
-    def pack(self, packer, columns, tokenize=None):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Tensor],
+        tokenize: Callable[..., Any] | None = None,
+    ) -> dict[str, Tensor]:
         graphs, shape = columns["graphs"], tf.shape(columns["choices"])
         if graphs.dtype == tf.string:
             graphs = tf.reshape(_numbers(tf.reshape(graphs, [-1])), [shape[0], shape[1], -1])

@@ -2,8 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from keras import ops
 
@@ -32,25 +32,32 @@ class Texts:
             into words.
     """
 
-    names = ("text", "text_pair")
-    required = ("text",)
-    lists = ()
-    truncation_sides = TRUNCATION_SIDES
+    names: tuple[str, ...] = ("text", "text_pair")
+    required: tuple[str, ...] = ("text",)
+    lists: tuple[str, ...] = ()
+    truncation_sides: tuple[str, ...] = TRUNCATION_SIDES
     # Values that a request may have in columns that are not text.
-    samples = {}
+    samples: dict[str, str] = {}
     # The name, for errors, of what makes several rows per example, (B, C, S); None for one row.
-    several_for = None
+    several_for: str | None = None
 
     def __init__(self, text_pair: bool = True, takes_words: bool = False):
         if not text_pair:
             self.names = self.required
-        self.word_names = self.names  # those that may be lists of words, if texts may
+        self.word_names: tuple[str, ...] = (
+            self.names
+        )  # those that may be lists of words, if texts may
         self.takes_words = takes_words
 
-    def takes_words_of(self, tokenizer):
+    def takes_words_of(self, tokenizer: Tokenizer | None) -> bool:
         return self.takes_words and hasattr(tokenizer, "tokenize_words")
 
-    def pack(self, packer, columns, tokenize=None):
+    def pack(
+        self,
+        packer: "Packer",
+        columns: dict[str, Tensor],
+        tokenize: Callable[..., Any] | None = None,
+    ) -> dict[str, Tensor]:
         names = [name for name in self.names if name in columns]
         return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
 
@@ -106,7 +113,7 @@ class Packer:
     """
 
     # Resources with lookup tables, which an export has to track.
-    lookups = ()
+    lookups: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -124,19 +131,19 @@ class Packer:
             raise ValueError(f"truncation={truncation!r}: use one of {TRUNCATIONS}.")
         if truncation_side not in TRUNCATION_SIDES:
             raise ValueError(f"truncation_side={truncation_side!r}: use 'right' or 'left'.")
-        self.template = template
-        self.tokenizer = tokenizer
+        self.template: Template = template
+        self.tokenizer: Tokenizer = tokenizer
         self.sequence_length = sequence_length
         self.padding = padding
         self.truncation = truncation
         self.truncation_side = truncation_side
-        self.rows = Texts() if rows is None else rows
+        self.rows: Texts = Texts() if rows is None else rows
         if truncation_side not in self.rows.truncation_sides:
             raise ValueError(
                 f"truncation_side={truncation_side!r}: {type(self.rows).__name__} counts words or "
                 "windows from the start of a text. Pass truncation_side='right'."
             )
-        self.pad_id = 0
+        self.pad_id: int = 0
         if tokenizer is not None:
             self.read_vocabulary(tokenizer)
 
@@ -164,7 +171,7 @@ class Packer:
         """Return the number of special tokens around one text (`"single"`) or a `"pair"`."""
         return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
 
-    def with_padding(self, padding):
+    def with_padding(self, padding: str) -> Self:
         other = copy.copy(self)
         other.padding = padding
         return other
@@ -172,16 +179,16 @@ class Packer:
     # === Columns of text ===
 
     @property
-    def names(self):
+    def names(self) -> tuple[str, ...]:
         return self.rows.names
 
     @property
-    def lists(self) -> Any:
+    def lists(self) -> tuple[str, ...]:
         """Names of the columns whose entries are lists of strings, or can be lists of words."""
         return self.rows.word_names if self.takes_words else self.rows.lists
 
     @property
-    def takes_words(self):
+    def takes_words(self) -> bool:
         return self.rows.takes_words_of(self.tokenizer)
 
     def specs(self, optional: bool = False, words: bool = False) -> dict[str, Any]:
@@ -199,7 +206,7 @@ class Packer:
         """Return the packed dict for columns of text; `tokenize` replaces the tokenizer."""
         return self.rows.pack(self, columns, tokenize)
 
-    def ids(self, text: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None) -> Any:
+    def ids(self, text: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Return the ragged ids of texts (B,), or of words (B, W)."""
         if not IS_INSTALLED:
             return (tokenize or self.tokenizer)(text)
@@ -234,14 +241,14 @@ class Packer:
             "padding_mask": tf.cast(real, tf.int32),
         }
 
-    def pieces(self, packed: dict[str, Tensor]) -> Any:
+    def pieces(self, packed: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return `tokens` and `token_ids` of packed rows, (B, S) each: what the model reads."""
         tokens = self.tokenizer.tokens(packed["token_ids"])
         # By the mask: a text can have the padding token, too.
         tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
         return {"tokens": tokens, "token_ids": packed["token_ids"]}
 
-    def spans(self, **texts: Any) -> Any:
+    def spans(self, **texts: Any) -> dict[str, tuple[Tensor, Tensor]]:
         """Return where `pack` puts each text: name → (first column, number of tokens), (B,)."""
         runs, *_ = self._lay_out(texts)
         return {piece: (start, n) for piece, _, start, n in runs if isinstance(piece, str)}
@@ -249,7 +256,7 @@ class Packer:
     # === What is packed already ===
 
     @property
-    def inputs(self) -> Any:
+    def inputs(self) -> dict[str, PackedInput]:
         """The packed inputs, the sequence itself first: name → `PackedInput`."""
         return {
             "token_ids": PackedInput(fill=self.pad_id),
@@ -279,7 +286,7 @@ class Packer:
 
         return {name: widen(name, value) for name, value in packed.items()}
 
-    def row_specs(self, specs):
+    def row_specs(self, specs: dict[str, Any]) -> dict[str, Any]:
         if self.rows.several_for is None:
             return specs
         return {
@@ -296,7 +303,7 @@ class Packer:
             name: ops.reshape(value, (-1, *ops.shape(value)[2:])) for name, value in inputs.items()
         }
 
-    def join(self, logits, inputs):
+    def join(self, logits: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         if self.rows.several_for is None:
             return logits
         number = self._shape(inputs)[1]

@@ -1,11 +1,15 @@
 """Several rows per example. Shapes: B batch, C rows per example, S sequence."""
 
+from collections.abc import Callable
+from typing import Any
+
 from keras import ops
 
 from keras_lm.packers import host_rows
-from keras_lm.packers.packer import Texts
+from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import strings
+from keras_lm.utils.argument_types import Tensor
 
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
 
@@ -18,7 +22,12 @@ class BothOrders(Texts):
 
     several_for = "symmetric=True"
 
-    def pack(self, packer, columns, tokenize=None):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Tensor],
+        tokenize: Callable[..., Any] | None = None,
+    ) -> dict[str, Tensor]:
         if "text_pair" not in columns:
             raise ValueError("symmetric=True reads pairs, and x has single texts: pass a tuple.")
         first, second = (packer.ids(columns[name], tokenize) for name in self.names)
@@ -26,7 +35,7 @@ class BothOrders(Texts):
         swapped = packer.pack(text=second, text_pair=first)
         return {name: tf.stack([packed[name], swapped[name]], axis=1) for name in packed}
 
-    def join(self, logits, inputs):
+    def join(self, logits: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         return ops.sum(logits, axis=1)
 
 
@@ -37,7 +46,12 @@ class Choices(Texts):
     lists = ("choices",)
     several_for = "MultipleChoice"
 
-    def pack(self, packer, columns, tokenize=None):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Tensor],
+        tokenize: Callable[..., Any] | None = None,
+    ) -> dict[str, Tensor]:
         if not IS_INSTALLED:
             return host_rows.packed_choices(packer, columns, tokenize)
         choices = columns["choices"]
@@ -64,7 +78,7 @@ class Choices(Texts):
         packed["padding_mask"] *= tf.expand_dims(is_choice, axis=2)
         return packed
 
-    def join(self, logits, inputs):
+    def join(self, logits: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         logits = logits[:, :, 0]  # (B, C)
         if "padding_mask" in inputs:
             logits = ops.where(ops.any(inputs["padding_mask"] > 0, axis=2), logits, LOWEST)

@@ -1,7 +1,7 @@
 """Packing for encoder-decoders. Shapes: B batch, S source, T target."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.packers.packer import PackedInput, Packer
@@ -57,7 +57,7 @@ class Seq2SeqPacker(Packer):
             )
         self.start_id = start_id
         super().__init__(template, tokenizer, sequence_length, **arguments)
-        self.target = Packer(
+        self.target: Packer = Packer(
             template,
             tokenizer and tokenizer.target,
             target_length,
@@ -65,7 +65,7 @@ class Seq2SeqPacker(Packer):
             truncation_side=self.truncation_side,
         )
 
-    def read_vocabulary(self, tokenizer):
+    def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         super().read_vocabulary(tokenizer)
         if self.start_id is not None:
             return
@@ -77,16 +77,16 @@ class Seq2SeqPacker(Packer):
             )
         self.start_id = tokenizer.target.special_id(roles[0])
 
-    def with_padding(self, padding):
+    def with_padding(self, padding: str) -> Self:
         other = super().with_padding(padding)
         other.target = self.target.with_padding(padding)
         return other
 
-    def pack(self, **texts):
+    def pack(self, **texts: Any) -> dict[str, Tensor]:
         packed = super().pack(**texts)
         return {f"encoder_{name}": packed[name] for name in READ}
 
-    def pieces(self, packed):
+    def pieces(self, packed: dict[str, Tensor]) -> dict[str, Tensor]:
         return super().pieces({name: packed[f"encoder_{name}"] for name in READ})
 
     def targets(
@@ -110,14 +110,14 @@ class Seq2SeqPacker(Packer):
     # === What is packed already ===
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, PackedInput]:
         return {
             f"{half}_{name}": PackedInput(fill=packer.pad_id if name == "token_ids" else 0)
             for half, packer in (("encoder", self), ("decoder", self.target))
             for name in READ
         }
 
-    def with_mask(self, packed):
+    def with_mask(self, packed: dict[str, Tensor]) -> dict[str, Tensor]:
         masks = {
             f"{half}_padding_mask": tf.ones_like(packed[f"{half}_token_ids"])
             for half in ("encoder", "decoder")

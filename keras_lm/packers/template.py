@@ -1,7 +1,7 @@
 """The special tokens around a text or a pair, and their ids in a vocabulary."""
 
 import dataclasses
-from typing import Any, Self
+from typing import Self
 
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
@@ -46,11 +46,11 @@ class Template:
             raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")
 
     @property
-    def special_tokens(self):
+    def special_tokens(self) -> list[str]:
         pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
         return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
 
-    def pieces(self, name: str) -> Any:
+    def pieces(self, name: str) -> list[tuple[str, int]]:
         """Return the pieces of `"single"` or `"pair"` as a list of (text, segment id)."""
         pieces = []
         for piece in getattr(self, name).split():
@@ -60,7 +60,7 @@ class Template:
             pieces.append((text, int(segment)))
         return pieces
 
-    def ids(self, name: str, tokenizer: Tokenizer) -> Any:
+    def ids(self, name: str, tokenizer: Tokenizer) -> list[tuple[str | int, int]]:
         """Return `pieces` with a tokenizer's ids in place of the special tokens.
 
         Raises:

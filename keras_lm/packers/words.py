@@ -64,7 +64,7 @@ class Words(Texts):
         """
         return not self.predicate and not any(isinstance(text, bytes) for text in columns["text"])
 
-    def words(self, text: Tensor) -> Any:
+    def words(self, text: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the words of strings (B,), or of words (B, W), ragged, and their places.
 
         Places are `start` and `end`, ragged (B, W) int64, in characters of the string; words have
@@ -84,7 +84,7 @@ class Words(Texts):
         text: Tensor,
         tokenize: Callable[[Tensor], Tensor] | None = None,
         parse_special: Sequence[str] = (),
-    ) -> Any:
+    ) -> tuple[Tensor, dict[str, Tensor], Pieces]:
         """Return the words of strings (B,) or words (B, W), their places, and their `Pieces`.
 
         Words and places are those of `words`. `tokenize` replaces the tokenizer, for words one by
@@ -115,7 +115,13 @@ class Words(Texts):
             ids = (tokenize or tokenizer)(words.values)
         return pieces_of_words(words, ids)
 
-    def pack(self, packer, columns, tokenize=None, parse_special=()):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Any],
+        tokenize: Callable[..., Any] | None = None,
+        parse_special: Sequence[str] = (),
+    ) -> dict[str, Tensor]:
         words, places, pieces = self.read(packer, columns["text"], tokenize, parse_special)
         return self.pack_words(packer, words, pieces, self.marked(columns, places))[0]
 
@@ -131,7 +137,7 @@ class Words(Texts):
 
     def pack_words(
         self, packer: Packer, words: Tensor, pieces: Pieces, marked: Tensor | None = None
-    ) -> Any:
+    ) -> tuple[dict[str, Tensor], Tensor]:
         """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
         The index is -1 for words without pieces, and for truncated ones. `marked`, (B,) int64, is
@@ -167,12 +173,14 @@ class WordEnds(Words):
 
     truncation_sides = ("right",)
 
-    def words(self, text):
+    def words(self, text: Any) -> tuple[Tensor, dict[str, Tensor]]:
         if not isinstance(text, tf.RaggedTensor) and text.shape.rank == 2:
             text = tf.RaggedTensor.from_tensor(text, padding="")
         return super().words(text)
 
-    def pack_words(self, packer, words, pieces, marked=None):
+    def pack_words(
+        self, packer: Packer, words: Tensor, pieces: Pieces, marked: Tensor | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
         packed, places = super().pack_words(packer, words, pieces, marked)
         ids, first, end = pieces
         row = strings.row_ids(words)
@@ -209,7 +217,13 @@ class WordWindows(Words):
     def __init__(self, splitter: str = "conll", whole_texts: bool = True):
         super().__init__(splitter, whole_texts=whole_texts)
 
-    def pack(self, packer, columns, tokenize=None, parse_special=()):
+    def pack(
+        self,
+        packer: Packer,
+        columns: dict[str, Any],
+        tokenize: Callable[..., Any] | None = None,
+        parse_special: Sequence[str] = (),
+    ) -> dict[str, Tensor]:
         words, _, pieces = self.read(packer, columns["text"], tokenize, parse_special)
         return self.pack_windows(packer, words, pieces)
 

@@ -64,19 +64,24 @@ class TextModelHandler(ModelHandler):
     ):
         together = BATCHES_SORTED * batch_size
         super().__init__(min_batch_size=together, max_batch_size=together)
-        self.model = str(model)
+        self.model: str = str(model)
         self.batch_size = batch_size
-        self.options = {
+        self.options: dict[str, str | int | bool | None] = {
             "signature": signature,
             "version": version,
             "text_pair": text_pair is not None,
         }
 
-    def load_model(self):
+    def load_model(self) -> Any:
         """Return a predictor, an object with `inputs` and `answer`."""
         return open_predictor(self.model, **self.options)
 
-    def run_inference(self, batch, model, inference_args=None):
+    def run_inference(
+        self,
+        batch: Sequence[dict[str, Any]],
+        model: Any,
+        inference_args: dict[str, Any] | None = None,
+    ) -> list[Any]:
         """Return the answer to each dict of `batch`, or a `Failure`."""
         columns = {name: [texts[name] for texts in batch] for name in model.inputs}
         found = [None] * len(batch)

@@ -73,7 +73,7 @@ class Source:
         return super().__new__(cls)
 
     def __init__(self, checkpoint: Checkpoint):
-        self.checkpoint = checkpoint
+        self.checkpoint: Checkpoint = checkpoint
 
     @classmethod
     def open(cls, source: PathLike | Self) -> Self:
@@ -147,7 +147,7 @@ class Source:
         raise NotImplementedError
 
     @property
-    def usual_task(self):
+    def usual_task(self) -> type | None:
         """The class of the task that it is ready for: `task`, or what its network alone does."""
         return self.task or task_classes().get(self.recognise()[0].usual_task)
 
@@ -200,7 +200,9 @@ class Source:
             missing: paths of the head's weights that are not there. A Pretrainer may have new ones.
         """
 
-    def check_new_head(self, cls, backbone, names, given):
+    def check_new_head(
+        self, cls: type, backbone: keras.Model, names: Sequence[str], given: bool
+    ) -> None:
         """Raise a CheckpointError if there is a head for a task that is unknown or missing."""
 
     def make_backbone(self, cls: type, overrides: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -54,13 +54,13 @@ class Prompt:
         self.template = template
         self.separator = separator
         self._parts, self.fields, self.tail = _parse(template)
-        self.examples = [
+        self.examples: list[dict[str, Any]] = [
             self._fill(self._named(example, self.fields, f"examples[{i}]"), f"examples[{i}]")
             for i, example in enumerate(examples)
         ]
 
     @property
-    def output_names(self) -> list[Any]:
+    def output_names(self) -> list[str]:
         """The different outputs of the examples, sorted."""
         return sorted({example[self.fields[-1]] for example in self.examples})
 
@@ -179,7 +179,7 @@ class Prompt:
         )
 
 
-def _parse(template):
+def _parse(template: str) -> tuple[list[str], tuple[str, ...], str]:
     """Split a template into the texts before its fields, the fields, and the text after them."""
     parts, fields, tail = [], [], ""
     try:
@@ -245,9 +245,12 @@ class Prompted:
         answer_context: str = "Answer:",
     ):
         self.task = task
-        self.prompt = prompt
-        self.class_names = class_names and check_classes(None, class_names)[1]
-        self.comparison = {"normalization": normalization, "answer_context": answer_context}
+        self.prompt: Prompt = prompt
+        self.class_names: Sequence[str] | None = class_names and check_classes(None, class_names)[1]
+        self.comparison: dict[str, Any] = {
+            "normalization": normalization,
+            "answer_context": answer_context,
+        }
 
     def answer(
         self, queries: Sequence[Any], max_new_tokens: int | None = None, **options: Any

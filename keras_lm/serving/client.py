@@ -308,7 +308,7 @@ class Client:
         # TensorFlow's own signature, which initialises tables, starts with "__".
         return {name: value for name, value in signatures.items() if not name.startswith("__")}
 
-    def status(self) -> Any:
+    def status(self) -> list[dict[str, Any]]:
         """Return the state of the model's versions.
 
         It is a list of `{"version": int, "state": str, "error": str}`; a version answers requests

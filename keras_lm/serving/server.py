@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -190,7 +190,7 @@ class Server:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._ports[port]}"
 
-    def start(self) -> Any:
+    def start(self) -> Self:
         """Load the models and start to answer; return the server itself.
 
         Raises:

@@ -4,7 +4,7 @@ Shapes: B batch, S words, T = S + 1 predictions and D width of a direction, V wo
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -101,16 +101,16 @@ class BidirectionalLM(PretrainingTask):
         self.head.build((None, 2, None, backbone.config["hidden_dim"]))
         self._finish()
 
-    def make_objectives(self):
+    def make_objectives(self) -> list[Any]:
         return [BidirectionalLanguageModel()]
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {
             "words": self.words,
             "num_candidates": self.num_candidates,
         }
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         computed = self._read(self.backbone.compute, inputs, training)
         states = computed["hidden_states_with_boundaries"]
         return self.predicted(states[-1], inputs.get("labels"), training)
@@ -128,10 +128,10 @@ class BidirectionalLM(PretrainingTask):
         losses = self.head(x, ops.where(known, labels, 0), training=training)
         return ops.where(known, losses, 0.0)
 
-    def preprocessing(self):
+    def preprocessing(self) -> dict[str, Any]:
         return super().preprocessing() | {"word_tokenizer": self.word_tokenizer}
 
-    def prepare_batch(self, data, training):
+    def prepare_batch(self, data: Any, training: bool | None) -> Any:
         if keras.utils.unpack_x_y_sample_weight(data)[1] is not None:
             raise ValueError("BidirectionalLM makes its labels of the texts: leave y out.")
         return super().prepare_batch(data, training)
@@ -139,10 +139,12 @@ class BidirectionalLM(PretrainingTask):
     # === Scores ===
 
     @property
-    def lookups(self):
+    def lookups(self) -> list[Any]:
         return [*super().lookups, self.word_tokenizer]
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Any]:
         inputs, labels = self.objective.corrupt(self.preprocess(columns, tokenize), training=False)
         losses = tf.reduce_sum(self(inputs, training=False), axis=2)  # (B, 2)
         number = tf.reduce_sum(tf.cast(labels != IGNORED, tf.float32), axis=2)

@@ -1,8 +1,8 @@
 """Causal language modelling. Shapes: B batch, N continuations, S sequence, V vocabulary."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ from keras_lm.feeding.preprocessor import Preprocessor
 from keras_lm.generation import beam_search, decoding, scoring
 from keras_lm.generation.decoding import (
     NO_BOS,
+    Limits,
     cut,
     ends_of_texts,
     prompt_arrays,
@@ -30,6 +31,7 @@ from keras_lm.packers import Template, Texts
 from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
+from keras_lm.tasks.text_model import Batch, Computed
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
 from keras_lm.utils.batch_iteration import check_batch_size
@@ -99,11 +101,11 @@ class CausalLM(GenerationSettings, PretrainingTask):
     rows = Texts(text_pair=False)
     preprocessor_class = PromptPreprocessor
 
-    def make_objectives(self):
+    def make_objectives(self) -> list[Any]:
         return [CausalLanguageModel()]
 
     @property
-    def template(self):
+    def template(self) -> Template:
         ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
         bos, eos = (f"{ends[role]}:0" if role in ends else "" for role in ("bos", "eos"))
         return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
@@ -116,10 +118,10 @@ class CausalLM(GenerationSettings, PretrainingTask):
         self.head = self.add_head("causal_lm")
         self._finish()
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         return None
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {"generation": self.generation}
 
     def generate(
@@ -229,7 +231,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
         rows = zip(found["token_ids"].numpy(), found["num_tokens"].numpy(), strict=True)
         return [ids[:number].tolist() for ids, number in rows]
 
-    def continue_columns(self, columns):
+    def continue_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Continue prompts, text or packed; `columns` has the other arguments, too."""
         if "prompt" in columns:
             return self.continue_prompts(**columns)
@@ -239,7 +241,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
 
     # === Generation in the graph ===
 
-    def initial_state(self, rows, length):
+    def initial_state(self, rows: Any, length: Any) -> Any:
         if not self.backbone.is_causal:
             raise ValueError(
                 f"{type(self.backbone).__name__} reads a text from both ends here, so that it "
@@ -255,40 +257,42 @@ class CausalLM(GenerationSettings, PretrainingTask):
             outputs = self.backbone.forward(**inputs, training=False)
         return outputs, outputs[name]
 
-    def next_logits(self, token_ids, padding_mask, state):
+    def next_logits(
+        self, token_ids: Tensor, padding_mask: Tensor, state: Any
+    ) -> tuple[Tensor, Any]:
         """Read tokens, padded on the left: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return ops.cast(self.head(last)[:, 0], "float32"), state
 
-    def decoding_state(self, state):
+    def decoding_state(self, state: Any) -> Any:
         """Return a state in the form from which one token after the other is read."""
         return self.backbone.decoding_state(state)
 
-    def all_logits(self, token_ids, padding_mask, state):
+    def all_logits(self, token_ids: Tensor, padding_mask: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Read tokens (B, S): the logits (B, S, V) float32 after each of them, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         return tf.cast(self.head(outputs), tf.float32), state
 
-    def decoder(self, packed):
+    def decoder(self, packed: dict[str, Tensor]) -> Self:
         """Return what writes, as `generation.decoding` takes it; see `Seq2SeqLM.decoder`."""
         return self
 
-    def rewind(self, state, number):
+    def rewind(self, state: Any, number: Tensor) -> Any:
         """Return the state before the last `number` (B,) columns that it has read."""
         return self.backbone.rewind(state, number)
 
     def continue_ids(
         self,
-        token_ids,
-        stop_strings=(),
-        stop_ids=(),
-        num_beams=None,
-        length_penalty=1.0,
-        num_return_sequences=1,
-        prompt_lookup=None,
-        **options,
-    ):
+        token_ids: Tensor,
+        stop_strings: Tensor | Sequence[str] = (),
+        stop_ids: Sequence[int] = (),
+        num_beams: int | None = None,
+        length_penalty: float = 1.0,
+        num_return_sequences: int = 1,
+        prompt_lookup: Any = None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor]:
         """Return the new tokens, (B · N, longest) int32, and how many each row has, (B · N,).
 
         `token_ids` are ragged (B, None) int32, at least one in each row. A text ends before the eos
@@ -305,7 +309,13 @@ class CausalLM(GenerationSettings, PretrainingTask):
         search = beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
         return search[:2]
 
-    def prepare_generation(self, token_ids, stop_strings=(), stop_ids=(), **options):
+    def prepare_generation(
+        self,
+        token_ids: Tensor,
+        stop_strings: Tensor | Sequence[str] = (),
+        stop_ids: Sequence[int] = (),
+        **options: Any,
+    ) -> tuple[Any, ...]:
         """Return `decoding.prepare_generation` for the arguments of `continue_ids`."""
         detokenize = None if self.tokenizer is None else self.tokenizer.detokenize
         return decoding.prepare_generation(
@@ -313,17 +323,19 @@ class CausalLM(GenerationSettings, PretrainingTask):
         )
 
     @property
-    def longest_text(self):
+    def longest_text(self) -> int | None:
         """The most tokens of prompt and continuation; `sequence_length` is that of training."""
         return self.backbone.max_sequence_length
 
     @property
-    def limits(self):
+    def limits(self) -> Limits:
         """What texts end by, a `decoding.Limits`."""
         window = self.backbone.max_sequence_length
         return self.limits_of(self.end_ids("eos"), window, self.default_max_new_tokens)
 
-    def prompt_ids(self, prompt, tokenize=None):
+    def prompt_ids(
+        self, prompt: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
         """Return the ragged tokens (B, None) of prompts (B,); an empty one begins with bos."""
         ids = (tokenize or self.tokenize)(prompt)
         if self.ends_prompts:
@@ -338,7 +350,13 @@ class CausalLM(GenerationSettings, PretrainingTask):
         begin = tf.repeat(bos, tf.reduce_sum(number))
         return tf.concat([tf.RaggedTensor.from_row_lengths(begin, number), ids], axis=1)
 
-    def continue_prompts(self, prompt, stop_strings=(), tokenize=None, **arguments):
+    def continue_prompts(
+        self,
+        prompt: Tensor,
+        stop_strings: Tensor | Sequence[str] = (),
+        tokenize: Callable[[Tensor], Tensor] | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
         """Continue prompts (B,) of text; for the other arguments see `continue_ids`.
 
         Returns `text` (B · N,), the continuations without their prompts, and the numbers of their
@@ -353,31 +371,33 @@ class CausalLM(GenerationSettings, PretrainingTask):
             "num_prompt_tokens": tf.cast(ids.row_lengths(), tf.int32),
         }
 
-    def published_generation(self, config):
+    def published_generation(self, config: Mapping[str, Any]) -> dict[str, Any]:
         entries = super().published_generation(config)
         if "max_length" in entries:
             return entries
         return {"max_new_tokens": self.default_max_new_tokens} | entries
 
     @property
-    def answer_names(self):
+    def answer_names(self) -> Sequence[str]:
         return ["prompt"]
 
     @property
-    def signatures(self):
+    def signatures(self) -> GenerationSignatures:
         return GenerationSignatures(self)
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Any]:
         (prompt,) = columns.values()
         return self.continue_prompts(prompt, tokenize=tokenize, **self.sampling().constants())
 
-    def end_ids(self, role):
+    def end_ids(self, role: str) -> list[int]:
         """Return a list with the id of `"bos"` or `"eos"`, empty if there is none."""
         ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
         return [self.tokenizer.token_to_id(ends[role])] if role in ends else []
 
     @property
-    def begins_prompts(self):
+    def begins_prompts(self) -> bool:
         """Whether prompts begin with the bos token, as the texts of `fit` do."""
         if not self.end_ids("bos"):
             return False
@@ -397,7 +417,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
         return tf.constant(self.end_ids(role), tf.int32)
 
     @property
-    def default_max_new_tokens(self):
+    def default_max_new_tokens(self) -> int:
         window = self.backbone.max_sequence_length
         stated = self.setting("max_new_tokens")
         usual = OPTIONS["max_new_tokens"].default if stated is None else stated
@@ -445,7 +465,13 @@ class CausalLM(GenerationSettings, PretrainingTask):
 
         return self.answer_all(texts, batch_size, score, verbose)
 
-    def score_continuations(self, contexts, choices, batch_size=8, verbose="auto"):
+    def score_continuations(
+        self,
+        contexts: Sequence[str],
+        choices: Sequence[Sequence[str]],
+        batch_size: int = 8,
+        verbose: int | str = "auto",
+    ) -> dict[str, Any]:
         """Return how likely each of several continuations of a text is.
 
         A context starts with the bos token, if the tokenizer has one: a score is that of the whole
@@ -476,15 +502,20 @@ class CausalLM(GenerationSettings, PretrainingTask):
 
         return scoring.score_all(self, contexts, choices, compute, batch_size, verbose)
 
-    def score_columns(self, columns):
+    def score_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Call `score_texts` with its arguments in one dict."""
         return self.score_texts(**columns)
 
-    def score_packed(self, columns):
+    def score_packed(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Call `continuations.scores` with its arguments in one dict."""
         return scoring.scores(self, **columns)
 
-    def score_texts(self, text, stride=None, tokenize=None):
+    def score_texts(
+        self,
+        text: Tensor,
+        stride: Tensor | None = None,
+        tokenize: Callable[[Tensor], Tensor] | None = None,
+    ) -> dict[str, Any]:
         """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""
         require_tensorflow("Scoring")
         ids = (tokenize or self.tokenize)(text)
@@ -513,13 +544,20 @@ class CausalLM(GenerationSettings, PretrainingTask):
         outputs = self._encode(inputs, training=False)
         return -self.target_losses(outputs["sequence_output"], targets)
 
-    def read_head(self, head, outputs, rows, training, terms):
+    def read_head(
+        self,
+        head: keras.layers.Layer,
+        outputs: Any,
+        rows: Any,
+        training: bool | None,
+        terms: list[Any],
+    ) -> Tensor:
         labels = rows.get("labels")
         if labels is None or getattr(head, "computes_losses", False):
             return super().read_head(head, outputs, rows, training, terms)
         return losses_in_chunks(head, outputs["sequence_output"], labels)
 
-    def compute_batch(self, batch, training):
+    def compute_batch(self, batch: Batch, training: bool | None) -> Computed:
         _, loss = self.compiled_losses.by_output.get(None, (1.0, None))
         if isinstance(loss, MeanOfKnown):  # without the logits of all tokens
             if training and getattr(self.head, "has_terms", False):
@@ -530,7 +568,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
             batch = batch._replace(inputs=batch.inputs | {"labels": batch.labels})
         return super().compute_batch(batch, training)
 
-    def target_losses(self, states, targets):
+    def target_losses(self, states: Any, targets: Tensor) -> Tensor:
         """Return the cross-entropies (B, S) float32 of targets (B, S) after states (B, S, D)."""
         outputs = {"sequence_output": states}
         if getattr(self.head, "computes_losses", False):

@@ -186,10 +186,10 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         self._finish()
 
     @classmethod
-    def usual_length(cls, limit):
+    def usual_length(cls, limit: int | None) -> int:
         return min(limit or LONGEST, LONGEST)
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {
             "num_classes": self.num_classes,
             "class_names": self.class_names,
@@ -198,7 +198,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
             "hidden_dim": self.hidden_dim,
         }
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         if "word_positions" not in inputs:
             raise ValueError(
                 "inputs lacks word_positions, (B, W) int32, 1 + the column of each word's last "
@@ -208,7 +208,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
 
     # === Training ===
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return TreeHinge()
 
     def label_spans(self, trees: Any) -> Tensor:
@@ -251,7 +251,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         tree = best_trees(scores, _lengths(packed))
         return constituents_in_graph(tree, scores, names, words, places)
 
-    def answer_lite(self, columns):
+    def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         raise ValueError(
             "A ConstituencyParser writes trees with string operations that LiteRT lacks: export it "
             "as a SavedModel instead."
@@ -314,7 +314,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         return found
 
     @property
-    def signatures(self):
+    def signatures(self) -> "ParserSignatures":
         return ParserSignatures(self)
 
 

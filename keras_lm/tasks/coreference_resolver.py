@@ -168,13 +168,13 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
 
     longest_text = None  # documents are read in windows
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         own = {"splitter": self.splitter, "whole_texts": self.whole_texts}
         return super().get_arguments() | self.head_arguments | own
 
     # === Training ===
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         if "word_positions" not in inputs:
             raise ValueError("inputs has no word_positions: pass what preprocess(texts) returns.")
         positions = ops.cast(inputs["word_positions"], "int32")  # (B, W)
@@ -185,10 +185,10 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         words = take_rows(x, ops.maximum(positions - 1, 0))  # (B, W, D)
         return self.head(words, mask, training=training)
 
-    def losses_of(self, labels):
+    def losses_of(self, labels: Any) -> Any:
         return {None: (1.0, ClusterLikelihood())}
 
-    def validation_batches(self, data, batch_size, steps=None):
+    def validation_batches(self, data: Any, batch_size: int, steps: int | None = None) -> Any:
         CoreferenceF1()  # raises before the first epoch if its extra is missing
         return super().validation_batches(data, batch_size, steps)
 
@@ -247,7 +247,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
             found |= {"start": first, "end": end}
         return found
 
-    def answer_lite(self, columns):
+    def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         raise ValueError(
             "CoreferenceResolver chooses among spans by operations that LiteRT lacks: export as a "
             "SavedModel instead."
@@ -277,7 +277,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         return found
 
     @property
-    def signatures(self):
+    def signatures(self) -> "CoreferenceSignatures":
         return CoreferenceSignatures(self)
 
 

@@ -4,7 +4,7 @@ Shapes: B batch, W words, C classes or choices.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -142,16 +142,16 @@ class Distiller(TextModel):
 
     backbone = property(lambda self: self.student.backbone)
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return self.student.default_loss()
 
-    def default_metrics(self):
+    def default_metrics(self) -> Any:
         return self.student.default_metrics()
 
-    def known_inputs(self):
+    def known_inputs(self) -> set[str] | None:
         return self.student.known_inputs()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         return self.student(inputs, training=training)
 
     def losses_of(self, labels: Tensor) -> Any:
@@ -217,7 +217,15 @@ class Distiller(TextModel):
             verbose=verbose,
         )
 
-    def maker_of_batches(self, x, y, batch_size, class_weight=None, shuffle=True, verbose=0):
+    def maker_of_batches(
+        self,
+        x: RawTexts,
+        y: RawLabels,
+        batch_size: int,
+        class_weight: Mapping[Any, float] | None = None,
+        shuffle: bool = True,
+        verbose: int | str = 0,
+    ) -> Callable[[int], Any]:
         """Return a function from a seed to the batches of an epoch; the teacher reads all now."""
         student = self.student
         if y is not None or label_column(student.labels, x):
@@ -240,7 +248,7 @@ class Distiller(TextModel):
         arguments = student.feed, x, targets, None, batch_size, shuffle, shuffle
         return lambda seed: datasets.batches(*arguments, seed=seed)
 
-    def validation_batches(self, data, batch_size, steps=None):
+    def validation_batches(self, data: Any, batch_size: int, steps: int | None = None) -> Any:
         return self.student.validation_batches(data, batch_size, steps)
 
 

@@ -10,11 +10,13 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.packers.packer import Packer
 from keras_lm.tasks.runtime import check_alike, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import PathLike, Tensor
 from keras_lm.utils.registry import TASKS
 
@@ -100,28 +102,28 @@ class Ensemble(Task):
         check_alike(self, "members", members)
 
     @property
-    def tokenizer(self):
+    def tokenizer(self) -> Tokenizer | None:
         return self.members[0].tokenizer
 
     def _set_tokenizer(self, tokenizer):
         """Members have theirs."""
 
     @property
-    def packer(self):
+    def packer(self) -> Packer:
         """That of a member which takes no more than the others: lists of words only if all do."""
         return min((member.packer for member in self.members), key=lambda each: each.takes_words)
 
     def _make_packer(self):
         """Members have theirs."""
 
-    def add_head(self, kind, **options):
+    def add_head(self, kind: str, **options: Any) -> keras.Layer:
         """Return None, as members have heads."""
         self.head_kinds.append(kind)
 
-    def check_inputs(self, inputs):
+    def check_inputs(self, inputs: dict[str, Any]) -> None:
         """Members check theirs."""
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Tensor:
         outputs = []
         for number, member in enumerate(self.members):
             prefix = _prefix(number)
@@ -133,11 +135,11 @@ class Ensemble(Task):
         """Return the outputs of the ensemble (B, C) for those of its members (members, B, C)."""
         return ops.mean(outputs, axis=0)
 
-    def preprocessing(self):
+    def preprocessing(self) -> dict[str, Any]:
         own = Task.preprocessing(self)  # a member's prompt is its own
         return own | {"members": [member.preprocessor for member in self.members]}
 
-    def answer_lite(self, columns):
+    def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         packed = self.preprocessor.pack_lite(columns)
         return self.decode(self(packed, training=False), packed)
 
@@ -164,7 +166,7 @@ class Ensemble(Task):
     # === From and to files ===
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         return None  # nobody publishes several
 
     def save_to_preset(
@@ -173,13 +175,13 @@ class Ensemble(Task):
         """Write a preset with a preset of each member in it; see `Task.save_to_preset`."""
         presets.save_ensemble(folder, self, overwrite, allow_nan)
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         raise ValueError(
             f"{type(self).__name__} is several networks, and formats of other libraries hold one: "
             "save each of task.members."
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         weights = [id(weight) for member in self.members for weight in member.weights]
         if len(weights) > len(set(weights)):
             raise ValueError(
@@ -190,7 +192,9 @@ class Ensemble(Task):
         return {"members": members, "name": self.name}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         members = config["members"]
         names = [each.get("class_name") if isinstance(each, dict) else each for each in members]
         for name in names:
@@ -208,7 +212,7 @@ class Ensemble(Task):
     def _tokenizer_config(self):
         return self.members[0]._tokenizer_config
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         """Keras calls each member."""
 
     load_assets = save_assets
@@ -216,7 +220,7 @@ class Ensemble(Task):
     # === Exports ===
 
     @property
-    def signatures(self):
+    def signatures(self) -> "EnsembleSignatures":
         return EnsembleSignatures(self)
 
     def require_packed_answers(self):
@@ -225,11 +229,11 @@ class Ensemble(Task):
             "SavedModel."
         )
 
-    def single_output(self):
+    def single_output(self) -> Any:
         return None  # as each member has a tokenizer of its own
 
     @property
-    def lookups(self):
+    def lookups(self) -> list[Any]:
         return [lookup for member in self.members for lookup in member.lookups]
 
     @contextlib.contextmanager

@@ -23,7 +23,7 @@ from keras_lm.tasks.prefixed_texts import checked_prompt, with_prompt
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
-from keras_lm.utils.argument_types import RawTexts
+from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
 
 
 class NoLabels(TaskLabels):
@@ -224,7 +224,7 @@ class FeatureExtractor(Task):
                 f"it with skipped_tokens={number}, or 0."
             )
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         arguments = self.features.get_arguments()
         self._check_skipped(arguments["skipped_tokens"])
         for name, only in (("layers", "last"), ("num_lstm_layers", 0)):
@@ -250,7 +250,7 @@ class FeatureExtractor(Task):
             )
         return None
 
-    def write_modules(self, folder):
+    def write_modules(self, folder: PathLike) -> None:
         arguments = self.features.get_arguments()
         projections = [
             (
@@ -271,18 +271,18 @@ class FeatureExtractor(Task):
         }
         write_modules(folder, self.backbone.config["hidden_dim"], arguments, projections, inputs)
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         own = {"prompt": self.prompt, "lowercase": self.lowercase}
         return super().get_arguments() | self.features.get_arguments() | own
 
-    def preprocessing(self):
+    def preprocessing(self) -> dict[str, Any]:
         return super().preprocessing() | {"prompt": self.prompt, "lowercase": self.lowercase}
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         (vectors,) = self.features(self.backbone.select_inputs(inputs), training=training).values()
         return vectors
 
-    def single_output(self):
+    def single_output(self) -> Any:
         return ("embedding", None) if len(self.output.shape) == 2 else None
 
     def embed(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> np.ndarray:
@@ -309,7 +309,7 @@ class FeatureExtractor(Task):
 
         return TextTransformer(self, batch_size)
 
-    def other_signatures(self):
+    def other_signatures(self) -> dict[str, Any]:
         specs, is_pair = self.packer.specs, self.text_pair
         if not self.packer.takes_words:
             return {}

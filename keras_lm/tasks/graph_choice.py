@@ -253,7 +253,7 @@ class GraphChoice(MultipleChoice):
         sizes = self.source or vars(self.graphs.store)
         trans_e = None if self.graphs is None else self.graphs.finder.trans_e
         width = 100 if trans_e is None else trans_e.entities.shape[1]
-        self.head_arguments = {
+        self.head_arguments: dict[str, Any] = {
             "concept_dim": width if concept_dim is None else concept_dim,
             "relation_dim": width if relation_dim is None else relation_dim,
             "pair_dim": pair_dim,
@@ -284,19 +284,19 @@ class GraphChoice(MultipleChoice):
         self.kagnet.relations.embeddings.assign(np.concatenate([relations, -relations[1:]]))
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         return None
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         source = self.source if self.graphs is None else self.graphs.describe_source()
         own = {"graphs": source, "text_dim": self.text_dim, "graph_dropout": self.graph_dropout}
         own["graph_in_export"] = self.graph_in_export
         return super(MultipleChoice, self).get_arguments() | self.head_arguments | own
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return MarginRanking()
 
-    def compile(self, *args, jit_compile=False, **kwargs):
+    def compile(self, *args: Any, jit_compile: bool | str = False, **kwargs: Any) -> None:
         if jit_compile:
             raise ValueError(
                 f"jit_compile={jit_compile!r}: XLA needs tensors of known sizes, and graphs have "
@@ -304,7 +304,7 @@ class GraphChoice(MultipleChoice):
             )
         super().compile(*args, jit_compile=False, **kwargs)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
         return self.packer.join(self.read_graphs(inputs, training)["logits"], inputs)
 
     def read_graphs(
@@ -345,7 +345,7 @@ class GraphChoice(MultipleChoice):
                 "a packed graph for each choice."
             )
 
-    def preprocessing(self):
+    def preprocessing(self) -> dict[str, Any]:
         return super().preprocessing() | {"pack_graphs": self.packed_graphs}
 
     def packed_graphs(self, texts: Tensor, choices: Sequence[Sequence[str]]) -> np.ndarray:
@@ -403,11 +403,11 @@ class GraphChoice(MultipleChoice):
         return found
 
     @property
-    def signatures(self):
+    def signatures(self) -> GraphSignatures:
         return GraphSignatures(self)
 
     @property
-    def lookups(self):
+    def lookups(self) -> list[Any]:
         return [*super().lookups, *([] if self._search is None else [self._search])]
 
     def graph_search(self) -> GraphSearch | None:

@@ -1,7 +1,7 @@
 """Tasks in `.keras` files: configuration, vocabulary, and what they are compiled with."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -16,7 +16,7 @@ class KerasFile:
 
     _tokenizer_config = None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         presets.check_unquantized(self)
         tokenizer = self.tokenizer
         return {
@@ -33,7 +33,9 @@ class KerasFile:
         return arguments
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         config = dict(config)
         backbone, tokenizer = config.pop("backbone", None), config.pop("tokenizer", None)
         if not isinstance(backbone, keras.Model):
@@ -48,7 +50,7 @@ class KerasFile:
         task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
         return task
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any]:
         config = without_defaults(super().get_compile_config())
         if config and self.micro_batch_size:
             config["micro_batch_size"] = self.micro_batch_size
@@ -56,12 +58,12 @@ class KerasFile:
             config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
         return config
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile_by(config)
         with self.distribute_strategy.scope():
             self.optimizer.build(self.trainable_variables)
 
-    def compile_by(self, config):
+    def compile_by(self, config: dict[str, Any]) -> None:
         """Compile by what `get_compile_config` returned; the optimizer's state stays unmade."""
         try:
             self.compile(**keras.saving.deserialize_keras_object(without_defaults(config)))
@@ -79,7 +81,7 @@ class KerasFile:
             # For tokenizers without files: where there is none, Keras does not call load_assets.
             Path(folder, "tokenizer").touch()
 
-    def load_assets(self, folder):
+    def load_assets(self, folder: PathLike) -> None:
         if self._tokenizer_config is not None:
             cls = tokenizer_classes()[self._tokenizer_config["class_name"]]
             self.use_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))

@@ -1,7 +1,7 @@
 """Masked language modelling: fill in the blanks."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -65,13 +65,13 @@ class MaskedLM(PretrainingTask):
         self.head = self.add_head(self.pretraining_head)
         self._finish()
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         return None
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {"top_k": self.top_k}
 
-    def make_objectives(self):
+    def make_objectives(self) -> list[Any]:
         return [MaskedLanguageModel()]
 
     def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
@@ -100,7 +100,9 @@ class MaskedLM(PretrainingTask):
         """Return the `logits` of all tokens (B, S, V)."""
         return {self.output_name: outputs}
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         packed = self.preprocess(columns, tokenize)
         return self.decode(None, packed) if IS_INSTALLED else host_answers.fills(self, packed)
 

@@ -13,12 +13,14 @@ from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.labels import labelled
 from keras_lm.feeding.user_data import check_arguments
+from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.training.distribution import common_seed
 from keras_lm.training.optimizers import plan_schedule
 from keras_lm.training.progress import watched
@@ -81,18 +83,18 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
 
     # === Training ===
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any]:
         each = {name: task.get_compile_config() for name, task in self.tasks.items()}
         return {"optimizer": super().get_compile_config()["optimizer"], "tasks": each}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         config = dict(config)
         for name, of_task in config.pop("tasks").items():
             self.tasks[name].compile_by(of_task)
         super().compile_from_config(config)
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         weights = {id(v): v for task in self.tasks.values() for v in task.trainable_weights}
         return list(weights.values())
 
@@ -173,7 +175,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     def _distributed(self, parts):
         return datasets.distributed(self.distribute_strategy, parts)
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> Any:
         """Make the step: whose turn it is → that task's own step, on its next batch."""
         if self.train_function is not None and not force:
             return
@@ -199,10 +201,10 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         self.train_function = train_function
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [metric for task in self.tasks.values() for metric in task.metrics]
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Any]:
         """Return the logs of the tasks that have had a batch, and `loss`, the mean of all rows."""
         # Read as tensors: of several replicas they are the sums of all.
         trackers = {name: task._loss_tracker for name, task in self.tasks.items()}
@@ -250,7 +252,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     # === From and to files ===
 
     @property
-    def weights_by_path(self):
+    def weights_by_path(self) -> dict[str, Any]:
         """The backbone's weights, and those of heads, whose paths begin with the task's name."""
         weights = {v.path: v for v in self.backbone.weights}
         shared = {id(v) for v in self.backbone.weights}
@@ -266,11 +268,17 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         return presets.load_task(source, cls, load_weights=load_weights, **arguments)
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> None:
         return None  # nobody publishes several
 
     @classmethod
-    def from_parts(cls, backbone, tokenizer=None, tasks=None, name=None):
+    def from_parts(
+        cls,
+        backbone: Backbone,
+        tokenizer: Tokenizer | None = None,
+        tasks: Any = None,
+        name: str | None = None,
+    ) -> Self:
         """Return the tasks that `get_arguments` describes, over a backbone."""
         if tasks is None:
             raise ValueError(
@@ -289,7 +297,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
             made[each] = task.from_parts(backbone, tokenizer=tokenizer, **arguments)
         return cls(made, name=name)
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return {
             "tasks": {
                 name: {"class": type(task).__name__, "arguments": task.get_arguments()}
@@ -297,17 +305,17 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
             }
         }
 
-    def use_tokenizer(self, tokenizer):
+    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         for task in self.tasks.values():
             task.use_tokenizer(tokenizer)
 
     save_to_preset = Task.save_to_preset
 
-    def missing_tokens(self):
+    def missing_tokens(self) -> list[str]:
         return []
 
-    def with_fine_tuning_tokens(self):
+    def with_fine_tuning_tokens(self) -> Self:
         return self
 
     # === Exports ===
@@ -316,7 +324,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         """Return itself: an export holds all of the shared backbone, whatever task needs it."""
         return self
 
-    def forget_graphs(self):
+    def forget_graphs(self) -> None:
         super().forget_graphs()
         for task in self.tasks.values():
             task.forget_graphs()
@@ -331,11 +339,11 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         return export.export(self, path, format, **options)
 
     @property
-    def signatures(self):
+    def signatures(self) -> "MultiTaskSignatures":
         return MultiTaskSignatures(self.tasks)
 
     @property
-    def id_signatures(self):
+    def id_signatures(self) -> dict[str, Any]:
         raise ValueError(
             f"MediaPipe runs one task: export those of {[*self.tasks]} one by one, or all as a "
             "SavedModel."
@@ -358,7 +366,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         )
 
     @property
-    def lookups(self):
+    def lookups(self) -> list[Any]:
         return [lookup for task in self.tasks.values() for lookup in task.lookups]
 
 

@@ -184,28 +184,28 @@ class MultipleChoice(Task):
         super().__init__(backbone, **arguments)
         self.labels = ChoiceLabels(self.backbone.input_names)
         self.fine_tuning = GPTFineTuning(self, "multiple_choice", lm_loss_weight=lm_loss_weight)
-        self.lm_head = self.fine_tuning.lm_head
+        self.lm_head: keras.layers.Layer | None = self.fine_tuning.lm_head
         self.head = self.add_head("multiple_choice")
         self._finish()
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         return {} if labels.may_be("multiple_choice") else None
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         return Labels(1, problem_type="multiple_choice")
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | self.fine_tuning.get_arguments()
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return classes.ClassCrossentropy()
 
     def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""
         return symmetric_divergence(outputs, others)
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     # === Answers ===

@@ -40,13 +40,13 @@ class Prompted:
     prompt = None
     preprocessor_class = PromptedPreprocessor
 
-    def preprocessing(self):
+    def preprocessing(self) -> dict[str, Any]:
         return super().preprocessing() | {"prompt": self.prompt}
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {"prompt": self.prompt}
 
-    def check_without_prompt(self):
+    def check_without_prompt(self) -> None:
         """Raise a ValueError if texts have a prompt, which no other library would put there."""
         if self.prompt:
             raise ValueError(

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -13,6 +13,8 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import pretraining_objectives
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import Batch, Computed
+from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.utils.argument_types import Tensor
 
 
 class PretrainingLabels(TaskLabels):
@@ -50,11 +52,11 @@ class PretrainingTask(Task):
     predicts_sequences = True
     labels_class = PretrainingLabels
 
-    def make_objectives(self):
+    def make_objectives(self) -> list[Any]:
         return []
 
     @property
-    def objective(self):
+    def objective(self) -> Any:
         (objective,) = self.objectives
         return objective
 
@@ -62,35 +64,37 @@ class PretrainingTask(Task):
         super()._set_tokenizer(tokenizer)
         self._train_on(self.objectives or self.make_objectives())
 
-    def with_backbone(self, backbone, tokenizer):
+    def with_backbone(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
         task = super().with_backbone(backbone, tokenizer)
         task._train_on(map(copy.copy, self.objectives))
         return task
 
     def _train_on(self, objectives):
-        self.objectives = list(objectives)
+        self.objectives: list[Any] = list(objectives)
         self.labels.objectives = self.objectives
         for objective in self.objectives:
             objective.set_tokenizer(self.tokenizer)
             objective.set_backbone(self.backbone)
         if keras.backend.backend() != "tensorflow":  # whose steps do not find their state otherwise
-            self.objective_seeds = [o.seed_generator for o in self.objectives if o.seed_generator]
+            self.objective_seeds: list[Any] = [
+                o.seed_generator for o in self.objectives if o.seed_generator
+            ]
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return self.objective.loss()
 
-    def default_metrics(self):
+    def default_metrics(self) -> Any:
         return self.objective.metrics()
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         # Also those of companions, which are trained, but not saved with the model.
         return _with_others(
             super().trainable_weights, [w for o in self.objectives for w in o.trainable_weights]
         )
 
     @property
-    def non_trainable_variables(self):
+    def non_trainable_variables(self) -> list[keras.Variable]:
         # Of companions, the state of their dropout, which a step of JAX takes and returns.
         variables = super().non_trainable_variables
         if keras.backend.backend() == "tensorflow":
@@ -98,7 +102,7 @@ class PretrainingTask(Task):
         others = [v for o in self.objectives for v in o.variables if not v.trainable]
         return _with_others(variables, others)
 
-    def known_inputs(self):
+    def known_inputs(self) -> set[str] | None:
         # (A user's own objective may read whatever its rows have.)
         ours = [each.__module__.startswith("keras_lm.") for each in map(type, self.objectives)]
         names = [objective.row_names for objective in self.objectives]
@@ -193,7 +197,7 @@ class Pretrainer(PretrainingTask):
         outputs = [name for objective in self.objectives for name in _outputs(objective)]
         for name in {name for name in outputs if outputs.count(name) > 1}:
             raise ValueError(f"objectives has two that predict {name!r}: keep one.")
-        self.output_kinds = {
+        self.output_kinds: dict[str, str] = {
             name: kind for objective in self.objectives for name, kind in objective.heads.items()
         }
         kinds = dict.fromkeys(self.output_kinds.values())
@@ -203,14 +207,16 @@ class Pretrainer(PretrainingTask):
                 f"heads has {sorted(heads)}, but objectives need {missing}: pass heads of a task "
                 "that has them, or leave heads out for new ones."
             )
-        self.heads = {kind: heads[kind] if heads else self.add_head(kind) for kind in kinds}
+        self.heads: dict[str, Any] = {
+            kind: heads[kind] if heads else self.add_head(kind) for kind in kinds
+        }
         self._finish()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"outputs": list(self.output_kinds)}
 
     @classmethod
-    def from_parts(cls, backbone, outputs=None, **arguments):
+    def from_parts(cls, backbone: Backbone, outputs: Any = None, **arguments: Any) -> Self:
         """As `Task.from_parts`; with `outputs`, with the usual objectives that have these alone."""
         if outputs is not None:
             try:
@@ -228,7 +234,7 @@ class Pretrainer(PretrainingTask):
             arguments["objectives"] = kept
         return cls(backbone, **arguments)
 
-    def with_backbone(self, backbone, tokenizer):
+    def with_backbone(self, backbone: Backbone, tokenizer: Tokenizer | None) -> Self:
         if any(objective.companions for objective in self.objectives):
             raise ValueError(
                 "An objective has a network of its own, such as a generator, over this vocabulary: "
@@ -238,10 +244,12 @@ class Pretrainer(PretrainingTask):
         objectives = [copy.copy(objective) for objective in self.objectives]
         return type(self)(backbone, objectives, tokenizer=tokenizer, **self.get_arguments())
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         return None
 
-    def call(self, inputs, training=None, with_terms=False):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None, with_terms: bool = False
+    ) -> Any:
         outputs, terms = self._encode(inputs, training), []
         found = {
             name: self.read_head(self.heads[kind], outputs, inputs, training, terms)
@@ -250,10 +258,10 @@ class Pretrainer(PretrainingTask):
         return (found, terms) if with_terms else found
 
     @property
-    def has_terms(self):
+    def has_terms(self) -> bool:
         return any(getattr(head, "has_terms", False) for head in self.heads.values())
 
-    def predict_step(self, *data):
+    def predict_step(self, *data: Any) -> Any:
         # Without masked spans nothing is asked of SpanBERT's head, and workers cannot exchange it.
         found = super().predict_step(*data)
         outputs, *state = found if isinstance(found, tuple) else [found]  # JAX has a state as well
@@ -270,10 +278,10 @@ class Pretrainer(PretrainingTask):
             kwargs = {"loss_weights": weights} | kwargs
         super().compile(optimizer, loss, metrics, **kwargs)
 
-    def default_loss(self):
+    def default_loss(self) -> dict[str, Any]:
         return {k: v for o in self.objectives for k, v in o.by_output(o.loss()).items()}
 
-    def default_metrics(self):
+    def default_metrics(self) -> dict[str, Any]:
         return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
 
     def prepare_batch(self, data: Any, training: bool | None) -> Any:
@@ -293,7 +301,7 @@ class Pretrainer(PretrainingTask):
     def _alone(self):
         return [objective for objective in self.objectives if objective.forward is not None]
 
-    def compute_batch(self, batch, training):
+    def compute_batch(self, batch: Batch, training: bool | None) -> Computed:
         labels, outputs, terms = dict(batch.labels), {}, ()
         if len(batch.own) < len(self.objectives):
             shared = super().compute_batch(batch, training)
@@ -305,7 +313,7 @@ class Pretrainer(PretrainingTask):
         outputs = {name: outputs[name] for name in labels}
         return Computed(labels, outputs, batch.sample_weight, terms)
 
-    def counted_labels(self, batch):
+    def counted_labels(self, batch: Batch) -> dict[str, Any]:
         labels = dict(batch.labels)
         for objective, (inputs, made) in zip(self._alone, batch.own, strict=True):
             labels |= objective.counted_labels(inputs, made)

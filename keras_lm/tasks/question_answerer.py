@@ -24,6 +24,7 @@ from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_spans, host_answers
 from keras_lm.tasks.answer_spans import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
+from keras_lm.tasks.text_model import Batch
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
@@ -176,22 +177,22 @@ class QuestionAnswerer(ScoredAnswers):
     longest_text = None  # contexts are read in windows
 
     @classmethod
-    def usual_length(cls, limit):
+    def usual_length(cls, limit: int | None) -> int:
         return min(limit or 384, 384)
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         if labels.problem_type != "question_answering":
             return None
         return {"conditional_ends": False} | (labels.arguments or {})
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         is_conditional = isinstance(self.ends, ConditionalEnds)
         numbers = {"num_starts": self.num_starts, "num_ends": self.num_ends}
         arguments = numbers if is_conditional else None
         return Labels(2, problem_type="question_answering", arguments=arguments)
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {
             "stride": self.rows.stride,
             "max_question_length": self.rows.max_question_length,
@@ -213,16 +214,25 @@ class QuestionAnswerer(ScoredAnswers):
             kwargs.setdefault("loss_weights", dict.fromkeys(self.ends.losses(), 0.5))
         super().compile(optimizer, loss, metrics, **kwargs)
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return self.ends.losses()
 
-    def default_metrics(self):
+    def default_metrics(self) -> Any:
         return self.ends.metrics()
 
-    def prepare_batch(self, data, training):
+    def prepare_batch(self, data: Any, training: bool | None) -> Batch:
         return self.ends.prepare(super().prepare_batch(data, training))
 
-    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
+    def training_batches(
+        self,
+        x: RawTexts,
+        y: RawLabels,
+        sample_weight: Any,
+        batch_size: int,
+        shuffle: bool,
+        group: bool,
+        seed: int | None = None,
+    ) -> Any:
         # Of several workers each makes all windows: only then is known which of them are its own.
         strategy = self.distribute_strategy
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
@@ -243,7 +253,7 @@ class QuestionAnswerer(ScoredAnswers):
             windows = windows.apply(tf.data.experimental.assert_cardinality(number))
         return datasets.parts(strategy, windows)
 
-    def has_answers(self, x, y):
+    def has_answers(self, x: RawTexts, y: RawLabels) -> bool:
         return answer_spans.answers_of(x, y) is not None
 
     def score(
@@ -344,14 +354,14 @@ class QuestionAnswerer(ScoredAnswers):
         without = None if IS_INSTALLED else functools.partial(host_answers.answers, self)
         return self.answer_all(x, batch_size, without, verbose)
 
-    def answer_lite(self, columns):
+    def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         """`answer` with operations that LiteRT has."""
         packed = self.rows.pack(
             self.packer, columns, self.tokenizer.tokenize_lite, tokens_and_places_lite
         )
         return self._answer(packed, columns["context"])
 
-    def best_and_null(self, columns):
+    def best_and_null(self, columns: dict[str, Any]) -> dict[str, Tensor]:
         """Return the text of the best answer, and how far the score of none is above its, (B,)."""
         context = strings.valid_utf8(columns["context"])
         scores, start, end, nulls = self._candidates(self.preprocess(columns), tf.size(context))

@@ -21,7 +21,7 @@ class ScoredAnswers(Task):
         """Return whether `y` can be compared with the answers to `x`: both are raw."""
         return y is not None and not self.is_packed(x)
 
-    def validation_batches(self, data, batch_size, steps=None):
+    def validation_batches(self, data: Any, batch_size: int, steps: int | None = None) -> Any:
         batches = super().validation_batches(data, batch_size, steps)
         x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
         self._validation = *labelled(self.feed, x, y), batch_size

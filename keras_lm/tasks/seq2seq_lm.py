@@ -5,7 +5,7 @@ Shapes: B batch, N targets a source, S source, T target, V vocabulary, W words.
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -160,10 +160,10 @@ class Seq2SeqLM(GenerationSettings, Task):
                 f"decoder's embedding has {rows} rows: they belong to different checkpoints."
             )
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         return None
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {
             "target_length": self._target_length,
             "num_beams": self.num_beams,
@@ -173,26 +173,26 @@ class Seq2SeqLM(GenerationSettings, Task):
         }
 
     @classmethod
-    def arguments_of_settings(cls, settings, given):
+    def arguments_of_settings(cls, settings: dict[str, Any], given: Mapping[str, Any]) -> Any:
         if given.get("target_length") is not None:
             settings.pop("max_new_tokens", None)
         names = ("num_beams", "length_penalty", "target_length")
         own = {name: settings.pop(name) for name in names if name in settings}
         return own | super().arguments_of_settings(settings, given)
 
-    def stated_options(self):
+    def stated_options(self) -> dict[str, Any]:
         own = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
         return own | super().stated_options()
 
-    def own_token_ids(self):
+    def own_token_ids(self) -> dict[str, int]:
         (end,) = self.own_end_ids()
         return {"eos_token_id": end, "decoder_start_token_id": self.packer.start_id}
 
-    def published_generation(self, config):
+    def published_generation(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return with_targets(self, super().published_generation(config))
 
     @property
-    def target_length(self):
+    def target_length(self) -> int | str:
         return self._target_length or self.packing["sequence_length"]
 
     def _make_packer(self):
@@ -206,7 +206,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         )
 
     @property
-    def template(self):
+    def template(self) -> Template:
         if self.tokenizer is None:
             return self.backbone.TEMPLATE
         stated = self.tokenizer.template
@@ -227,13 +227,13 @@ class Seq2SeqLM(GenerationSettings, Task):
 
     # === Training ===
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return MaskedCrossentropy()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [Perplexity(), MaskedAccuracy()]
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, dict) and "decoder_token_ids" not in inputs:
             raise ValueError(
                 "inputs has no decoder_token_ids, the target so far: fit and evaluate need targets "
@@ -361,7 +361,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return ops.cast(self.head(last)[:, 0], "float32"), state
 
-    def decoder(self, packed):
+    def decoder(self, packed: dict[str, Tensor]) -> Any:
         """Return what writes for packed sources, as `generation.decoding` takes it.
 
         To go on from a state, it needs no sources.
@@ -376,21 +376,23 @@ class Seq2SeqLM(GenerationSettings, Task):
         most = self.setting("max_new_tokens", self.target_length)
         return self.limits_of(ends, window, most if window is None else min(most, window - 1))
 
-    def own_end_ids(self):
+    def own_end_ids(self) -> list[int]:
         if self.tokenizer is None:
             return []
         return [self.template.ids("single", self.tokenizer.target)[-1][0]]
 
     # === Answers ===
 
-    def answer(self, columns, tokenize=None):
+    def answer(
+        self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
+    ) -> Any:
         options = self.sampling().constants()
         if "num_beams" in options:
             options["coverage_penalty"] = self.coverage_penalty
         return self.write(columns, tokenize=tokenize, **options)
 
     @property
-    def signatures(self):
+    def signatures(self) -> Seq2SeqSignatures:
         return Seq2SeqSignatures(self)
 
     def score(

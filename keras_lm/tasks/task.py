@@ -18,6 +18,7 @@ from keras_lm.feeding.preprocessor import Pairs, Preprocessor
 from keras_lm.layers.tensorflow import GraphCache
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
+from keras_lm.packers.template import Template
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
@@ -144,7 +145,7 @@ class Task(KerasFile, SavedWhole, TextModel):
             "truncation_side": truncation_side,
         }
         self._graphs = GraphCache()
-        self.head_kinds = []
+        self.head_kinds: list[str] = []
         self.pairs = Pairs(text_pair)
         self.parse_special = check_parse_special(parse_special, self)
         self._set_tokenizer(tokenizer)
@@ -171,7 +172,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         check_tokenizer(self.backbone, tokenizer)
         if tokenizer is not None:
             check_special_tokens(self.parse_special, tokenizer)
-        self.tokenizer = tokenizer
+        self.tokenizer: Tokenizer | None = tokenizer
 
     def _make_packer(self):
         self.packer = self.backbone.packer_class(
@@ -202,7 +203,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         return [v.path for v in self.weights if v.path.startswith(prefixes)]
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         weights = super().trainable_weights
         # Keras would warn in each step of weights without a gradient.
         unused = () if self.is_pretraining else self.backbone.PRETRAINING_LAYERS
@@ -210,7 +211,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         return [w for w in weights if not w.path.startswith(unused)]
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list[keras.Variable]:
         return self.trainable_weights
 
     def _finish(self):
@@ -235,12 +236,12 @@ class Task(KerasFile, SavedWhole, TextModel):
     # === Special tokens and new words ===
 
     @property
-    def template(self):
+    def template(self) -> Template:
         """The `Template` around texts: that of the head, if the tokenizer has its tokens."""
         template = None if self.missing_tokens() else self._fine_tuning_template()
         return template or self.backbone.template_for(self.tokenizer)
 
-    def missing_tokens(self):
+    def missing_tokens(self) -> list[str]:
         """Return the tokens that fine-tuning adds and the tokenizer lacks, a list of str."""
         template = self._fine_tuning_template()
         if template is None or self.tokenizer is None:
@@ -424,7 +425,7 @@ class Task(KerasFile, SavedWhole, TextModel):
 
     # === Calling ===
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
@@ -456,7 +457,9 @@ class Task(KerasFile, SavedWhole, TextModel):
         """Return the names that packed inputs may have; None for any."""
         return {*self.backbone.input_names, *self.packer.inputs, *self.row_names}
 
-    def call(self, inputs, training=None, with_terms=False):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None, with_terms: bool = False
+    ) -> Any:
         rows = self.packer.flatten(inputs)
         # Heads need the mask, too.
         rows = rows | self.backbone.complete(self.backbone.select_inputs(rows))
@@ -467,7 +470,14 @@ class Task(KerasFile, SavedWhole, TextModel):
         found = self.packer.join(found, inputs)
         return (found, terms) if with_terms else found
 
-    def read_head(self, head, outputs, rows, training, terms):
+    def read_head(
+        self,
+        head: keras.layers.Layer,
+        outputs: Any,
+        rows: Any,
+        training: bool | None,
+        terms: list[Any],
+    ) -> Any:
         """Return what a head makes of a backbone's outputs, and extend the terms of the loss."""
         if not (training and getattr(head, "has_terms", False)):
             return head(outputs, rows, training=training)
@@ -476,7 +486,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         return found
 
     @property
-    def has_terms(self):
+    def has_terms(self) -> bool:
         is_beside = self.fine_tuning is not None and self.fine_tuning.lm_head is not None
         return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
@@ -501,11 +511,11 @@ class Task(KerasFile, SavedWhole, TextModel):
         return self.pairs.text_pair
 
     @text_pair.setter
-    def text_pair(self, value):
+    def text_pair(self, value: bool | None) -> None:
         self.pairs.text_pair = value
 
     @property
-    def preprocessor(self):
+    def preprocessor(self) -> Preprocessor:
         return self.preprocessor_class(**self.preprocessing())
 
     def preprocessing(self) -> dict[str, Any]:
@@ -579,7 +589,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         """Retrace `answer`, after Python values that it reads have changed."""
         self._graphs.clear()
 
-    def forget_graphs(self):
+    def forget_graphs(self) -> None:
         super().forget_graphs()
         self.forget_answers()
 
@@ -607,7 +617,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         return copy
 
     @property
-    def signatures(self):
+    def signatures(self) -> TextSignatures:
         return TextSignatures(self)
 
     id_signatures = property(IdSignatures)

@@ -98,7 +98,7 @@ class TextClassifier(Prompted, Task):
         self._finish()
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         if labels.problem_type not in (
             "single_label_classification",
             "multi_label_classification",
@@ -115,12 +115,12 @@ class TextClassifier(Prompted, Task):
             "multi_label": labels.problem_type == "multi_label_classification",
         }
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         self.check_without_prompt()
         kind = "multi" if self.multi_label else "single"
         return Labels(self.num_classes, self.class_names, f"{kind}_label_classification")
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return (
             super().get_arguments()
             | self.fine_tuning.get_arguments()
@@ -131,7 +131,7 @@ class TextClassifier(Prompted, Task):
             }
         )
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return classes.ClassCrossentropy()
@@ -143,7 +143,7 @@ class TextClassifier(Prompted, Task):
             return keras.ops.sum(symmetric_divergence(*pairs), axis=-1)
         return symmetric_divergence(outputs, others)
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         if self.multi_label:
             accuracy = keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)
             return [accuracy, LooseF1(name="micro_f1")]
@@ -169,10 +169,10 @@ class TextClassifier(Prompted, Task):
         labels, number = at_numbers(names, labels, number)
         return {"labels": labels, "scores": scores, "class_names": number}
 
-    def single_output(self):
+    def single_output(self) -> Any:
         return "scores", names_of_classes(self.class_names, self.num_classes)
 
-    def example_signature(self):
+    def example_signature(self) -> Any:
         return "classify", self._scores_by_class
 
     @staticmethod

@@ -162,38 +162,47 @@ class TextModel(keras.Model):
 
     # === Defined by subclasses ===
 
-    def start_from(self, labels):
+    def start_from(self, labels: Any) -> None:
         """Set what a new head begins with, from the labels of `fit`; None if x is a dataset."""
 
-    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group, seed=None):
+    def training_batches(
+        self,
+        x: RawTexts,
+        y: RawLabels,
+        sample_weight: Any,
+        batch_size: int,
+        shuffle: bool,
+        group: bool,
+        seed: int | None = None,
+    ) -> Any:
         """Return the packed batches of `fit`; overridden if an example has several rows there."""
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
         needs_labels = self.labels.are_needed
         return datasets.batches(self.feed, *arguments, needs_labels=needs_labels, seed=seed)
 
-    def validation_batches(self, data, batch_size, steps=None):
+    def validation_batches(self, data: Any, batch_size: int, steps: int | None = None) -> Any:
         """Return the packed batches of `validation_data`."""
         return predict_batches.validation_batches(self.feed, data, batch_size, steps)
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return None
 
-    def default_metrics(self):
+    def default_metrics(self) -> Any:
         return None
 
-    def forget_graphs(self):
+    def forget_graphs(self) -> None:
         """Retrace what was traced, after what the network computes has changed."""
         self.train_function = self.test_function = self.predict_function = None
 
     @property
-    def weights_by_path(self):
+    def weights_by_path(self) -> dict[str, Any]:
         """All weights by their paths in a preset."""
         return {v.path: v for v in self.weights}
 
     # === Keras's methods ===
 
     @property
-    def distribute_strategy(self):
+    def distribute_strategy(self) -> Any:
         return getattr(self, "_distribute_strategy", None) or tf.distribute.get_strategy()
 
     def compile(
@@ -343,7 +352,9 @@ class TextModel(keras.Model):
             **kwargs,
         )
 
-    def fit_packed(self, batches, callbacks=None, validation_data=None, **kwargs):
+    def fit_packed(
+        self, batches: Any, callbacks: Any = None, validation_data: Any = None, **kwargs: Any
+    ) -> keras.callbacks.History:
         """As `keras.Model.fit`, on what `first_batches` and `validation_batches` return."""
         kwargs["callbacks"] = callbacks
         strategy = self.distribute_strategy
@@ -358,7 +369,13 @@ class TextModel(keras.Model):
         history.restored_epoch = restored_epoch(callbacks)
         return history
 
-    def maker_of_batches(self, x, y, batch_size, class_weight=None):
+    def maker_of_batches(
+        self,
+        x: RawTexts,
+        y: RawLabels,
+        batch_size: int,
+        class_weight: Mapping[Any, float] | None = None,
+    ) -> Callable[[int], Any]:
         """Return a function from a seed to the packed batches of an epoch, in an order by it."""
         x, y = labelled(self.feed, x, y)
         return lambda seed: self.first_batches(
@@ -366,8 +383,16 @@ class TextModel(keras.Model):
         )
 
     def first_batches(
-        self, x, y, sample_weight, batch_size, shuffle, group=True, class_weight=None, seed=None
-    ):
+        self,
+        x: RawTexts,
+        y: RawLabels,
+        sample_weight: Any,
+        batch_size: int,
+        shuffle: bool,
+        group: bool = True,
+        class_weight: Mapping[Any, float] | None = None,
+        seed: int | None = None,
+    ) -> Any:
         """Return the packed batches of `fit`, and learn from its data what the task begins with."""
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
         with self.pairs.learning():
@@ -381,8 +406,14 @@ class TextModel(keras.Model):
         return classes.with_class_weights(batches, weights)
 
     def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
-    ):
+        self,
+        x: RawTexts | None = None,
+        y: RawLabels = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         check_arguments("evaluate", kwargs, batch_size=batch_size, verbose=verbose)
         x, y = labelled(self.feed, x, y)
         batches, _ = predict_batches.sorted_batches(
@@ -414,29 +445,38 @@ class TextModel(keras.Model):
             return outputs
         return keras.tree.map_structure(lambda array: array[places], outputs)
 
-    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
+    def train_on_batch(
+        self,
+        x: RawTexts,
+        y: RawLabels = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        **kwargs: Any,
+    ) -> Any:
         plan_schedule(self, 0, None)
         batch = datasets.one_batch(self.feed, x, y, sample_weight, self.labels.are_needed)
         if class_weight is not None:
             batch = classes.weigh_classes(self.labels.class_weights(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
-    def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+    def test_on_batch(
+        self, x: RawTexts, y: RawLabels = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
         batch = datasets.one_batch(self.feed, x, y, sample_weight, self.labels.are_needed)
         return super().test_on_batch(*batch, **kwargs)
 
-    def predict_on_batch(self, x):
+    def predict_on_batch(self, x: RawTexts) -> Any:
         packed = datasets.one_batch(self.feed, x)[0]
         outputs, rows = super().predict_on_batch(packed), len(next(iter(packed.values())))
         return keras.tree.map_structure(lambda array: array[:rows], outputs)  # every replica's
 
     # === A step ===
 
-    def prepare_batch(self, data, training):
+    def prepare_batch(self, data: Any, training: bool | None) -> Batch:
         """Return the `Batch` of a step for Keras's `(x, y, sample_weight)`: before the network."""
         return Batch(*keras.utils.unpack_x_y_sample_weight(data))
 
-    def compute_batch(self, batch, training):
+    def compute_batch(self, batch: Batch, training: bool | None) -> Computed:
         """Return what the network makes of a `Batch`, or of some of its rows: `Computed`."""
         if training and self.has_terms:
             outputs, terms = self(batch.inputs, training=True, with_terms=True)
@@ -447,20 +487,20 @@ class TextModel(keras.Model):
     # Whether calling takes `with_terms`, and then also returns what training adds to the loss.
     has_terms = False
 
-    def losses_of(self, labels):
+    def losses_of(self, labels: Any) -> dict[str, Any]:
         """Return the losses of labels; see `CompiledLosses.of`."""
         return self.compiled_losses.of(labels)
 
-    def counted_labels(self, batch):
+    def counted_labels(self, batch: Batch) -> Any:
         """Return labels of a whole batch from which its losses can count what they sum."""
         return batch.labels
 
-    def label_counts(self, batch):
+    def label_counts(self, batch: Batch) -> dict[str, Any]:
         """Return by what each loss of labels is divided: its count in a batch, by its name."""
         labels = self.counted_labels(batch)
         return label_counts(self.losses_of(labels), labels, batch.sample_weight)
 
-    def loss_terms(self, batch, computed, training):
+    def loss_terms(self, batch: Batch, computed: Computed, training: bool | None) -> list[Term]:
         """Return the parts of the loss of what was computed of a batch: a list of `Term`."""
         labels, outputs, weights, terms = computed
         labels, weights = self.labels.for_loss(labels, outputs, weights)
@@ -473,24 +513,33 @@ class TextModel(keras.Model):
             terms.append(Term(*self.smoothing.sum_and_count(self, batch.inputs, outputs)))
         return terms
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool | None = True,
+    ) -> Tensor:
         """As `keras.Model.compute_loss`: the mean of a batch that is not a part of a larger one."""
         terms = self.loss_terms(Batch(x), Computed(y, y_pred, sample_weight), training)
         return sum(term.weight * ops.divide_no_nan(term.total, term.count) for term in terms)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         return super().compute_metrics(x, self.labels.for_metrics(y, y_pred), y_pred, sample_weight)
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[keras.metrics.Metric]:
         return [*super().metrics, *self.compiled_losses.means.values()]
 
-    def train_step(self, *data):
+    def train_step(self, *data: Any) -> dict[str, Any]:
         if not self.trainable_weights:
             return super().train_step(*data)  # warns
         return steps.train_step(self, *data)
 
-    def test_step(self, *data):
+    def test_step(self, *data: Any) -> dict[str, Any]:
         return steps.test_step(self, *data)
 
     @contextlib.contextmanager
@@ -512,7 +561,7 @@ class TextModel(keras.Model):
             iterator, data_batch = None, steps.first_batch(self, iterator)
         super()._maybe_symbolic_build(iterator, data_batch)
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> Any:
         # TensorFlow traces a step twice if that creates variables.
         if self.optimizer is not None and not self.optimizer.built:
             with self.distribute_strategy.scope():

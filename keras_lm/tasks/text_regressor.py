@@ -102,21 +102,23 @@ class TextRegressor(Prompted, Task):
         self._finish()
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         if labels.num_classes != 1 or labels.problem_type not in ONE_TEXT:
             return None
         is_linear = labels.activation in (None, "linear")
         return labels.read_texts | ({} if is_linear else {"activation": labels.activation})
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         self.check_without_prompt()
         return Labels(1, problem_type="regression", activation=self.activation or "linear")
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         own = self.fine_tuning.get_arguments() | {"activation": self.activation}
         return super().get_arguments() | own
 
-    def call(self, inputs, training=None, with_terms=False):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None, with_terms: bool = False
+    ) -> Any:
         outputs = super().call(inputs, training, with_terms)
         if self.activation is None:
             return outputs
@@ -124,17 +126,17 @@ class TextRegressor(Prompted, Task):
             return keras.ops.sigmoid(outputs[0]), outputs[1]
         return keras.ops.sigmoid(outputs)
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return keras.losses.MeanSquaredError()
 
     def divergence(self, outputs: Any, others: Any) -> Tensor:
         """Return how far the numbers of texts differ, (B,), for `AdversarialSmoothing`."""
         return keras.ops.square(outputs - others)[:, 0]
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
 
-    def start_from(self, labels):
+    def start_from(self, labels: Any) -> None:
         weights = self.head.weights
         biases = [v for v in weights if v.path.endswith("/bias") and v.shape == (1,)]
         is_begun = not biases or np.any(biases[-1].numpy())  # GPT's head has none
@@ -144,10 +146,10 @@ class TextRegressor(Prompted, Task):
         is_sum = self.fine_tuning.symmetric  # of both orders
         biases[-1].assign([mean / 2 if is_sum else mean])
 
-    def decode(self, outputs, packed):
+    def decode(self, outputs: Any, packed: dict[str, Tensor]) -> dict[str, Any]:
         return {"scores": outputs[:, 0]}
 
-    def example_signature(self):
+    def example_signature(self) -> Any:
         return "regress", lambda answer: {"outputs": answer["scores"]}
 
     def regress(self, x: RawTexts, batch_size: int = 32, verbose: int | str = "auto") -> np.ndarray:

@@ -515,15 +515,15 @@ class TokenClassifier(WordReader, Task):
         self._finish()
 
     @classmethod
-    def arguments_from_checkpoint(cls, labels):
+    def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
         if not labels.may_be("token_classification"):
             return None
         return {"num_classes": labels.num_classes, "class_names": labels.class_names}
 
-    def published_labels(self):
+    def published_labels(self) -> Any:
         return Labels(self.num_classes, self.class_names, "token_classification")
 
-    def get_arguments(self):
+    def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {
             "num_classes": self.num_classes,
             "class_names": self.class_names,
@@ -533,19 +533,21 @@ class TokenClassifier(WordReader, Task):
             "predicate": self.predicate,
         }
 
-    def default_loss(self):
+    def default_loss(self) -> Any:
         return None if self.crf else MaskedCrossentropy()  # see losses_of
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         of_entities = [EntityF1(self.class_names)] if marks_entities(self.class_names) else []
         return [MaskedAccuracy(), *of_entities]
 
-    def losses_of(self, labels):
+    def losses_of(self, labels: Any) -> Any:
         if self.crf is not None and self.loss is None:
             return {None: (1.0, SequenceLikelihood(self.crf))}
         return super().losses_of(labels)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         if self.crf is not None:
             known = ops.not_equal(self.labels.for_metrics(y, y_pred), IGNORED)
             labels = self.crf.decode(y_pred, known, self.allowed)
@@ -594,7 +596,7 @@ class TokenClassifier(WordReader, Task):
         marked = self.rows.marked(columns, offsets_of_words)
         return self._answer(words, pieces, texts, offsets_of_words, marked)
 
-    def answer_lite(self, columns):
+    def answer_lite(self, columns: dict[str, Tensor]) -> dict[str, Any]:
         if self.predicate:
             raise ValueError(
                 "predicate=True reads numbers out of strings, for which LiteRT has no operation: "
@@ -681,7 +683,7 @@ class TokenClassifier(WordReader, Task):
         return entities_of(self.tag(x, batch_size, verbose), texts, is_plain(self.class_names))
 
     @property
-    def signatures(self):
+    def signatures(self) -> "TaggerSignatures":
         return TaggerSignatures(self)
 
 

@@ -175,9 +175,9 @@ class BytePairTokenizer(Tokenizer):
         tokens = (cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token)
         roles = dict(zip(self.ROLES, tokens))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
-        self.add_prefix_space = bool(add_prefix_space)
+        self.add_prefix_space: bool = bool(add_prefix_space)
         self.normalization = strings.checked_form(normalization)
-        self.ignore_merges = bool(ignore_merges)
+        self.ignore_merges: bool = bool(ignore_merges)
         steps = [*(pre_tokenizer or [])]
         entries = self._vocabulary.entries
         self._rules = Rules(
@@ -377,7 +377,7 @@ class BytePairTokenizer(Tokenizer):
     def _merge_words(self, words):
         return self._merge.tokenize(words)
 
-    def tokenize_lite(self, text: Tensor) -> Any:
+    def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not found, if it is in the
@@ -390,7 +390,7 @@ class BytePairTokenizer(Tokenizer):
         """
         return self.tokenize_lite_with_offsets(text)[0]
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         if self._rules.pre_tokenizer and not self._rules.split.is_keras_hub:
             raise ValueError(
@@ -438,7 +438,7 @@ class BytePairTokenizer(Tokenizer):
 
     # === Files ===
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("added_tokens", "lstrip_tokens", "rstrip_tokens", "whole_words")
         return super().get_config() | {
             **{name: list(getattr(self._rules, name)) for name in names},
@@ -449,11 +449,11 @@ class BytePairTokenizer(Tokenizer):
             "template": self.template,
         }
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         byte_pair_files.write(folder, self._vocabulary.ids, self._rules.merges)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         paths = (os.path.join(folder, name) for name in ("vocab.json", "merges.txt"))
         return cls(*paths, **config)
 

@@ -74,7 +74,7 @@ class CharacterTokenizer(Tokenizer):
             self._frames = tf.constant(_frames(characters_per_word))  # (C - 1, C)
             self._bytes = tf.constant([bytes([b]) for b in range(256)])
 
-    def split(self, text: Tensor) -> Any:
+    def split(self, text: Tensor) -> Tensor:
         """Return the words of (B,) texts as a ragged (B, S) tensor of strings."""
         return splitting.split_words(as_tensor(text, tf.string), self.splitter)
 
@@ -150,7 +150,7 @@ class CharacterTokenizer(Tokenizer):
         is_word = (data[:, 0] == BEGIN_WORD) & ~tf.reduce_any(is_boundary, axis=1)
         return strings.keep(ids.with_values(self.words(data)), is_word)
 
-    def words(self, ids: Tensor) -> Any:
+    def words(self, ids: Tensor) -> Tensor:
         """Return the (…) words of (…, C) ids, with `<S>` and `</S>`; padding becomes ""."""
         is_byte = (ids > PAD) & (ids < BEGIN_SENTENCE)
         letters = tf.gather(self._bytes, tf.where(is_byte, ids - 1, 0))
@@ -164,21 +164,21 @@ class CharacterTokenizer(Tokenizer):
         ids = ids[..., 1:-1]
         return tf.where((ids > PAD) & (ids < BEGIN_SENTENCE), ids, 0)
 
-    def word_starts(self, ids):
+    def word_starts(self, ids: Tensor) -> Tensor:
         ids = as_tensor(ids, tf.int32)
         if isinstance(ids, tf.RaggedTensor) and ids.shape.rank > 2:
             return ids.with_values(self.word_starts(ids.values))
         first = ids.to_tensor() if isinstance(ids, tf.RaggedTensor) else ids
         return tf.ones_like(first[..., 0], tf.bool)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"characters_per_word": self.characters_per_word, "splitter": self.splitter}
 
     def save_assets(self, folder: PathLike) -> None:
         """Write nothing: bytes need no vocabulary file."""
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(**config)
 
     @classmethod

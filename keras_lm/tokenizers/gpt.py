@@ -1,7 +1,7 @@
 """GPT-1's BPE: lower-cased words of letters that end in `</w>`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
@@ -123,7 +123,7 @@ class GPTTokenizer(BytePairTokenizer):
         raise ValueError("GPT-1's BPE makes words by merges alone: it cannot take further ones.")
 
     @property
-    def with_space(self):
+    def with_space(self) -> Self:
         return self  # no piece has a space
 
     def _tokenize_with_offsets(self, text, special=()):
@@ -193,7 +193,7 @@ class GPTTokenizer(BytePairTokenizer):
     def _spellings_alone(self):
         return self._spellings.numpy().tolist(), "all"
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         of_bytes = ("add_prefix_space", "normalization", "whole_words", "pre_tokenizer")
         for name in (*of_bytes, "ignore_merges"):

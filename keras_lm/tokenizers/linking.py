@@ -7,7 +7,7 @@ W words of all texts, M mentions.
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -160,7 +160,7 @@ class EntityTokenizer(WordPieceTokenizer):
         return tuple(strings.keep(x, is_mention) for x in (entities, starts, ends))
 
     @property
-    def signatures(self):
+    def signatures(self) -> dict[str, Callable[..., Any]]:
         return {"mentions": self.answer_mentions}
 
     def answer_mentions(self, text: Tensor) -> dict[str, tf.Tensor]:
@@ -204,7 +204,7 @@ class EntityTokenizer(WordPieceTokenizer):
     def _made(self, vocabulary, entities, config):
         return type(self)(vocabulary, mentions=self._linked.mentions, entities=entities, **config)
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         super().save_assets(folder)
         linked = self._linked
         ids = [f"{entity}\t{row}" for row, entity in enumerate(linked.entities)]
@@ -215,7 +215,7 @@ class EntityTokenizer(WordPieceTokenizer):
                 out.writelines(f"{line}\n".encode() for line in lines)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         numbers = read_entity_numbers(f"{folder}/{IDS}")
         entities = sorted(numbers, key=numbers.get)
         mentions = read_entity_names(f"{folder}/{NAMES}")

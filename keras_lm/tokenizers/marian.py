@@ -73,7 +73,7 @@ class MarianTokenizer(Tokenizer):
         super().__init__(vocabulary, roles, additional_special_tokens, name=name)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None; name the entry for pieces without an id.")
-        self.clean_up = bool(clean_up)
+        self.clean_up: bool = bool(clean_up)
         model = models.read_model(source)
         self._pieces = self._make_pieces(model)
         self._numbers = self._make_numbers(self._pieces.vocabulary)
@@ -223,10 +223,10 @@ class MarianTokenizer(Tokenizer):
 
     # === Files ===
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"clean_up": self.clean_up}
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         for tokenizer, name in zip((self, self.target), MODELS, strict=True):
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(tokenizer._pieces._data)
@@ -236,7 +236,7 @@ class MarianTokenizer(Tokenizer):
             _write_vocabulary(path, self.target.vocabulary)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         source, target, both, other = (
             os.path.join(folder, name) for name in (*MODELS, VOCABULARY, TARGET_VOCABULARY)
         )

@@ -68,8 +68,8 @@ class ByteTokenizer(Tokenizer):
         roles = dict(zip(self.ROLES, (pad_token, eos_token, unknown_token)))
         special = list(dict.fromkeys([*first, *more]))
         super().__init__([*first, *BYTES, *last], roles, special, template, name=name)
-        self.offset = len(first)
-        self.clean_up = bool(clean_up)
+        self.offset: int = len(first)
+        self.clean_up: bool = bool(clean_up)
         with tf.init_scope():
             spelled = [bytes([b]) for b in range(256)]
             self._spelled = tf.constant([b""] * len(first) + spelled + [b""] * len(last))
@@ -97,7 +97,7 @@ class ByteTokenizer(Tokenizer):
         """Return ragged (B, S) ids of (B,) texts like a call, with operations of LiteRT."""
         return self.tokenize_lite_with_offsets(text)[0]
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         data, row_splits = lite_operations.valid_bytes(text)
         of_character = tf.cumsum(tf.cast((data < 0x80) | (data >= 0xC0), tf.int32)) - 1
@@ -124,7 +124,7 @@ class ByteTokenizer(Tokenizer):
     def _grown(self, entries, config):
         return type(self)(**config)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"clean_up": self.clean_up, "template": self.template}
         first = self.vocabulary[: self.offset]
         more = [t for t in config["additional_special_tokens"] if t not in first]
@@ -134,7 +134,7 @@ class ByteTokenizer(Tokenizer):
         """Write nothing: bytes need no vocabulary file."""
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(**config)
 
     @classmethod

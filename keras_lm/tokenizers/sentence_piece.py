@@ -331,7 +331,7 @@ class SentencePieceTokenizer(Tokenizer):
         ids = self._match(self._stripped(strings.valid_utf8(text))).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
-    def has_offsets(self, parse_special=False):
+    def has_offsets(self, parse_special: bool = False) -> bool:
         try:
             self._find_aligner()
         except ValueError:
@@ -398,7 +398,7 @@ class SentencePieceTokenizer(Tokenizer):
         starts, ends = tf.gather(characters.starts, first), tf.gather(characters.ends, last)
         return ids, ids.with_values(starts), ids.with_values(ends)
 
-    def tokenize_lite(self, text: Tensor) -> Any:
+    def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         The ids are the same for all valid UTF-8 without added tokens, which are not found, if it is
@@ -432,7 +432,7 @@ class SentencePieceTokenizer(Tokenizer):
         with tf.init_scope():
             return LiteSentencePiece(self._proto, charsmap, self._rules.keep_first_space)
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters.
 
         Places are those of a call, unless normalisation joins characters, as a letter and a mark
@@ -453,7 +453,7 @@ class SentencePieceTokenizer(Tokenizer):
                     "crosses a space. Export as a SavedModel instead."
                 )
 
-    def plain_model(self):
+    def plain_model(self) -> Any:
         """Return a parsed model, with which the package `sentencepiece` alone finds the ids.
 
         It has no added tokens. With `split_digit_commas`, it does without the pieces that are to be
@@ -494,7 +494,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     # === Files ===
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         rules = dataclasses.asdict(self._rules)
         del rules["plain_tokens"]
         return super().get_config() | {
@@ -504,12 +504,12 @@ class SentencePieceTokenizer(Tokenizer):
             "template": self.template,
         }
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         with open(os.path.join(folder, "spiece.model"), "wb") as file:
             file.write(self._data)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(os.path.join(folder, "spiece.model"), **config)
 
     @classmethod

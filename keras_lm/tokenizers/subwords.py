@@ -157,7 +157,7 @@ class SubwordTokenizer(Tokenizer):
     def _ends_word(self, token):
         return token.endswith(END)
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         lists = {ASSET: self.vocabulary}
         if self.target is not self:
             lists[TARGET_ASSET] = self.target.vocabulary
@@ -167,7 +167,7 @@ class SubwordTokenizer(Tokenizer):
             pathlib.Path(folder, name).write_bytes(b"".join(lines))
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         target = os.path.join(folder, TARGET_ASSET)
         config = {"target_vocabulary": target if os.path.isfile(target) else None} | config
         return cls(os.path.join(folder, ASSET), **config)

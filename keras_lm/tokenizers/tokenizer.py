@@ -119,7 +119,7 @@ class Tokenizer(tf.Module):
         return presets.load_tokenizer(source, cls, **overrides)
 
     @classmethod
-    def from_files(cls, folder, **overrides):
+    def from_files(cls, folder: PathLike, **overrides: Any) -> Self:
         """Return the tokenizer that a folder with published vocabulary files describes.
 
         `overrides` are constructor arguments that replace the files'. Raises FileNotFoundError if
@@ -129,7 +129,7 @@ class Tokenizer(tf.Module):
         raise NotImplementedError(f"{cls.__name__} cannot read published files.")
 
     @classmethod
-    def class_for(cls, folder):
+    def class_for(cls, folder: PathLike) -> "type[Tokenizer]":
         """Return the class that reads a published folder: by its files, or else this one.
 
         Raises:
@@ -140,25 +140,25 @@ class Tokenizer(tf.Module):
         return tokenizer_classes().get(kind_of(folder, usual=cls.__name__), cls)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         """Return the tokenizer that `save_assets(folder)` and `get_config()` describe."""
         raise NotImplementedError(f"{cls.__name__} cannot read assets.")
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         """Write the vocabulary files, in their published form, into an existing folder."""
         raise NotImplementedError(f"{type(self).__name__} cannot write assets.")
 
-    def save_published_files(self, folder):
+    def save_published_files(self, folder: PathLike) -> None:
         """Write the vocabulary as published folders have it, into an existing folder."""
         self.save_assets(folder)
 
-    def save_huggingface(self, folder, *arguments):
+    def save_huggingface(self, folder: PathLike, *arguments: Any) -> None:
         """Write Hugging Face's files of the tokenizer; see `huggingface_files.write`."""
         from keras_lm.tokenizers import huggingface_files
 
         huggingface_files.write(folder, self, *arguments)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
         tokens = {f"{role}_token": self.special_tokens.get(role) for role in self.ROLES}
         more = list(self._vocabulary.additional_special_tokens)
@@ -184,7 +184,7 @@ class Tokenizer(tf.Module):
         return method is not Tokenizer._tokenize_with_offsets and is_known
 
     @property
-    def with_space(self):
+    def with_space(self) -> Self:
         """The same tokenizer for words of a list, whose pieces begin with the space before them.
 
         This one itself, unless its pieces have spaces and it adds none.
@@ -240,7 +240,7 @@ class Tokenizer(tf.Module):
         text: str | Sequence[str],
         unit: str = "byte",
         parse_special: bool | Sequence[str] = False,
-    ) -> tuple:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Turn a string, or a list of strings, into `(ids, starts, ends)`.
 
         A token is `text[start:end]`: in bytes of the original UTF-8 text, as in
@@ -354,17 +354,17 @@ class Tokenizer(tf.Module):
         )
 
     @property
-    def target(self):
+    def target(self) -> "Tokenizer":
         """The tokenizer of what a model writes; another one only for a translator with two."""
         return self._target or self
 
     @property
-    def vocabulary(self):
+    def vocabulary(self) -> list[str]:
         """All entries, in the order of their ids."""
         return list(self._vocabulary.tokens)
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """The number of ids."""
         return len(self._vocabulary.tokens)
 
@@ -374,21 +374,21 @@ class Tokenizer(tf.Module):
         return {}
 
     @property
-    def template(self):
+    def template(self) -> list[str] | None:
         """The special tokens around one text and around a pair, two str, or None; see above."""
         return self._vocabulary.template
 
     @property
-    def special_tokens(self):
+    def special_tokens(self) -> dict[str, str]:
         """A dict from role to the entry that plays it, such as `{"sep": "[SEP]"}`."""
         return dict(self._vocabulary.special_tokens)
 
     @property
-    def all_special_tokens(self):
+    def all_special_tokens(self) -> list[str]:
         """The entries that play a role, and the additional ones, a list of str."""
         return list(self._vocabulary.all_special_tokens)
 
-    def token_to_id(self, token):
+    def token_to_id(self, token: str) -> int:
         """Return the id of a vocabulary entry; ValueError if there is none."""
         try:
             return self._vocabulary.ids[token]
@@ -398,13 +398,13 @@ class Tokenizer(tf.Module):
                 "Call the tokenizer to turn text into ids."
             ) from None
 
-    def id_to_token(self, id):
+    def id_to_token(self, id: int) -> str:
         """Return the vocabulary entry of an id; ValueError if there is none."""
         if not 0 <= id < self.vocabulary_size:
             raise ValueError(f"`id` is {id}; it must lie in [0, {self.vocabulary_size}).")
         return self._vocabulary.tokens[id]
 
-    def special_id(self, role):
+    def special_id(self, role: str) -> int:
         """Return the id of the special token in a role, such as `"sep"`; ValueError if none is."""
         if role not in self._vocabulary.special_tokens:
             raise ValueError(
@@ -415,7 +415,7 @@ class Tokenizer(tf.Module):
 
     # === Words, and further entries ===
 
-    def word_starts(self, ids):
+    def word_starts(self, ids: Tensor) -> Tensor:
         """Return which of (…, S) pieces, packed or not, begin a word: bool of the same shape.
 
         The first piece of a row does, special tokens except the unknown one do, and so do pieces

@@ -130,7 +130,7 @@ class TransformerXLTokenizer(Tokenizer):
         return tf.strings.unicode_split(text, "UTF-8").with_row_splits_dtype(tf.int64)
 
     @property
-    def tokenize_lite(self):
+    def tokenize_lite(self) -> Any:
         raise AttributeError(
             f"its rules={self.rules!r} need operations that LiteRT does not have: "
             "StaticRegexReplace and hash tables"
@@ -149,20 +149,20 @@ class TransformerXLTokenizer(Tokenizer):
             return valid_utf8(strings.join(entries.with_values(characters)))
         return tf.strings.regex_replace(strings.join(entries), self._space, " ")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"rules": self.rules, "lowercase": self.lowercase}
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         with open(os.path.join(folder, WORDS), "w", encoding="utf-8") as file:
             json.dump(self.vocabulary, file, ensure_ascii=False, indent=0)
 
-    def save_published_files(self, folder):
+    def save_published_files(self, folder: PathLike) -> None:
         # The lines that transformers reads without running a pickle.
         text = "".join(f"{word}\n" for word in self.vocabulary)
         pathlib.Path(folder, "vocab.txt").write_text(text, encoding="utf-8", newline="\n")
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         path = os.path.join(folder, WORDS)
         check_file("vocabulary", path, "copy the preset again, whole.")
         with open(path, "rb") as file:

@@ -195,11 +195,11 @@ class WordPieceTokenizer(Tokenizer):
                     f"`vocabulary` entry {token!r} has a line end, which a vocab.txt cannot store "
                     "and no text can match; rename the entry."
                 )
-        self.lowercase = bool(lowercase)
-        self.strip_accents = self.lowercase if strip_accents is None else bool(strip_accents)
-        self.max_word_length = int(max_word_length)
+        self.lowercase: bool = bool(lowercase)
+        self.strip_accents: bool = self.lowercase if strip_accents is None else bool(strip_accents)
+        self.max_word_length: int = int(max_word_length)
         self.clean_up = strings.checked_clean_up(clean_up)
-        self.keras_hub = bool(keras_hub)
+        self.keras_hub: bool = bool(keras_hub)
         # The matcher knows the unknown token by its name.
         hidden = {*self._vocabulary.all_special_tokens, *added_tokens} - {unknown_token}
         self._rules = Rules.of(self._vocabulary.tokens, hidden, self.max_word_length)
@@ -334,7 +334,7 @@ class WordPieceTokenizer(Tokenizer):
             left = visible_lengths(characters, self._clean)
         return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
-    def tokenize_lite(self, text: Tensor) -> Any:
+    def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
         Added tokens are not found. All other ids are the same, unless a text has several marks that
@@ -343,7 +343,7 @@ class WordPieceTokenizer(Tokenizer):
         """
         return self.tokenize_lite_with_offsets(text)[0]
 
-    def tokenize_lite_with_offsets(self, text: Tensor) -> Any:
+    def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         return self._lite(text)
 
@@ -369,7 +369,7 @@ class WordPieceTokenizer(Tokenizer):
     def _begins_word(self, token):
         return not token.startswith("##")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "lowercase": self.lowercase,
             "strip_accents": self.strip_accents,
@@ -381,13 +381,13 @@ class WordPieceTokenizer(Tokenizer):
             "template": self.template,
         }
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         # As bytes: text mode would write the platform's line ends.
         with open(os.path.join(folder, "vocab.txt"), "wb") as file:
             file.writelines(token.encode() + b"\n" for token in self._vocabulary.tokens)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         return cls(os.path.join(folder, "vocab.txt"), **config)
 
     @classmethod

@@ -191,11 +191,11 @@ class WordTokenizer(Tokenizer):
     def _spellings_alone(self):
         return [f" {word}".encode() for word in self.vocabulary], "first"
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("lowercase", "rules", "splitter")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
-    def save_assets(self, folder):
+    def save_assets(self, folder: PathLike) -> None:
         # Not one word per line: fastai's lists have a line end as a word.
         lists = {"words.json": self.vocabulary}
         if self.target is not self:
@@ -205,7 +205,7 @@ class WordTokenizer(Tokenizer):
                 json.dump(words, file, ensure_ascii=False, indent=0)
 
     @classmethod
-    def from_assets(cls, folder, config):
+    def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:
         target = os.path.join(folder, TARGET_WORDS)
         config = {"target_vocabulary": target if os.path.isfile(target) else None} | config
         return cls(os.path.join(folder, "words.json"), **config)

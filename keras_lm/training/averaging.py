@@ -1,6 +1,7 @@
 """The mean of the last weights of a training."""
 
 import collections
+from typing import Any
 
 import keras
 
@@ -34,16 +35,16 @@ class AverageWeights(keras.callbacks.Callback):
         self.every = every
         self._snapshots = collections.deque(maxlen=last)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._snapshots.clear()
         self._steps = 0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps += 1
         if self.every and self._steps % self.every == 0:
             self._keep()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if not self.every:
             self._keep()
 
@@ -55,7 +56,7 @@ class AverageWeights(keras.callbacks.Callback):
         # A variable's array may be its own memory, which the next step overwrites.
         self._snapshots.append([weight.numpy().copy() for weight in self._weights()])
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if not self._snapshots:
             return
         for weight, values in zip(self._weights(), zip(*self._snapshots, strict=True), strict=True):

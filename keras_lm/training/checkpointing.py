@@ -60,14 +60,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         stopping: keras.callbacks.EarlyStopping | None = None,
     ):
         super().__init__()
-        self.path = Path(path).expanduser()
+        self.path: Path = Path(path).expanduser()
         self.settings = json.loads(json.dumps(settings or {}))  # as they come back from the file
         self.minutes = minutes
         self.carried = list(carried)
         self.stopping = stopping
-        self.logs = []  # of whole epochs
-        self.best_weights = None  # of `stopping`, as they were restored
-        self.step = 0
+        self.logs: list[dict[str, Any]] = []  # of whole epochs
+        self.best_weights: list[np.ndarray] | None = None  # of `stopping`, as they were restored
+        self.step: int = 0
         self._seconds = 0.0  # that the last save took
         self._step_before_epoch = 0
         self._digests = None
@@ -165,18 +165,18 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
         self._seconds = self._saved_at - began
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._saved_at = time.monotonic()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._step_before_epoch = self.step
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.step = self._step_before_epoch + batch + 1
         if time.monotonic() - self._saved_at >= 60 * self.minutes:
             self._save_unless_broken(logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.logs.append({name: float(value) for name, value in (logs or {}).items()})
         is_long = self._seconds > 1
         if not is_long or time.monotonic() - self._saved_at >= 10 * self._seconds:

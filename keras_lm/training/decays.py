@@ -1,9 +1,12 @@
 """Learning-rate schedules of another shape than `WarmupLinearDecay`, the default."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_lm.training.optimizers import WarmupLinearDecay
+from keras_lm.utils.argument_types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -45,11 +48,11 @@ class WarmupPolynomialDecay(WarmupLinearDecay):
         self.power = power
         self.end = end
 
-    def decayed(self, left):
+    def decayed(self, left: Tensor) -> Tensor:
         end = self.end / self.peak
         return end + (1.0 - end) * left**self.power
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"power": self.power, "end": self.end}
 
 
@@ -83,11 +86,11 @@ class SlantedTriangular(WarmupLinearDecay):
             raise ValueError(f"ratio={ratio} is less than 1: the lowest rate is peak / ratio.")
         self.ratio = ratio
 
-    def planned_rate(self, step):
+    def planned_rate(self, step: Any) -> Tensor:
         share = super().planned_rate(step) / self.peak
         return self.peak * (1.0 + share * (self.ratio - 1.0)) / self.ratio
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"ratio": self.ratio}
 
 
@@ -116,9 +119,9 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"warmup_steps={warmup_steps}: pass 1 or more.")
         self.peak, self.warmup_steps = peak, warmup_steps
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Tensor:
         share = ops.cast(step, "float32") / self.warmup_steps
         return self.peak * ops.minimum(share, ops.rsqrt(ops.maximum(share, 1.0)))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}

@@ -9,6 +9,7 @@ import keras
 
 from keras_lm.presets import innermost_backbone
 from keras_lm.training.optimizers import AdamW
+from keras_lm.utils.argument_types import Tensor
 
 NUMBER = re.compile(r"^[^/]*_(\d+)/")  # of a layer of the backbone, not of parts inside one
 
@@ -67,7 +68,7 @@ class DiscriminativeAdamW(AdamW):
         self, multipliers: Mapping[str, float], learning_rate: float = 5e-5, **kwargs: Any
     ):
         super().__init__(learning_rate, **kwargs)
-        self.multipliers = dict(multipliers)
+        self.multipliers: dict[str, float] = dict(multipliers)
 
     @classmethod
     def for_task(
@@ -98,12 +99,14 @@ class DiscriminativeAdamW(AdamW):
         }
         return cls(multipliers, **kwargs)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         path = self._trainable_variables[self._get_variable_index(variable)].path
         multiplier = self.multipliers.get(path, 1.0)
         super().update_step(gradient, variable, learning_rate * multiplier)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"multipliers": self.multipliers}
 
 
@@ -132,20 +135,20 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self.epochs_per_group = epochs_per_group
         self._groups = None
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         # Undo what an interrupted run left frozen, before `fit` builds the optimizer.
         for variable in _FROZEN_FOR_NOW.get(model, ()):
             variable.trainable = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._groups = layer_groups(self.model)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         number = min(epoch // self.epochs_per_group + 1, len(self._groups))
         self._set_trainable(len(self._groups) - number)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._set_trainable(0)
 
     def _set_trainable(self, first):

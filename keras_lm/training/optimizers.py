@@ -46,7 +46,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(f"warmup={warmup} is a fraction of the steps: pass 0 <= warmup < 1.")
         self.peak = peak
         self.warmup = warmup
-        self.is_planned_by_fit = total_steps is None
+        self.is_planned_by_fit: bool = total_steps is None
         self.skipped = 0  # steps of a continued run that changed nothing: gradients overflowed
         # Start, steps rising, all steps (0 if unknown): a variable, so that each call of `fit` can
         # use the graph of the first.
@@ -55,10 +55,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self._set(start, total_steps)
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         return [self._numbers, self._held]
 
-    def _set(self, start, total_steps):
+    def _set(self, start: int, total_steps: int | None):
         self.start, self.total_steps = start, total_steps
         total_steps = total_steps or 0
         self._numbers.assign([start, int(self.warmup * total_steps), total_steps])
@@ -72,7 +72,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         """Let the rate be a number from now on, as Keras's callbacks set it."""
         self._held.assign(rate)
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Tensor:
         held = ops.convert_to_tensor(self._held)
         return ops.where(held >= 0, held, self.planned_rate(step))
 
@@ -90,7 +90,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         """Return the rate, as a share of the peak, for the share of steps that are left."""
         return left
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "peak": self.peak,
             "total_steps": None if self.is_planned_by_fit else self.total_steps,
@@ -191,13 +191,13 @@ class AdamW(keras.optimizers.AdamW):
         return keras.optimizers.AdamW.learning_rate.fget(self)
 
     @learning_rate.setter
-    def learning_rate(self, rate):
+    def learning_rate(self, rate: Any) -> None:
         if isinstance(self._learning_rate, WarmupLinearDecay) and not callable(rate):
             self._learning_rate.hold(rate)
         else:
             keras.optimizers.AdamW.learning_rate.fset(self, rate)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"bias_correction": self.bias_correction}
 
     # === Gradients of all replicas are summed, then clipped; Keras clips each replica's ===
@@ -228,7 +228,12 @@ class AdamW(keras.optimizers.AdamW):
     def _is_fused(self):
         return keras.backend.backend() == "tensorflow" and not self.amsgrad
 
-    def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+    def add_variable_from_reference(
+        self,
+        reference_variable: keras.Variable,
+        name: str | None = None,
+        initializer: str = "zeros",
+    ) -> keras.Variable:
         if reference_variable.dtype not in HALF:
             return super().add_variable_from_reference(reference_variable, name, initializer)
         # Moments in half precision would not change: 0.999 is 1 there.
@@ -251,7 +256,9 @@ class AdamW(keras.optimizers.AdamW):
         step = ops.cast(ops.convert_to_tensor(self.iterations) + 1, dtype)
         return ops.cast(self.beta_1, dtype) ** step, ops.cast(self.beta_2, dtype) ** step
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         if not self._is_fused:
             super().update_step(gradient, variable, learning_rate)
             return
@@ -334,7 +341,9 @@ class Lamb(AdamW):
             raise ValueError("amsgrad=True: LAMB has no such variant. Leave it out.")
         super().__init__(learning_rate, **{"name": "lamb"} | kwargs)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
         dtype = momentum.dtype  # float32 also where the weight is of half precision

@@ -27,10 +27,10 @@ class TokensPerSecond(keras.callbacks.Callback):
         super().__init__()
         self.tokens = tokens
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps, self._rate = -1, 0.0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         now = time.monotonic()
         self._steps += 1
         if self._steps == 0:
@@ -40,7 +40,7 @@ class TokensPerSecond(keras.callbacks.Callback):
         if logs is not None:
             logs["tokens_per_second"] = self._rate
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None and self._steps > 0:
             logs["tokens_per_second"] = self._rate
 
@@ -73,17 +73,17 @@ class EvaluateEvery(keras.callbacks.Callback):
             raise ValueError(f"steps={steps}: pass 1 or more.")
         self.steps = steps
         self.data = data
-        self.options = {"verbose": 0} | options
-        self.history = []
+        self.options: dict[str, Any] = {"verbose": 0} | options
+        self.history: list[dict[str, Any]] = []
         self._last = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._last = self._step()
 
     def _step(self):
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         step = self._step()
         if step == self._last or step % self.steps:  # the same, where gradients are accumulated
             return
@@ -129,7 +129,7 @@ class GenerateEachEpoch(keras.callbacks.Callback):
             )
         self.x, self.targets, self.metrics, self.options = x, targets, list(metrics), options
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         texts = self.model.generate(self.x, **self.options)
         for metric in self.metrics:
             metric.reset_state()

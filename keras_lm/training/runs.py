@@ -58,8 +58,8 @@ class Run:
         strategy: Any = None,
         say: Callable[[str], None] = print,
     ):
-        self.strategy = strategy or tf.distribute.get_strategy()
-        self.folder = output.with_name(f"{output.name}.unfinished")
+        self.strategy: Any = strategy or tf.distribute.get_strategy()
+        self.folder: Path = output.with_name(f"{output.name}.unfinished")
         self.say = say
         about = self.folder / "run.json"
         settings = json.loads(json.dumps(settings, default=str))
@@ -93,7 +93,7 @@ class Run:
         self,
         task: keras.Model,
         documents: Iterable[Any],
-        validation: tf.data.Dataset | None = None,
+        validation: tf.data.Dataset[Any] | None = None,
         rows: Mapping[str, Any] | None = None,
         minutes: float = 5.0,
         callbacks: Sequence[Any] = (),

@@ -3,7 +3,7 @@
 Shapes: B batch, S sequence, D width of an embedding, C classes.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -52,11 +52,11 @@ class AdversarialSmoothing:
                 raise ValueError(f"{name}={value} is not positive.")
         self.weight, self.radius, self.noise = weight, radius, noise
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"weight": self.weight, "radius": self.radius, "noise": self.noise}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config)
 
     def check(self, task: keras.Model) -> None:

@@ -23,11 +23,11 @@ READ_AT_ONCE = 1024  # windows
 
 def fit_streams(
     task: keras.Model,
-    windows: tf.data.Dataset,
+    windows: tf.data.Dataset[Any],
     batch_size: int = 32,
     epochs: int = 1,
     steps: int | None = None,
-    validation_windows: tf.data.Dataset | None = None,
+    validation_windows: tf.data.Dataset[Any] | None = None,
     checkpoint: PathLike | None = None,
     minutes: float = 5.0,
     callbacks: Sequence[Any] = (),
@@ -90,7 +90,10 @@ def fit_streams(
 
 
 def evaluate_streams(
-    task: keras.Model, windows: tf.data.Dataset, batch_size: int = 1, verbose: int | str = "auto"
+    task: keras.Model,
+    windows: tf.data.Dataset[Any],
+    batch_size: int = 1,
+    verbose: int | str = "auto",
 ) -> dict[str, Any]:
     """Return the loss and the metrics of a task on a corpus read in B streams, a dict.
 

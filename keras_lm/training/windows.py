@@ -114,12 +114,12 @@ class _Plan:
 
 def fit_windows(
     task: keras.Model,
-    windows: tf.data.Dataset,
+    windows: tf.data.Dataset[Any],
     batch_size: int = 32,
     epochs: int = 1,
     steps: int | None = None,
     seed: int = 0,
-    validation_windows: tf.data.Dataset | None = None,
+    validation_windows: tf.data.Dataset[Any] | None = None,
     checkpoint: PathLike | None = None,
     minutes: float = 5.0,
     callbacks: Sequence[Any] = (),

@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, ForwardRef, Protocol, Union
+from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, Union
+
+if TYPE_CHECKING:
+    import keras
 
 # A file or a folder.
 PathLike = str | os.PathLike[str]
@@ -20,7 +23,10 @@ Shape = tuple[int | None, ...]
 
 # A dtype policy or its name. Keras's class is looked up when the annotation is evaluated, as some
 # that import this module do without Keras.
-DType = Union[str, ForwardRef("DTypePolicy", module="keras"), None]  # noqa: UP007
+if TYPE_CHECKING:
+    DType = str | keras.DTypePolicy | None
+else:
+    DType = Union[str, ForwardRef("DTypePolicy", module="keras"), None]  # noqa: UP007
 
 
 class Tensor(Protocol):
