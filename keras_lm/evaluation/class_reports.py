@@ -49,24 +49,24 @@ class ClassReport:
         class_names: Sequence[str] | None = None,
         multi_label: bool = False,
     ):
-        labels, found = list(named_column(labels, "labels")), list(found)
-        _check_numbers(labels, found, "labels", "found")
-        if not multi_label and isinstance(labels[0], (list, tuple, np.ndarray)):
-            for row, (right, answer) in enumerate(zip(labels, found)):
+        expected, answered = list(named_column(labels, "labels")), list(found)
+        _check_numbers(expected, answered, "labels", "found")
+        if not multi_label and isinstance(expected[0], (list, tuple, np.ndarray)):
+            for row, (right, answer) in enumerate(zip(expected, answered)):
                 _check_numbers(right, answer, f"labels[{row}]", f"found[{row}]", least=0)
-            labels, found = ([x for row in rows for x in row] for rows in (labels, found))
+            expected, answered = ([x for row in rows for x in row] for rows in (expected, answered))
         names = None if class_names is None else [str(name) for name in class_names]
-        if names is None and _are_numbers(labels) and not _are_numbers(found):
+        if names is None and _are_numbers(expected) and not _are_numbers(answered):
             raise ValueError(
                 "labels are numbers, and found are names: pass class_names=task.class_names."
             )
-        sides = [_named(rows, names, multi_label) for rows in (labels, found)]
+        sides = [_named(rows, names, multi_label) for rows in (expected, answered)]
         occurring = {name for side in sides for row in side for name in row}
         self.class_names = names or sorted(occurring)
         if unknown := sorted(occurring.difference(self.class_names)):
             raise ValueError(f"{unknown[0]!r} is not one of class_names={self.class_names}.")
         places = {name: place for place, name in enumerate(self.class_names)}
-        right, answers = np.zeros((2, len(labels), len(places)), bool)
+        right, answers = np.zeros((2, len(expected), len(places)), bool)
         for hot, side in zip((right, answers), sides):
             for row, row_names in enumerate(side):
                 hot[row, [places[name] for name in row_names]] = True
@@ -119,10 +119,10 @@ class ClassReport:
         return picture
 
 
-def _check_numbers(right, found, *names, least=1):
-    if len(right) != len(found) or len(right) < least:
+def _check_numbers(right, answers, *names, least=1):
+    if len(right) != len(answers) or len(right) < least:
         raise ValueError(
-            f"{names[0]} has {len(right)} labels and {names[1]} {len(found)}: pass one for each, "
+            f"{names[0]} has {len(right)} labels and {names[1]} {len(answers)}: pass one for each, "
             "and at least one."
         )
 

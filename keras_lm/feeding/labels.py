@@ -135,8 +135,8 @@ ROWLESS = (str, bytes, bytearray, memoryview, Mapping, type)
 
 def label_column(labels, x):
     """Return the name of a table's column of labels; None if there is none, or x is not a table."""
-    found = names_in_table(x) or ()
-    return next((name for name in labels.columns if name in found), None)
+    column_names = names_in_table(x) or ()
+    return next((name for name in labels.columns if name in column_names), None)
 
 
 def labelled(feed, x, y):
@@ -146,21 +146,22 @@ def labelled(feed, x, y):
         ValueError: if the task needs labels, and a table has none; if they are a dict with other
             names than the task's.
     """
-    found = names_in_table(x)
+    column_names = names_in_table(x)
     labels, is_packed = feed.labels, feed.preprocessor.is_packed(x)
     check_label_names(labels, y, is_packed)
     if isinstance(y, Mapping):
         y = labels.of_names(dict(y), is_packed)
     else:
         y = _in_order_of_classes(labels, _one_column(y))
-    if found is None:
+    if column_names is None:
         return x, by_names_of(labels, y)
     if y is None and labels.are_needed:
         column = label_column(labels, x)
         if column is None:
             raise ValueError(
-                f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
-                f"that of the labels to {labels.columns[0]!r}, or pass it as y."
+                f"labels are missing: x is a {type(x).__name__} with the columns "
+                f"{column_names}. Rename that of the labels to {labels.columns[0]!r}, or pass "
+                "it as y."
             )
         y = by_names_of(labels, x[column], _feature(x, column))
     else:

@@ -181,11 +181,11 @@ def answer_all(preprocessor, x, batch_size, answer, verbose="auto"):
     def compute(batch):
         return {key: np.asarray(value) for key, value in answer(batch).items()}
 
-    found = list(with_progress(_side_by_side(compute, batches()), number, verbose))
-    if not found:
+    answers = list(with_progress(_side_by_side(compute, batches()), number, verbose))
+    if not answers:
         raise ValueError("x is empty: pass at least one text.")
     places = np.argsort(order)
-    return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
+    return {key: join_answers([each[key] for each in answers])[places] for key in answers[0]}
 
 
 def _side_by_side(compute, batches):

@@ -115,10 +115,10 @@ def names_in_table(x):
 
 def columns_of_table(table, names, required=None):
     """Return the columns of a table that a task needs; others may be labels or ids."""
-    found, kind = names_in_table(table), type(table).__name__
+    column_names, kind = names_in_table(table), type(table).__name__
     for name in names[:1] if required is None else required:
-        if name not in found:
-            other = (found or ["…"])[0]
+        if name not in column_names:
+            other = (column_names or ["…"])[0]
             if hasattr(table, "rename_column"):  # of datasets
                 rename = f"x.rename_column({other!r}, {name!r})"
             elif hasattr(table, "rename_columns"):  # of pyarrow
@@ -127,10 +127,10 @@ def columns_of_table(table, names, required=None):
                 columns = "columns=" if hasattr(table, "iloc") else ""
                 rename = f"x.rename({columns}{{{other!r}: {name!r}}})"
             raise ValueError(
-                f"x is a {kind} with the columns {found}, and {name!r} is missing: rename "
+                f"x is a {kind} with the columns {column_names}, and {name!r} is missing: rename "
                 f"one, {rename}, or pass a column, x['…'], or two as a tuple."
             )
-    return {name: table[name] for name in names if name in found}
+    return {name: table[name] for name in names if name in column_names}
 
 
 def check_names(x, names, required=None):
@@ -293,9 +293,9 @@ def _plain(message):
     """Return what an error of a graph says, or None if that is not about data."""
     if said := said_by_require(message):
         return said
-    if found := NO_CLASS.search(message):
-        last = int(found[2]) - 1
-        return f"labels hold {found[1]}, which is not a class: they count from 0 to {last}."
+    if match := NO_CLASS.search(message):
+        last = int(match[2]) - 1
+        return f"labels hold {match[1]}, which is not a class: they count from 0 to {last}."
     return None
 
 

@@ -101,8 +101,8 @@ def marked(token_ids, chosen, vocabulary_size):
     tokens = ops.where(chosen, token_ids, vocabulary_size)
     row = ops.arange(rows, dtype="int32")[:, None] + ops.zeros_like(tokens)
     cells = ops.reshape(ops.stack([row, tokens], axis=-1), (-1, 2))
-    found = ops.scatter(cells, ops.ones_like(cells[:, 0]), (rows, vocabulary_size + 1))
-    return found[:, :-1] > 0
+    counts = ops.scatter(cells, ops.ones_like(cells[:, 0]), (rows, vocabulary_size + 1))
+    return counts[:, :-1] > 0
 
 
 # Sorting the whole vocabulary is much slower than finding the likeliest tokens, which nearly always

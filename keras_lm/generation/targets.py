@@ -57,11 +57,11 @@ def write(
             *problem, num_beams, length_penalty, num_return_sequences
         )
     else:
-        found = beam_search.search(
+        beams = beam_search.search(
             *problem, num_beams, length_penalty, num_beams, beam_search.GNMT_OFFSET
         )
         token_ids, number, answer["scores"] = _best_covering(
-            task.backbone, packed, begin, found, num_beams, coverage_penalty, num_return_sequences
+            task.backbone, packed, begin, beams, num_beams, coverage_penalty, num_return_sequences
         )
     ids = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
     if prefix is not None:
@@ -106,13 +106,13 @@ class Decoder(NamedTuple):
         return state
 
 
-def _best_covering(backbone, packed, begin, found, num_beams, penalty, sequences):
-    """Return the best texts that a search has found, ranked by score plus coverage.
+def _best_covering(backbone, packed, begin, beams, num_beams, penalty, sequences):
+    """Return the best texts of a beam search, ranked by score plus coverage.
 
-    `found` are tokens, numbers and scores of `num_beams` texts per source; `begin`, ragged, are the
+    `beams` are tokens, numbers and scores of `num_beams` texts per source; `begin`, ragged, are the
     tokens that they begin with.
     """
-    token_ids, number, scores = found
+    token_ids, number, scores = beams
     new = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
     of_target = tf.repeat(tf.range(tf.shape(packed["encoder_token_ids"])[0]), num_beams)
     read = tf.concat([tf.gather(begin, of_target), new], axis=1)

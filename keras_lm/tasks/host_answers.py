@@ -36,8 +36,10 @@ def tags(task, columns, tokenize):
         mask = np.zeros(logits.shape[:2], "int32")
         rows, _ = np.nonzero(is_there)
         mask[rows, places[is_there]] = 1
-        found = (each(logits, mask, task.allowed) for each in (task.crf.decode, task.crf.marginals))
-        labels, likely = map(np.asarray, found)
+        labels, likely = (
+            np.asarray(answer(logits, mask, task.allowed))
+            for answer in (task.crf.decode, task.crf.marginals)
+        )
     labels = np.take_along_axis(labels, places, axis=1)
     likely = np.take_along_axis(likely, places[:, :, np.newaxis], axis=1)  # (B, W, classes)
     scores = np.take_along_axis(likely, labels[:, :, np.newaxis], axis=2)[:, :, 0]
@@ -89,7 +91,7 @@ def answers(task, columns):
         require_installed("A head whose ends depend on starts")
     packed, number = task.preprocess(columns), task.num_answers
     scores, first, last, nulls = _spans(task, packed)
-    found = {"text": [], "scores": [], "start": [], "end": []}
+    lists = {"text": [], "scores": [], "start": [], "end": []}
     for example, context in enumerate(columns["context"]):
         rows = np.flatnonzero(packed["example"] == example)
         best = np.argsort(-scores[rows], axis=None, kind="stable")[:number]
@@ -107,12 +109,12 @@ def answers(task, columns):
         text = host.valid(context)
         parts = [_without_outer_space(text, *each) for each in zip(starts, ends, strict=True)]
         for name, values in zip(("text", "start", "end"), zip(*parts, strict=True), strict=True):
-            found[name].append(values)
-        found["scores"].append(likely[:number])
-    texts = _strings([text for row in found.pop("text") for text in row])
+            lists[name].append(values)
+        lists["scores"].append(likely[:number])
+    texts = _strings([text for row in lists.pop("text") for text in row])
     shape = len(columns["context"]), number
-    places = {name: np.array(found[name], "int32") for name in ("start", "end")}
-    return {"text": texts.reshape(shape), "scores": np.array(found["scores"], "float32")} | places
+    places = {name: np.array(lists[name], "int32") for name in ("start", "end")}
+    return {"text": texts.reshape(shape), "scores": np.array(lists["scores"], "float32")} | places
 
 
 def _spans(task, packed):
@@ -164,6 +166,6 @@ def _softmax(logits):
 
 def _strings(values):
     """Return strings as an array of bytes, as TensorFlow has them."""
-    found = np.empty(len(values), object)
-    found[:] = [value.encode("utf-8", "surrogatepass") for value in values]
-    return found
+    array = np.empty(len(values), object)
+    array[:] = [value.encode("utf-8", "surrogatepass") for value in values]
+    return array

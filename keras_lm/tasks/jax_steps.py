@@ -129,10 +129,10 @@ def _train_in_parts(model, trained, others, metrics, data, optimizer):
 
     def add_part(sums, part):
         gradients, loss, others, metrics = sums
-        found, (own, others, metrics) = jax.grad(loss_of, has_aux=True)(
+        part_gradients, (own, others, metrics) = jax.grad(loss_of, has_aux=True)(
             trained, others, metrics, part
         )
-        return (jax.tree.map(jnp.add, gradients, found), loss + own, others, metrics), None
+        return (jax.tree.map(jnp.add, gradients, part_gradients), loss + own, others, metrics), None
 
     # A loop, for XLA might compute parts that stand beside each other at once.
     number = rows // size

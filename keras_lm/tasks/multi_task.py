@@ -234,11 +234,11 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     def _by_task(self, data):
         """Return name → (x, y, sample_weight)."""
         self._check_names(data)
-        found = {}
+        by_task = {}
         for name, given in data.items():
             x, y, weights = (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
-            found[name] = *labelled(self.tasks[name].feed, x, y), weights
-        return found
+            by_task[name] = *labelled(self.tasks[name].feed, x, y), weights
+        return by_task
 
     def _check_names(self, data):
         if not isinstance(data, dict) or not data or not set(data) <= set(self.tasks):
@@ -417,8 +417,8 @@ class _EachEvaluated(keras.callbacks.Callback):
         self.task, self.data, self.batch_size = task, data, batch_size
 
     def on_epoch_end(self, epoch, logs=None):
-        found = self.task.evaluate(self.data, self.batch_size, verbose=0)
-        logs.update({f"val_{name}": value for name, value in found.items()})
+        results = self.task.evaluate(self.data, self.batch_size, verbose=0)
+        logs.update({f"val_{name}": value for name, value in results.items()})
 
 
 def _name_of(task, signature):
@@ -426,7 +426,7 @@ def _name_of(task, signature):
 
 
 def _joined(logs):
-    return {f"{name}_{key}": v for name, found in logs.items() for key, v in found.items()}
+    return {f"{name}_{key}": v for name, task_logs in logs.items() for key, v in task_logs.items()}
 
 
 def _check_tasks(tasks):

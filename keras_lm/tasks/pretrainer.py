@@ -243,11 +243,11 @@ class Pretrainer(PretrainingTask):
 
     def call(self, inputs, training=None, with_terms=False):
         outputs, terms = self._encode(inputs, training), []
-        found = {
+        head_outputs = {
             name: self.read_head(self.heads[kind], outputs, inputs, training, terms)
             for name, kind in self.output_kinds.items()
         }
-        return (found, terms) if with_terms else found
+        return (head_outputs, terms) if with_terms else head_outputs
 
     @property
     def has_terms(self):
@@ -255,8 +255,9 @@ class Pretrainer(PretrainingTask):
 
     def predict_step(self, *data):
         # Without masked spans nothing is asked of SpanBERT's head, and workers cannot exchange it.
-        found = super().predict_step(*data)
-        outputs, *state = found if isinstance(found, tuple) else [found]  # JAX has a state as well
+        result = super().predict_step(*data)
+        # On JAX, there is a state as well.
+        outputs, *state = result if isinstance(result, tuple) else [result]
         outputs = {name: value for name, value in outputs.items() if 0 not in value.shape[1:]}
         return (outputs, *state) if state else outputs
 

@@ -180,10 +180,10 @@ def build(model, iterator, data_batch):
 
 def first_batch(model, iterator):
     """Return the first batch of one of Keras's iterators, as the first replica here has it."""
-    found = next(iter(iterator), None)
-    if found is None:
+    step = next(iter(iterator), None)
+    if step is None:
         return None
-    _, _, batches = found
+    _, _, batches = step
     return keras.tree.map_structure(
         lambda x: model.distribute_strategy.experimental_local_results(x)[0], next(batches)
     )
