@@ -101,14 +101,14 @@ class NameTable:
 
         Of names that depend on the model, it has those of the first of `variants` that has one.
         """
-        found = self.alternatives(path)
-        return next((found[name] for name in (*variants, None) if name in found), ())
+        alternatives = self.alternatives(path)
+        return next((alternatives[name] for name in (*variants, None) if name in alternatives), ())
 
     def alternatives(self, path):
         """Return a dict of variant → their names for our `path`, a tuple; empty without any."""
         numbers = dict(zip(LETTERS, INDEX.findall(path)))
         letters = iter(numbers)
-        pattern = INDEX.sub(lambda found: f"_{next(letters, found[1])}/", path)
+        pattern = INDEX.sub(lambda match: f"_{next(letters, match[1])}/", path)
         layer, _, leaf = pattern.rpartition("/")
         if pattern in self.names:
             names, ending = self.names[pattern], ""
@@ -154,8 +154,10 @@ class NameTable:
         resolved = self.resolve(tensors)
         missing, used = [], set()
         for path, variable in variables.items():
-            found = (list(map(resolved.get, names)) for names in self.alternatives(path).values())
-            stored = next((names for names in found if names and None not in names), None)
+            candidates = (
+                list(map(resolved.get, names)) for names in self.alternatives(path).values()
+            )
+            stored = next((names for names in candidates if names and None not in names), None)
             if stored is None:
                 missing.append(path)
                 continue
@@ -187,8 +189,8 @@ class NameTable:
 
     def originals(self, stored):
         """Return the names in `names` of what a stored tensor may be a tied copy of, a tuple."""
-        found = self.copies.get(self._own(stored), ())
-        return (found,) if isinstance(found, str) else found
+        names = self.copies.get(self._own(stored), ())
+        return (names,) if isinstance(names, str) else names
 
     def untied(self, unused):
         """Return those of a checkpoint's `unused` tensors that usually are copies of others."""
@@ -431,15 +433,15 @@ def match_score(
         own: str, a regular expression for tensors that only this model has. Without a
             `model_type`, they count as one more beside `tensors` with the prefix, which networks
             with a head have.
-        refine: callable `(checkpoint, found)` that returns the result where `found` is not 0, for
+        refine: callable `(checkpoint, score)` that returns the result if `score` is not 0, for
             models with the `model_type` of another.
 
     Example:
 
         matches = functools.partial(match_score, model_type="mine", tensors=["mixer.weight"])
     """
-    found = _signs(checkpoint, model_type, tensors, prefix, own)
-    return refine(checkpoint, found) if found and refine else found
+    score = _signs(checkpoint, model_type, tensors, prefix, own)
+    return refine(checkpoint, score) if score and refine else score
 
 
 def _signs(checkpoint, model_type, tensors, prefix, own):

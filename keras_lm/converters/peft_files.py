@@ -158,14 +158,14 @@ def adapted_tensors(
         if REPLACED in stored:
             continue
         name = WITHIN.sub("", BEFORE.sub("", stored))
-        found = PART.fullmatch(name)
-        if (found is None and "lora_" in name) or name.endswith("trainable_tokens_delta"):
+        match = PART.fullmatch(name)
+        if (match is None and "lora_" in name) or name.endswith("trainable_tokens_delta"):
             raise CheckpointError(f"{folder} has the tensor {stored!r}, which is not known.")
-        if found is None:  # trained as a whole
+        if match is None:  # trained as a whole
             entries[_named(name, tensors) or name] = entry
         else:
-            part = f"{found['part']}.{found['leaf'] or 'weight'}"
-            layers.setdefault(found["layer"], {})[part] = entry
+            part = f"{match['part']}.{match['leaf'] or 'weight'}"
+            layers.setdefault(match["layer"], {})[part] = entry
     for layer, parts in layers.items():
         _add(folder, adapter, config, entries, layer, parts)
     return LazyTensors(entries)

@@ -26,7 +26,7 @@ def packed(packer, texts):
     columns = packer.sequence_length
     if packer.padding == "longest":
         columns = max(1, *map(len, rows))  # of texts without tokens, a column of padding
-    found = {
+    inputs = {
         "token_ids": np.full((len(rows), columns), packer.pad_id, "int32"),
         "segment_ids": np.full((len(rows), columns), packer.template.padding_segment, "int32"),
         "padding_mask": np.zeros((len(rows), columns), "int32"),
@@ -34,10 +34,10 @@ def packed(packer, texts):
     for place, row in enumerate(rows):
         begin = columns - len(row) if packer.template.padding_side == "left" else 0
         here = slice(begin, begin + len(row))
-        found["token_ids"][place, here] = [id for id, _ in row]
-        found["segment_ids"][place, here] = [segment for _, segment in row]
-        found["padding_mask"][place, here] = 1
-    return found
+        inputs["token_ids"][place, here] = [id for id, _ in row]
+        inputs["segment_ids"][place, here] = [segment for _, segment in row]
+        inputs["padding_mask"][place, here] = 1
+    return inputs
 
 
 def packed_choices(packer, columns, tokenize):
@@ -47,13 +47,13 @@ def packed_choices(packer, columns, tokenize):
     rows = [[*choices, *[b""] * (number - len(choices))] for choices in rows]
     texts = [text for text, choices in zip(columns["text"], rows, strict=True) for _ in choices]
     flat = [choice for choices in rows for choice in choices]
-    found = packed(
+    inputs = packed(
         packer,
         {"text": packer.ids(texts, tokenize), "text_pair": packer.ids(flat, tokenize)},
     )
-    found = {name: value.reshape(len(rows), number, -1) for name, value in found.items()}
-    found["padding_mask"] *= np.array([choice != b"" for choice in flat]).reshape(-1, number, 1)
-    return found
+    inputs = {name: value.reshape(len(rows), number, -1) for name, value in inputs.items()}
+    inputs["padding_mask"] *= np.array([choice != b"" for choice in flat]).reshape(-1, number, 1)
+    return inputs
 
 
 def packed_words(packer, texts, tokenize):
@@ -64,10 +64,10 @@ def packed_words(packer, texts, tokenize):
     """
     pieces = [tokenize([*words]) if len(words) else [] for words in texts]
     ids = [[id for of_word in row for id in of_word] for row in pieces]
-    found = packed(packer, {"text": ids})
+    inputs = packed(packer, {"text": ids})
     template = [piece for piece, _ in packer._pieces["single"]]
     room = packer.sequence_length - (len(template) - 1)
-    columns = found["padding_mask"].shape[1]
+    columns = inputs["padding_mask"].shape[1]
     places = np.full((len(texts), max([1, *map(len, texts)])), -1, "int32")
     for row, of_text in enumerate(pieces):
         kept = min(len(ids[row]), room)
@@ -78,7 +78,7 @@ def packed_words(packer, texts, tokenize):
             if len(of_word) and 0 <= place < kept:
                 places[row, word] = begin + template.index("text") + place
             place += len(of_word)
-    return found, places
+    return inputs, places
 
 
 def packed_windows(packer, columns, tokenize):
@@ -87,7 +87,7 @@ def packed_windows(packer, columns, tokenize):
     template = [piece for piece, _ in packer._pieces["pair"]]
     is_left = packer.template.padding_side == "left"
     names = ("text_pair", "text") if is_left else ("text", "text_pair")
-    found = {name: [] for name in ("example", "first", *names)}
+    windows = {name: [] for name in ("example", "first", *names)}
     contexts = [*zip(*host.places_of(packer.tokenizer, columns["context"]), strict=True)]
     best = []  # of each context, the window (tokens,) where each token has most context
     for example, question in enumerate(packer.ids(columns["question"], tokenize)):
@@ -101,23 +101,23 @@ def packed_windows(packer, columns, tokenize):
         best.append(firsts[context.argmax(axis=1)])
         for first, end in zip(firsts, ends, strict=True):
             values = (example, first, question, ids[first:end])
-            for name, value in zip(found, values, strict=True):
-                found[name].append(value)
-    packed_rows = packed(packer, {name: found[name] for name in ("text", "text_pair")})
+            for name, value in zip(windows, values, strict=True):
+                windows[name].append(value)
+    packed_rows = packed(packer, {name: windows[name] for name in ("text", "text_pair")})
     shape = packed_rows["token_ids"].shape
     places = {name: np.full(shape, -1, "int32") for name in ("start", "end")}
     most = np.zeros(shape, "int32")
-    for row, (example, first) in enumerate(zip(found["example"], found["first"], strict=True)):
+    for row, (example, first) in enumerate(zip(windows["example"], windows["first"], strict=True)):
         before = template[: template.index(names[1])]
-        column = sum(len(found[p][row]) if isinstance(p, str) else 1 for p in before)
+        column = sum(len(windows[p][row]) if isinstance(p, str) else 1 for p in before)
         column += is_left * (shape[1] - packed_rows["padding_mask"][row].sum())
-        number = len(found[names[1]][row])
+        number = len(windows[names[1]][row])
         here, tokens = slice(column, column + number), slice(first, first + number)
         places["start"][row, here], places["end"][row, here] = (
             each[tokens] for each in contexts[example][1:]
         )
         most[row, here] = best[example][tokens] == first
-    example = np.array(found["example"], "int32")
+    example = np.array(windows["example"], "int32")
     return packed_rows | places | {"example": example, "max_context": most}
 
 

@@ -66,8 +66,8 @@ def read_origin(source, text):
         front, body = "", text
 
     def stated(key):  # its value, or the first of several
-        found = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
-        return found and found[1]
+        match = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
+        return match and match[1]
 
     is_ours = TAG in front.splitlines()
     return Origin(
@@ -79,8 +79,8 @@ def read_origin(source, text):
 
 
 def _section(body, title):
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
+    return match[1].strip() if match else ""
 
 
 def card(model, code, facts=(), tag=None, library="keras_lm"):

@@ -142,9 +142,9 @@ def check_labels(new, folder, converter, labels):
     """Raise a ValueError if the folder's head would be taken for another here."""
     if labels is None:
         return
-    found = converter.labels(open_checkpoint(new))
+    stored = converter.labels(open_checkpoint(new))
     for name in ("problem_type", "num_classes"):
-        one, other = getattr(labels, name), getattr(found, name, None)
+        one, other = getattr(labels, name), getattr(stored, name, None)
         if one != other:
             raise ValueError(
                 f"The head has {name}={one!r}, and {folder} would say {other!r}, as the format "
@@ -156,9 +156,9 @@ def check_tokenizer(folder, tokenizer, backbone, converter):
     """Raise a ValueError if the tokenizer that a folder has is not the one that was written."""
     usual = type(backbone).tokenizer_class
     cls = usual.class_for(folder)
-    found = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
+    stored = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
     ours, theirs = (
-        each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, found)
+        each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, stored)
     )
     for each in (ours, theirs):
         # KerasHub splits text in a way of its own, which no other library has; see docs/sources.md.

@@ -624,8 +624,8 @@ def reading(source, what):
         ) from error
 
 
-def _names(found):
-    return [backbone.__name__ for backbone, _ in found]
+def _names(candidates):
+    return [backbone.__name__ for backbone, _ in candidates]
 
 
 def _innermost(config):
@@ -780,11 +780,12 @@ OTHER_NAMES = {
 
 def argument_names(cls):
     """Return the names of the arguments of a backbone or a task that `from_preset` takes, a set."""
-    found = inspect.signature(cls.__init__).parameters.values()
+    parameters = inspect.signature(cls.__init__).parameters.values()
     return {
-        each.name
-        for each in found
-        if each.kind is each.POSITIONAL_OR_KEYWORD or each.kind is each.KEYWORD_ONLY
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        or parameter.kind is parameter.KEYWORD_ONLY
     } - {"self", "backbone"}
 
 

@@ -105,9 +105,9 @@ def _named(tokenizer):
     """Return the special tokens by Hugging Face's names for their roles."""
     known = {*tokenizer.ROLES, "unknown"}
     roles = tokenizer.special_tokens.items()
-    found = {f"{_role(role)}_token": token for role, token in roles if role in known}
+    tokens = {f"{_role(role)}_token": token for role, token in roles if role in known}
     more = tokenizer.get_config()["additional_special_tokens"]
-    return found | ({"additional_special_tokens": list(more)} if more else {})
+    return tokens | ({"additional_special_tokens": list(more)} if more else {})
 
 
 def _role(role):
@@ -170,10 +170,10 @@ def backend(tokenizer):
         ValueError: if it has no such tokenizer, or lacks one of its settings.
     """
     kind = type(tokenizer).__name__
-    found = _WRITERS[kind](tokenizer)[0] if kind in _WRITERS else None
-    if found is None:
+    written = _WRITERS[kind](tokenizer)[0] if kind in _WRITERS else None
+    if written is None:
         raise ValueError(f"{kind} has no counterpart in the package tokenizers.")
-    return found
+    return written
 
 
 def _package():
