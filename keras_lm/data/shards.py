@@ -246,14 +246,14 @@ def read_token_shards(
 
 def _shards_of(shards, first, number):
     """Return the shards with `number` windows from `first` on, and how many to skip in them."""
-    found, skipped, start = [], 0, 0
+    chosen, skipped, start = [], 0, 0
     for shard in shards:
         end = start + shard["windows"]
         if start < first + number and end > first:
-            skipped = skipped if found else first - start
-            found.append(shard)
+            skipped = skipped if chosen else first - start
+            chosen.append(shard)
         start = end
-    return found, skipped
+    return chosen, skipped
 
 
 def _check_shard(path, shard, with_content):

@@ -157,8 +157,8 @@ _is_huggingface = functools.partial(
 )
 
 
-def _or_generator(checkpoint, found):
-    return found + 1 if "generator_predictions.dense.weight" in checkpoint.tensors else 0
+def _or_generator(checkpoint, score):
+    return score + 1 if "generator_predictions.dense.weight" in checkpoint.tensors else 0
 
 
 def _holds(network):

@@ -242,8 +242,8 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             raise ValueError("attention=None: this model has no attention to look at.")
         computed = self.compute(inputs)
         keys = computed["states"][FIXED]["keys"]
-        found = attention.probabilities(computed["queries"], keys, computed["source_bias"])
-        return [ops.expand_dims(found, 1)]
+        probabilities = attention.probabilities(computed["queries"], keys, computed["source_bias"])
+        return [ops.expand_dims(probabilities, 1)]
 
     def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Any:
         """Return a copy whose encoder reads word vectors, as CoVe's does: they are not trained.

@@ -260,14 +260,14 @@ class TeacherLoss(MeanLoss):
     `LOWEST` are the logits of missing choices, and of tokens that do not begin a word.
     """
 
-    def losses(self, wanted: Tensor, found: Any) -> Any:
+    def losses(self, wanted: Tensor, answers: Any) -> Any:
         """Return the loss of each output; both tensors and the result have the same shape."""
         raise NotImplementedError(f"{type(self).__name__} must define losses.")
 
     def sum_and_count(self, labels, outputs, sample_weight=None):
-        wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
+        wanted, answers = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
         weight = self._weights(wanted, sample_weight)
-        return ops.sum(self.losses(wanted, found) * weight), ops.sum(weight)
+        return ops.sum(self.losses(wanted, answers) * weight), ops.sum(weight)
 
     def count(self, labels, sample_weight=None):
         return ops.sum(self._weights(labels, sample_weight))
@@ -302,12 +302,12 @@ class SoftCrossentropy(TeacherLoss):
         self.temperature = temperature
         self.multi_label = multi_label
 
-    def losses(self, wanted, found):
-        wanted, found = wanted / self.temperature, found / self.temperature
+    def losses(self, wanted, answers):
+        wanted, answers = wanted / self.temperature, answers / self.temperature
         if self.multi_label:
-            losses = ops.binary_crossentropy(ops.sigmoid(wanted), found, from_logits=True)
+            losses = ops.binary_crossentropy(ops.sigmoid(wanted), answers, from_logits=True)
         else:
-            losses = -ops.softmax(wanted) * ops.log_softmax(found)
+            losses = -ops.softmax(wanted) * ops.log_softmax(answers)
         return losses * self.temperature**2
 
     def get_config(self):
@@ -322,8 +322,8 @@ class TeacherMeanSquares(TeacherLoss):
     def __init__(self, name: str = "teacher_mean_squares"):
         super().__init__(name)
 
-    def losses(self, wanted, found):
-        return ops.square(found - wanted)
+    def losses(self, wanted, answers):
+        return ops.square(answers - wanted)
 
 
 # === Parts ===

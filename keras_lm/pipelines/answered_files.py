@@ -79,11 +79,11 @@ class TextModelHandler(ModelHandler):
     def run_inference(self, batch, model, inference_args=None):
         """Return the answer to each dict of `batch`, or a `Failure`."""
         columns = {name: [texts[name] for texts in batch] for name in model.inputs}
-        found = [None] * len(batch)
+        answers = [None] * len(batch)
         for places, texts in by_length(columns, self.batch_size):
             for place, answer in zip(places, _answers(model, texts), strict=True):
-                found[place] = answer
-        return found
+                answers[place] = answer
+        return answers
 
 
 def _answers(model, texts):
@@ -287,19 +287,19 @@ class WriteAnswers(beam.DoFn):
         _, groups = element
         ((name, path, number, left_out, digest),) = groups["shards"]
         # A CSV row of several lines is numbered by its last line, so all numbers differ.
-        found = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
-        if len({key.line for key, _ in found}) != number or len(found) != number:
+        rows = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
+        if len({key.line for key, _ in rows}) != number or len(rows) != number:
             raise RuntimeError(
-                f"{path} has {number} rows in {name}, but {len(found)} came back: run it again."
+                f"{path} has {number} rows in {name}, but {len(rows)} came back: run it again."
             )
         answered = [
             {"input": json.loads(key.row), "answer": answer}
-            for key, answer in found
+            for key, answer in rows
             if not isinstance(answer, Failure)
         ]
         failed = [
             {"file": path, "line": key.line, "reason": answer.reason, "input": json.loads(key.row)}
-            for key, answer in found
+            for key, answer in rows
             if isinstance(answer, Failure)
         ]
         failures = name.replace("answers", "failed") if failed else None

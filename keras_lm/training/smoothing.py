@@ -103,8 +103,8 @@ class AdversarialSmoothing:
         step = ops.stop_gradient(self.radius * tf.math.divide_no_nan(direction, length))
         with changed(embedding, lambda x: x + ops.cast(step, x.dtype)):
             moved = task(inputs, training=True)
-        found = ops.cast(task.divergence(moved, outputs), "float32")  # (B,)
-        return ops.sum(found), ops.cast(ops.shape(found)[0], "float32"), self.weight
+        divergence = ops.cast(task.divergence(moved, outputs), "float32")  # (B,)
+        return ops.sum(divergence), ops.cast(ops.shape(divergence)[0], "float32"), self.weight
 
 
 def symmetric_divergence(logits, others):

@@ -221,5 +221,5 @@ def numbered(folder):
     except OSError:
         return {}
     names = [n for n in names if n.isascii() and n.isdigit() and len(n) < 20]
-    found = {int(name): folder / name for name in names}
-    return {number: found[number] for number in sorted(found) if number <= LARGEST_VERSION}
+    paths = {int(name): folder / name for name in names}
+    return {number: paths[number] for number in sorted(paths) if number <= LARGEST_VERSION}
