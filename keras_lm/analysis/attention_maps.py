@@ -80,16 +80,18 @@ class TextAttention:
         """
         maps = self.maps
         if layers is not None:
-            for name, each in maps.items():
-                number = len(each.probabilities)
+            for name, attention_map in maps.items():
+                number = len(attention_map.probabilities)
                 if not layers or not all(0 <= layer < number for layer in layers):
                     raise ValueError(
                         f"layers={layers}: the map {name!r} has layers 0 to {number - 1}."
                     )
             layers = list(layers)
             maps = {
-                name: dataclasses.replace(each, probabilities=each.probabilities[layers])
-                for name, each in maps.items()
+                name: dataclasses.replace(
+                    attention_map, probabilities=attention_map.probabilities[layers]
+                )
+                for name, attention_map in maps.items()
             }
         return AttentionPage(maps, layers, neurons, height)
 
@@ -199,8 +201,8 @@ def neurons(
     inputs = block.attention_inputs(x, context)
     query, key, _ = (np.asarray(e, "float32")[0, head] for e in layer_of_heads.project(*inputs))
     scores, probabilities = (
-        np.asarray(each(x, context))[0, head]
-        for each in (block.attention_scores, block.attention_probabilities)
+        np.asarray(method(x, context))[0, head]
+        for method in (block.attention_scores, block.attention_probabilities)
     )
     rows = np.ix_(keep, keep)
     return Neurons(
@@ -216,7 +218,7 @@ def neurons(
 
 def _one_row(task, text, text_pair):
     """Return the packed row of a text, (1, S), and the columns without padding."""
-    texts = [each if each is None else [each] for each in (text, text_pair)]
+    texts = [value if value is None else [value] for value in (text, text_pair)]
     packed = packed_rows(task, columns_of(task, *texts))
     return packed, np.flatnonzero(packed["padding_mask"].numpy()[0])
 

@@ -45,12 +45,14 @@ class AttentionPage:
 
     def to_html(self):
         """Return the whole page, str."""
-        size = sum(each.probabilities.size for each in self.maps.values())
+        size = sum(attention_map.probabilities.size for attention_map in self.maps.values())
         steps = FINE if size <= LARGE else COARSE
         data = {
             "steps": steps,
             "layers": self.layers,
-            "maps": [_packed_map(name, each, steps) for name, each in self.maps.items()],
+            "maps": [
+                _packed_map(name, attention_map, steps) for name, attention_map in self.maps.items()
+            ],
             "neurons": None if self.neurons is None else _packed_neurons(self.neurons),
         }
         # JSON escapes all that is not ASCII, so that no character can be misread.

@@ -166,7 +166,7 @@ class _Answer:
                 f"{type(task.backbone).__name__} has no single layer: take an encoder or a decoder "
                 "that has one."
             )
-        texts = [each if each is None else [each] for each in (text, text_pair)]
+        texts = [value if value is None else [value] for value in (text, text_pair)]
         self.packed = packed_rows(task, columns_of(task, *texts))
         self.keep = np.flatnonzero(self.packed["padding_mask"].numpy()[0])
         seen = []
@@ -195,7 +195,7 @@ class _Answer:
             return np.zeros_like(self.embedded)
         tokenizer = self.task.tokenizer
         ids = self.packed["token_ids"].numpy()[0]
-        special = {tokenizer.token_to_id(each) for each in tokenizer.all_special_tokens}
+        special = set(map(tokenizer.token_to_id, tokenizer.all_special_tokens))
         is_text = ~np.isin(ids, list(special))
         row = np.asarray(self.embedding(tf.constant([[tokenizer.token_to_id(token)]])))[0, 0]
         return np.where(is_text[:, np.newaxis], row, self.embedded).astype("float32")

@@ -122,7 +122,7 @@ class NameTable:
             names = (names,) if isinstance(names, str) else names
             return tuple(_fill(name, numbers) + ending for name in names)
 
-        return {variant: filled(each) for variant, each in names.items()}
+        return {variant: filled(theirs) for variant, theirs in names.items()}
 
     def resolve(self, tensors):
         """Return a dict of the name in `names` → the name in `tensors`."""
@@ -590,7 +590,7 @@ class Activation:
         if not theirs and ours in SHARED_ACTIVATIONS and ours not in self.names:
             theirs = [ours]
         if not theirs:
-            shared = {each for each in SHARED_ACTIVATIONS if each not in self.names}
+            shared = {our for our in SHARED_ACTIVATIONS if our not in self.names}
             known = sorted({*self.names.values()} | shared)
             raise Refused(name, ours, " or ".join(map(repr, known)))
         return {self.key: theirs[0]}

@@ -196,7 +196,7 @@ def untied(folder: pathlib.Path, config: dict, tensors: LazyTensors, model: Lazy
 def _named(name, names):
     """Return the model's name of a tensor, which may lack what it begins with; None for none."""
     while name not in names and "." in name:
-        longer = [each for each in names if each.endswith(f".{name}")]
+        longer = [other for other in names if other.endswith(f".{name}")]
         if len(longer) == 1:
             return longer[0]
         if longer:

@@ -74,7 +74,7 @@ class ClassReport:
         self.classes = {
             name: _scores(right[:, place], answers[:, place]) for name, place in places.items()
         }
-        self.macro_f1 = float(np.mean([each["f1"] for each in self.classes.values()]))
+        self.macro_f1 = float(np.mean([scores["f1"] for scores in self.classes.values()]))
         self.confusion = None
         if not multi_label:
             self.confusion = right.T.astype(int) @ answers.astype(int)
@@ -83,9 +83,9 @@ class ClassReport:
         width = max(len("class"), *map(len, self.class_names))
         lines = [f"{'class':<{width}}  precision  recall      F1  number"]
         lines += [
-            f"{name:<{width}}  {each['precision']:9.4f}  {each['recall']:6.4f}  {each['f1']:6.4f}"
-            f"  {each['number']:6,}"
-            for name, each in self.classes.items()
+            f"{name:<{width}}  {scores['precision']:9.4f}  {scores['recall']:6.4f}"
+            f"  {scores['f1']:6.4f}  {scores['number']:6,}"
+            for name, scores in self.classes.items()
         ]
         return "\n".join(
             [*lines, "", f"accuracy  {self.accuracy:.4f}", f"macro F1  {self.macro_f1:.4f}"]
@@ -146,6 +146,6 @@ def _named(rows, names, multi_label):
 def _scores(right, answers):
     """Return precision, recall, F1 and the number of a class, of its bool (N,)."""
     hits = int((right & answers).sum())
-    precision, recall = (hits / max(int(each.sum()), 1) for each in (answers, right))
+    precision, recall = (hits / max(int(labels.sum()), 1) for labels in (answers, right))
     f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
     return {"precision": precision, "recall": recall, "f1": f1, "number": int(right.sum())}

@@ -245,7 +245,7 @@ def by_names_of(labels, y, feature=None):
 
     def renamed(label):
         if isinstance(label, (list, tuple, np.ndarray)) and np.ndim(label):
-            return [renamed(each) for each in label]
+            return [renamed(item) for item in label]
         if not isinstance(label, numbers.Integral) or not 0 <= label < len(names):
             return label  # -100, or nothing that the feature names
         if names[label] not in classes:
@@ -269,7 +269,7 @@ def named_column(labels, name):
 
     def named(label):
         if isinstance(label, (list, tuple, np.ndarray)):
-            return [named(each) for each in label]
+            return [named(item) for item in label]
         is_known = isinstance(label, numbers.Integral) and 0 <= label < len(names)
         return names[label] if is_known else label
 

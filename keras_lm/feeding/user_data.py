@@ -365,11 +365,11 @@ def _check_callbacks(callbacks):
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return
     is_list = isinstance(callbacks, Iterable) and not isinstance(callbacks, (str, Mapping))
-    for each in callbacks if is_list else [callbacks]:
-        is_none = each is None and not is_list
-        if not (is_none or isinstance(each, keras.callbacks.Callback)):
+    for callback in callbacks if is_list else [callbacks]:
+        is_none = callback is None and not is_list
+        if not (is_none or isinstance(callback, keras.callbacks.Callback)):
             raise ValueError(
-                f"callbacks has {each!r}: pass objects of keras.callbacks.Callback, in a list."
+                f"callbacks has {callback!r}: pass objects of keras.callbacks.Callback, in a list."
             )
 
 
@@ -383,20 +383,20 @@ def _check_optimizer(optimizer):
 
 
 def _check_loss(loss):
-    for each in keras.tree.flatten(loss):
-        is_loss = isinstance(each, (str, keras.Loss, Callable))
-        if each is not None and not is_loss:
+    for value in keras.tree.flatten(loss):
+        is_loss = isinstance(value, (str, keras.Loss, Callable))
+        if value is not None and not is_loss:
             raise ValueError(
-                f"loss={each!r}: pass a keras.Loss, a function of labels and outputs, the name of "
+                f"loss={value!r}: pass a keras.Loss, a function of labels and outputs, the name of "
                 "one, or 'auto'."
             )
 
 
 def _check_loss_weights(weights):
-    for each in keras.tree.flatten(weights):
-        is_number = isinstance(each, numbers.Real) and not isinstance(each, bool)
-        if each is not None and not (is_number and 0 <= each < math.inf):
-            raise ValueError(f"loss_weights has {each!r}: pass finite numbers, 0 or more.")
+    for weight in keras.tree.flatten(weights):
+        is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+        if weight is not None and not (is_number and 0 <= weight < math.inf):
+            raise ValueError(f"loss_weights has {weight!r}: pass finite numbers, 0 or more.")
 
 
 CHECKS = {

@@ -348,10 +348,10 @@ def process(logits, state, options, begin, limits):
     logits = processors.penalize_repetition(
         logits, state.token_ids, state.padding_mask, options.repetition_penalty
     )
-    so_far = (state.token_ids, state.padding_mask, state.end)
-    logits = processors.ban_repeated_ngrams(logits, *so_far, options.no_repeat_ngram_size)
+    written = (state.token_ids, state.padding_mask, state.end)
+    logits = processors.ban_repeated_ngrams(logits, *written, options.no_repeat_ngram_size)
     if options.forbidden is not None:
-        logits = processors.ban_sequences(logits, *so_far, options.forbidden)
+        logits = processors.ban_sequences(logits, *written, options.forbidden)
     most = options.max_new_tokens
     return rules.after(logits, state, options.source_ids, begin, most, limits.end_ids)
 

@@ -134,10 +134,10 @@ def targets(
             f"coverage_penalty={coverage_penalty} needs Keras's TensorFlow backend: set "
             "KERAS_BACKEND=tensorflow, or make the task without it."
         )
-    source = {name: np.asarray(each) for name, each in task.preprocess(columns).items()}
+    source = {name: np.asarray(value) for name, value in task.preprocess(columns).items()}
     rows, width = source["encoder_token_ids"].shape
     free = max(min(rounded_up(width), task.packer.sequence_length) - width, 0)
-    source = {name: np.pad(each, [(0, 0), (0, free)]) for name, each in source.items()}
+    source = {name: np.pad(value, [(0, 0), (0, free)]) for name, value in source.items()}
     tokenizer, start = task.tokenizer.target, task.packer.start_id
     begun = [[]] * rows if prefix is None else as_lists(task.tokenize_target(prefix))
     banned = [] if forbidden is None else forbidden.tolist()
@@ -200,7 +200,7 @@ def written(
         options = _options(options)
         start = source, *prompts, options, ends, np.float32(length_penalty)
         beams = compiled(task, _search, *start, room=room, num_beams=num_beams)
-        ids, numbers, scores = (np.asarray(each)[:, :number] for each in beams)
+        ids, numbers, scores = (np.asarray(array)[:, :number] for array in beams)
         ids = [row[:n].tolist() for row, n in zip(_joined(ids), _joined(numbers), strict=True)]
         return ids, _joined(scores)
     which = np.tile(np.arange(number), len(rows))
@@ -429,10 +429,10 @@ def score_continuations(task, packed):
     context, own = ((packed[a], packed[b]) for a, b in (CONTEXT, OWN))
     most = task.backbone.max_sequence_length
     add = rounded_up(context[0].shape[1], most) - context[0].shape[1]
-    context = [np.pad(each, [(0, 0), (add, 0)]) for each in context]
+    context = [np.pad(array, [(0, 0), (add, 0)]) for array in context]
     # A column more, since the last token has no next one.
     add = rounded_up(own[0].shape[1], most) + 1 - own[0].shape[1]
-    own = [np.pad(each, [(0, 0), (0, add)]) for each in own]
+    own = [np.pad(array, [(0, 0), (0, add)]) for array in own]
     return np.asarray(compiled(task, _continuations, *context, *own, packed["of_context"]))
 
 

@@ -323,8 +323,8 @@ class Rules:
         if words := [ids for ids in self.bad_words_ids if list(ids) not in [[i] for i in end_ids]]:
             longest = max(map(len, words))
             table = np.array([(-1,) * (longest - len(ids)) + ids for ids in words], "int32")
-            so_far = (state.token_ids, state.padding_mask, state.end)
-            logits = ban_sequences(logits, *so_far, table[None])
+            written = (state.token_ids, state.padding_mask, state.end)
+            logits = ban_sequences(logits, *written, table[None])
         if self.min_length or self.min_new_tokens:
             is_short = (
                 (new < self.min_new_tokens) if self.min_new_tokens else total < self.min_length

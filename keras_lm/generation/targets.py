@@ -145,7 +145,7 @@ def coverage(probabilities, target_mask, source_mask):
 
     Source: https://arxiv.org/abs/1609.08144, equation 14.
     """
-    mean = tf.add_n([tf.reduce_mean(tf.cast(each, tf.float32), axis=1) for each in probabilities])
+    mean = tf.add_n([tf.reduce_mean(tf.cast(layer, tf.float32), axis=1) for layer in probabilities])
     mean /= len(probabilities)
     read = tf.einsum("bts,bt->bs", mean, tf.cast(target_mask, tf.float32))
     logarithms = tf.math.log(tf.clip_by_value(read, TINIEST, 1.0))
@@ -181,7 +181,7 @@ def forbidden_ids(forbidden, tokenizer):
     """
     if isinstance(forbidden, (str, bytes)):
         raise ValueError(f"forbidden={forbidden!r} is a single string: pass a list of them.")
-    texts = [text for each in forbidden for text in (each, f" {each}")]
+    texts = [text for phrase in forbidden for text in (phrase, f" {phrase}")]
     if not texts:
         return None
     rows = as_lists(tokenizer(texts))

@@ -113,8 +113,10 @@ class EntityF1(keras.metrics.Metric):
             (self.found, predicted.is_end, predicted.types),
             (self.marked, marked.is_end, marked.types),
         ):
-            each = ops.one_hot(types, len(self.types)) * ops.cast(is_counted, "float32")[..., None]
-            count.assign(count + ops.sum(each, axis=(0, 1)))
+            counted = (
+                ops.one_hot(types, len(self.types)) * ops.cast(is_counted, "float32")[..., None]
+            )
+            count.assign(count + ops.sum(counted, axis=(0, 1)))
 
     def _entities(self, classes, is_word):
         classes = ops.where(is_word, ops.cast(classes, "int32"), 0)

@@ -197,7 +197,7 @@ def _tied_projections(config, tensors=None):
 
 def _write_projections(arguments):
     tied = arguments["tie_projections"]
-    return {} if tied is None else {"tie_projs": [bool(each) for each in tied]}
+    return {} if tied is None else {"tie_projs": [bool(is_tied) for is_tied in tied]}
 
 
 def _projects_anyway(arguments):

@@ -19,8 +19,8 @@ def packed(packer, texts):
     room = packer.sequence_length - sum(not isinstance(piece, str) for piece, _ in pieces)
     rows = []
     for ids in zip(*texts.values(), strict=True):
-        lengths = _lengths([len(each) for each in ids], room, packer.truncation)
-        cut = {name: _kept(packer, each, n) for name, each, n in zip(texts, ids, lengths)}
+        lengths = _lengths([len(text_ids) for text_ids in ids], room, packer.truncation)
+        cut = {name: _kept(packer, text_ids, n) for name, text_ids, n in zip(texts, ids, lengths)}
         row = [(id, segment) for piece, segment in pieces for id in _ids(piece, cut)]
         rows.append(row)
     columns = packer.sequence_length
@@ -114,7 +114,7 @@ def packed_windows(packer, columns, tokenize):
         number = len(windows[names[1]][row])
         here, tokens = slice(column, column + number), slice(first, first + number)
         places["start"][row, here], places["end"][row, here] = (
-            each[tokens] for each in contexts[example][1:]
+            bounds[tokens] for bounds in contexts[example][1:]
         )
         most[row, here] = best[example][tokens] == first
     example = np.array(windows["example"], "int32")

@@ -160,7 +160,7 @@ def answer_files(
     def build(pipeline):
         rows = (
             pipeline
-            | "Files" >> beam.Create([(i, *each) for i, each in enumerate(zip(inputs, formats))])
+            | "Files" >> beam.Create([(i, *pair) for i, pair in enumerate(zip(inputs, formats))])
             | "Share files" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(read).with_outputs("shards", "failed", "finished", main="rows")
         )
@@ -198,7 +198,7 @@ def _identity(model):
     """Return an identifier that changes if another model is saved at the same path."""
     path = Path(model).expanduser()
     paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
-    stats = [(str(each), each.stat()) for each in paths if each.is_file()]
+    stats = [(str(file), file.stat()) for file in paths if file.is_file()]
     return [str(model), [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]]
 
 
@@ -287,7 +287,7 @@ class WriteAnswers(beam.DoFn):
         _, groups = element
         ((name, path, number, left_out, digest),) = groups["shards"]
         # A CSV row of several lines is numbered by its last line, so all numbers differ.
-        rows = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
+        rows = sorted([*groups["answers"], *groups["failed"]], key=lambda row: row[0].line)
         if len({key.line for key, _ in rows}) != number or len(rows) != number:
             raise RuntimeError(
                 f"{path} has {number} rows in {name}, but {len(rows)} came back: run it again."

@@ -45,7 +45,7 @@ def find_inputs(patterns):
         matched = FileSystems.match([pattern])[0].metadata_list
         if not matched:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
-        inputs += sorted((each.path, each.size_in_bytes) for each in matched)
+        inputs += sorted((file.path, file.size_in_bytes) for file in matched)
     return list(dict.fromkeys(inputs))
 
 
@@ -119,7 +119,7 @@ class GrowingFolder:
 
     def finish(self, names):
         """Rename the folder, with only the files in `names` in it; return its index."""
-        paths = [each.path for each in FileSystems.match([join(self.path, "*")])[0].metadata_list]
+        paths = [file.path for file in FileSystems.match([join(self.path, "*")])[0].metadata_list]
         paths = [path for path in paths if FileSystems.split(path)[1] not in names]
         if paths:  # notes, and leftovers of an earlier run with other settings
             FileSystems.delete(paths)

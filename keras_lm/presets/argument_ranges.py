@@ -218,7 +218,7 @@ def check_arguments(cls, arguments):
 
 
 def _with_lists(value):
-    return [_with_lists(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _check(given, signature, ranges):

@@ -106,10 +106,10 @@ def card(model, code, facts=(), tag=None, library="keras_lm"):
     arrays = [
         weight for weight in model.weights if weight.path.split("/")[-1] != "seed_generator_state"
     ]
-    size = sum(np.prod(each.shape) * np.dtype(_numpy(each.dtype)).itemsize for each in arrays)
+    size = sum(np.prod(array.shape) * np.dtype(_numpy(array.dtype)).itemsize for array in arrays)
     facts = [
         *facts,
-        ("Parameters", f"{int(sum(np.prod(each.shape) for each in arrays)):,}"),
+        ("Parameters", f"{int(sum(np.prod(array.shape) for array in arrays)):,}"),
         ("Size of the weights", f"{size / 1e6:,.1f} MB"),
         ("Longest text", length and f"{length} tokens"),
         ("Labels", ", ".join(f"`{name}`" for name in getattr(model, "class_names", None) or [])),
@@ -220,8 +220,8 @@ def _texts(task):
 
 
 def _arguments(task):
-    each = (f"{name}=tf.constant({EXAMPLES.get(name, _text(name))})" for name in _names(task))
-    return ", ".join(each)
+    arguments = (f"{name}=tf.constant({EXAMPLES.get(name, _text(name))})" for name in _names(task))
+    return ", ".join(arguments)
 
 
 def _text(name):

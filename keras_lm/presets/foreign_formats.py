@@ -158,13 +158,13 @@ def check_tokenizer(folder, tokenizer, backbone, converter):
     cls = usual.class_for(folder)
     stored = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
     ours, theirs = (
-        each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, stored)
+        side.get_config() | {"vocabulary": side.vocabulary} for side in (tokenizer, stored)
     )
-    for each in (ours, theirs):
+    for settings in (ours, theirs):
         # KerasHub splits text in a way of its own, which no other library has; see docs/sources.md.
-        each.pop("keras_hub", None)
-        if each.get("pre_tokenizer") == KERAS_HUB:
-            each["pre_tokenizer"] = None
+        settings.pop("keras_hub", None)
+        if settings.get("pre_tokenizer") == KERAS_HUB:
+            settings["pre_tokenizer"] = None
     for name in ours.keys() - {"template"}:
         one, other = (
             sorted(value) if isinstance(value, list) and name != "vocabulary" else value

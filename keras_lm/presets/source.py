@@ -368,7 +368,11 @@ class PublishedCheckpoint(Source):
         models = [
             (cls, cls.CONVERTERS.get(self.checkpoint.format)) for cls in backbone_classes().values()
         ]
-        return [(cls, each) for cls, each in models if each is not None and each.may_be(model_type)]
+        return [
+            (cls, converter)
+            for cls, converter in models
+            if converter is not None and converter.may_be(model_type)
+        ]
 
     def _what_it_is(self):
         if what := super()._what_it_is() or what_it_is(self.checkpoint):
@@ -802,7 +806,7 @@ def refuse_unknown(arguments, known):
             else advice(name, sorted(names))
             for name in unknown
         )
-        takes = ", ".join(f"{what} takes {sorted(each)}" for what, each in known.items())
+        takes = ", ".join(f"{what} takes {sorted(own)}" for what, own in known.items())
         raise ValueError(f"from_preset got the unknown arguments {unknown}.{near} {takes}.")
 
 

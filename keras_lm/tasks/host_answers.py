@@ -105,9 +105,11 @@ def answers(task, columns):
         likely = np.where(likely > LOWEST / 2, _softmax(likely), 0)
         ends = [packed["start"][rows, first[rows, places]], packed["end"][rows, last[rows, places]]]
         is_there = scores[rows, places] > LOWEST / 2
-        starts, ends = (np.append(np.where(is_there, each, 0), 0)[order][:number] for each in ends)
+        starts, ends = (
+            np.append(np.where(is_there, column, 0), 0)[order][:number] for column in ends
+        )
         text = host.valid(context)
-        parts = [_without_outer_space(text, *each) for each in zip(starts, ends, strict=True)]
+        parts = [_without_outer_space(text, *span) for span in zip(starts, ends, strict=True)]
         for name, values in zip(("text", "start", "end"), zip(*parts, strict=True), strict=True):
             lists[name].append(values)
         lists["scores"].append(likely[:number])

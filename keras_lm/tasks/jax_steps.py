@@ -71,7 +71,9 @@ class _Scope(keras.StatelessScope):
         """Return the values of the variables that are not trained, and of the metrics'."""
         model = self.model
         both = model.non_trainable_variables, model.metrics_variables
-        return tuple([self.get_current_value(variable) for variable in each] for each in both)
+        return tuple(
+            [self.get_current_value(variable) for variable in variables] for variables in both
+        )
 
 
 def _train(model, trained, others, metrics, data, optimizer):

@@ -82,8 +82,8 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     # === Training ===
 
     def get_compile_config(self):
-        each = {name: task.get_compile_config() for name, task in self.tasks.items()}
-        return {"optimizer": super().get_compile_config()["optimizer"], "tasks": each}
+        configs = {name: task.get_compile_config() for name, task in self.tasks.items()}
+        return {"optimizer": super().get_compile_config()["optimizer"], "tasks": configs}
 
     def compile_from_config(self, config):
         config = dict(config)
@@ -278,15 +278,15 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
                 f"its backbone and tokenizer, and pass them to {cls.__name__}."
             )
         made = {}
-        for each, stated in tasks.items():
+        for key, stated in tasks.items():
             if stated["class"] not in TASKS:
                 raise ValueError(
-                    f"tasks[{each!r}] is of the class {stated['class']!r}, which no task has: "
+                    f"tasks[{key!r}] is of the class {stated['class']!r}, which no task has: "
                     "the file is damaged, or another program's."
                 )
             task = TASKS[stated["class"]]
             arguments = task.completed(stated["arguments"])
-            made[each] = task.from_parts(backbone, tokenizer=tokenizer, **arguments)
+            made[key] = task.from_parts(backbone, tokenizer=tokenizer, **arguments)
         return cls(made, name=name)
 
     def get_arguments(self):
@@ -400,7 +400,7 @@ class MultiTaskSignatures:
     def _named(self, of_part):
         named = {}
         for name, part in self.parts.items():
-            mine = {_name_of(name, signature): each for signature, each in of_part(part).items()}
+            mine = {_name_of(name, signature): value for signature, value in of_part(part).items()}
             for both in mine.keys() & named.keys():
                 raise ValueError(
                     f"two tasks of {[*self.parts]} have a signature {both!r}: rename one of them."

@@ -100,7 +100,7 @@ class PretrainingTask(Task):
 
     def known_inputs(self):
         # (A user's own objective may read whatever its rows have.)
-        ours = [each.__module__.startswith("keras_lm.") for each in map(type, self.objectives)]
+        ours = [cls.__module__.startswith("keras_lm.") for cls in map(type, self.objectives)]
         names = [objective.row_names for objective in self.objectives]
         is_known = all(ours) and None not in names
         return super().known_inputs().union(*names) if is_known else None

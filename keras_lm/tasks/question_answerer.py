@@ -283,7 +283,7 @@ class QuestionAnswerer(ScoredAnswers):
             x = x.map(windows)
         elif datasets.is_stream(x):
             read = x if hasattr(x, "__next__") else map(x.__getitem__, range(x.num_batches))
-            x = (self._windows(each[0] if isinstance(each, tuple) else each) for each in read)
+            x = (self._windows(batch[0] if isinstance(batch, tuple) else batch) for batch in read)
         else:
             x = self._windows(x)
         return super().predict(x, batch_size, verbose, **kwargs)
@@ -457,7 +457,7 @@ class QuestionAnswerer(ScoredAnswers):
         answers = self.answer_all(
             x, batch_size, lambda columns: self.in_graph(self.best_and_null, columns), verbose
         )
-        f1 = [answer_f1(*each) for each in zip(answers["text"], gold, strict=True)]
+        f1 = [answer_f1(*pair) for pair in zip(answers["text"], gold, strict=True)]
         # What is won by an answer over none, question by question, the surest first.
         order = np.argsort(answers["difference"], kind="stable")
         gains = np.cumsum((np.array(f1) - ~has_answer)[order])

@@ -416,7 +416,7 @@ class Seq2SeqLM(GenerationSettings, Task):
         for start in with_progress(starts, len(starts), verbose):
             batch = {name: column[start : start + batch_size] for name, column in columns.items()}
             parts.append(self.in_graph(self.score_columns, batch))
-        return {key: join_answers([each[key].numpy() for each in parts]) for key in parts[0]}
+        return {key: join_answers([part[key].numpy() for part in parts]) for key in parts[0]}
 
     def score_columns(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
@@ -464,7 +464,7 @@ def attention_by_words(task, columns, targets, block=None):
     packed = task.preprocess(columns) | inputs
     probabilities = task.backbone.cross_attention_probabilities(packed)
     probabilities = probabilities if block is None else [probabilities[block]]
-    mean = np.mean([np.mean(each, axis=1) for each in probabilities], axis=0)  # (B, T, S)
+    mean = np.mean([np.mean(layer, axis=1) for layer in probabilities], axis=0)  # (B, T, S)
     pictures = []
     for row, attention in enumerate(mean):
         known = packed["encoder_padding_mask"][row].numpy() > 0

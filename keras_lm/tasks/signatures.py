@@ -363,12 +363,12 @@ class ByteSignatures(TextSignatures):
         }
         with without_text_operations():
             answer = self.task.answer_lite(columns)
-        found = {}
+        outputs = {}
         for name, value in answer.items():
-            found[name] = value
+            outputs[name] = value
             if strings.are_bytes(value):
-                found[name], found[f"{name}_ends"] = strings.to_bytes(value)
-        return plain_floats(found)
+                outputs[name], outputs[f"{name}_ends"] = strings.to_bytes(value)
+        return plain_floats(outputs)
 
     def lite_requests(self):
         return [(name, in_bytes(columns)) for name, columns in self.offer.lite_requests()]

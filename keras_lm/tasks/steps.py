@@ -221,7 +221,7 @@ def check_compiled(model, metrics):
             "scope of a MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy."
         )
     made = [model.optimizer, *keras.tree.flatten(metrics)]
-    for variable in [v for each in made for v in getattr(each, "variables", ())]:
+    for variable in [v for owner in made for v in getattr(owner, "variables", ())]:
         if not strategy.extended.variable_created_in_scope(variable.value):
             raise ValueError(
                 f"{variable.path} was made outside of strategy.scope(), and the task inside: make "

@@ -173,7 +173,7 @@ def placed(labels, words, places, shape, rest=0.0):
     Elsewhere it is `IGNORED` or, of floats, `rest`. Of words that share a piece, the first counts.
     """
     labels = ragged(labels)
-    splits = [tf.cast(each.row_splits, tf.int64) for each in (labels, words)]
+    splits = [tf.cast(rows.row_splits, tf.int64) for rows in (labels, words)]
     same = require(splits[0] == splits[1], "labels: there must be one for each word", *splits)
     values = labels.values
     values = values if values.dtype.is_floating else tf.cast(values, tf.int32)
@@ -384,7 +384,7 @@ class TaggerPreprocessor(WordPreprocessor):
                 "x has no predicates: pass {'text': …, 'predicate': …}, for each text the place of "
                 "one word."
             )
-        columns = super().columns(x | {"predicate": [str(each) for each in x["predicate"]]})
+        columns = super().columns(x | {"predicate": [str(place) for place in x["predicate"]]})
         words, places = self.rows.words(columns["text"])
         known = tf.strings.length(columns["text"], "UTF8_CHAR") if places else words.row_lengths()
         for row, (place, size) in enumerate(zip(x["predicate"], known.numpy(), strict=True)):
@@ -400,7 +400,7 @@ class TaggerPreprocessor(WordPreprocessor):
         shape = tf.shape(packed["padding_mask"])
         rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
         return packed, tf.nest.map_structure(
-            lambda each: placed(each, words, places, shape, rest), labels
+            lambda x: placed(x, words, places, shape, rest), labels
         )
 
     def pack_words(self, columns: dict[str, Tensor]) -> Any:

@@ -399,7 +399,7 @@ def steps(tokenizer, name, of_sequence):
 
     def flat(step):
         if step.get("type") == "Sequence":
-            return [inner for each in step[of_sequence] for inner in flat(each)]
+            return [inner for part in step[of_sequence] for inner in flat(part)]
         return [step] * bool(step)
 
     return flat(tokenizer.get(name) or {})
@@ -608,7 +608,7 @@ class TokenizerFolder:
         has_segments = "backend" not in self.config or stated_class(self.folder) in _WITH_SEGMENTS
         if template is None or (has_segments if names is None else "token_type_ids" in names):
             return template
-        return tuple(re.sub(r":\d+( |$)", r":0\1", each) for each in template)
+        return tuple(re.sub(r":\d+( |$)", r":0\1", piece) for piece in template)
 
     def _template(self):
         if "model" not in self.tokenizer:

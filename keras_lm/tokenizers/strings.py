@@ -312,8 +312,8 @@ def offsets_in_form(text, form, find):
     ids, *offsets = find(text)
     zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
 
-    def in_text(each):
-        return tf_text.find_source_offsets(places, tf.concat([zero, each], axis=1))[:, 1:]
+    def in_text(offset):
+        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
 
     return ids, *map(in_text, offsets)
 

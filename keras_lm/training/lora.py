@@ -104,7 +104,7 @@ def load_lora(task: keras.Model, path: PathLike) -> None:
     def shapes(settings):
         expected = {}
         _check(settings["rank"], settings["alpha"])
-        for layer in [each for each in _dense_layers(task) if each.name in settings["layers"]]:
+        for layer in [dense for dense in _dense_layers(task) if dense.name in settings["layers"]]:
             (rows, columns), beside = layer._kernel.shape, layer._kernel.path.removesuffix("kernel")
             expected[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
             expected[f"{beside}lora_kernel_b"] = (settings["rank"], columns)

@@ -109,5 +109,5 @@ class AdversarialSmoothing:
 
 def symmetric_divergence(logits, others):
     """Return the two Kullback-Leibler divergences between softmaxes (…, C), summed: (…,)."""
-    p, q = (ops.log_softmax(ops.cast(each, "float32"), axis=-1) for each in (logits, others))
+    p, q = (ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in (logits, others))
     return ops.sum((ops.exp(p) - ops.exp(q)) * (p - q), axis=-1)

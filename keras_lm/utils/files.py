@@ -179,8 +179,8 @@ def _swap(one, other):
 def sync(path):
     """Sync a file or a folder to disk; without it, a power cut may leave an empty file."""
     path = Path(path)
-    for each in [*path.rglob("*"), path]:
-        sync_one(each)
+    for entry in [*path.rglob("*"), path]:
+        sync_one(entry)
 
 
 def sync_one(path):
