@@ -164,7 +164,7 @@ def word_states(quick):
 
 
 def linear_probe(features, labels, test_features, num_classes, seed, epochs=5):
-    """Return the classes that a linear classifier, trained on features (N, D), tells others."""
+    """Return the classes of other features by a linear classifier trained on features (N, D)."""
     import keras
     import numpy as np
 

@@ -24,7 +24,7 @@ class WordVectors:
     """Words in their texts, and a vector for each at every layer.
 
     Attributes:
-        words: N str, as they stand in the texts.
+        words: N str, as they are in the texts.
         texts: (N,) int, the number of each word's text.
         places: (N,) int, the number of the word in its text.
         layers: list of (N, D) float32: the embedding's output, then that of each block.
@@ -163,7 +163,7 @@ def vectors_of_word(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> np.ndarray:
-    """Return the vector of a word in each of some texts, (B, D) float32: where it stands first.
+    """Return the vector of a word in each of some texts, (B, D) float32: of its first occurrence.
 
     Args:
         model, tokenizer, batch_size: see `word_vectors`.

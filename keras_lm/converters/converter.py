@@ -624,7 +624,7 @@ class Derived:
 
     Args:
         reads: callable `(config, tensors)` → the argument.
-        writes: callable `(arguments)` → a dict of entries; by default none, for what tensors tell.
+        writes: callable `(arguments)` → a dict of entries; by default none, for what tensors show.
         keys: tuple of str, the entries that it reads.
     """
 
@@ -688,7 +688,7 @@ class ConfigTable:
             other entries are not looked at.
         check: callable `(checkpoint)` that raises a CheckpointError for what `entries` cannot say.
         inside: str, the entry of a file that has all these entries; None if it is the file.
-        constants: dict of entries that are written, and tell our model nothing.
+        constants: dict of entries that are written, and that our model does not need.
         rates: dict of entries that only training reads, and our model has no argument for → the
             values that go with what it does; a name stands for that entry's value. Others are
             warned of.

@@ -112,7 +112,7 @@ def read_entity_numbers(path: str | pathlib.Path) -> dict[str, int]:
 def read_entity_names(path: str | pathlib.Path) -> dict[str, str]:
     """Return the entity's id for each name, as thunlp/ERNIE publishes them.
 
-    Of a name that stands there twice, the last id counts, as in the authors' code.
+    Of a name that occurs twice, the last id counts, as in the authors' code.
 
     Args:
         path: a file `entity_map.txt`, or a folder with one.

@@ -179,7 +179,7 @@ def labels_config(labels):
 
 
 def _told_apart(names):
-    """Return names, with the class's number after one that stands there before."""
+    """Return names, with the class's number added to those that occur before."""
     distinct = []
     for index, name in enumerate(names):
         while name in distinct:

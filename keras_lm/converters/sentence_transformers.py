@@ -2,7 +2,7 @@
 
 `modules.json` lists modules in the order in which they run: the network, its pooling, and perhaps
 dense layers and a normalisation. Each has a folder with its `config.json`, and weights if it has
-any. How texts are read stands in the network's folder and in `config_sentence_transformers.json`.
+any. How texts are read is in the network's folder and in `config_sentence_transformers.json`.
 These files are read, up to those of version 6, and written.
 """
 
@@ -422,7 +422,7 @@ def _transposed(read):
 def _modules(root):
     """Return (class, folder) of the modules, in the order in which they run.
 
-    Of a router's, they are those of the route that texts take of which nobody says what they are.
+    Of a router's, they are those of its default route.
     """
     path, modules = root / MODULES, []
     for entry in read_json(path, list):

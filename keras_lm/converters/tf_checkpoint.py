@@ -1,6 +1,6 @@
 """TensorFlow checkpoints: by variable name (TF1, google-research), by object (TF2, Model Garden).
 
-Both are a `PREFIX.index` with `PREFIX.data-00000-of-00001`; the names inside tell which one it is.
+Both are a `PREFIX.index` with `PREFIX.data-00000-of-00001`; the names inside show which one it is.
 """
 
 import functools

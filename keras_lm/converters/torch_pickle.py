@@ -269,7 +269,7 @@ Places = dict[str, tuple[int, int]]
 def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     """Open a PyTorch file: the flat names of its state dict, to shapes and readers.
 
-    `{"state_dict": …}` and `{"model": …}` are unwrapped, a module that was saved as a whole gives
+    `{"state_dict": …}` and `{"model": …}` are unwrapped, a module that was saved as a whole becomes
     its parameters, and a `module.` before every name (DataParallel's) is dropped. Entries that are
     not tensors are ignored.
     """

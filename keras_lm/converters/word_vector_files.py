@@ -42,7 +42,7 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None) -> tup
     """Read words and their vectors: return a list of V str, and an array (V, E) float32.
 
     `<unk>` and `<pad>` come first, with vectors of zeros, unless the file itself has them. Of a
-    word that stands there twice the first vector is kept, with a warning.
+    word that occurs twice the first vector is kept, with a warning.
 
     Args:
         path: a file of word2vec (text or binary), GloVe or fastText (`.vec`), gzipped or not.
@@ -278,7 +278,7 @@ def _recognise(path):
                 rows, size = map(int, header.groups())
                 if not 0 < size <= LARGEST_WIDTH:
                     return None
-                # Of a binary form this is what stands in front of the first byte of value 10.
+                # Of a binary form this is what comes before the first byte of value 10.
                 line = file.readline(LONGEST_LINE)
                 has_number = any(map(_is_number, line.split(b" ")[1:]))
                 return size, rows, not (has_number and _is_text(line))

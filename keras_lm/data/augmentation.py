@@ -97,7 +97,7 @@ def augment_texts(
     likely = _likely_words(masked_lm, masked, [texts[i] for i, _ in places], candidates, batch_size)
     options = [
         {m.span(): near[m[0]] for m in matches if near.get(m[0])} for matches in word_matches
-    ]  # for each text, place → what may stand there
+    ]  # for each text, place → words that fit there
     for (i, match), likely_here in zip(places, likely, strict=True):
         if likely_here:
             options[i][match.span()] = [_cased(word, match[0]) for word in likely_here]
@@ -108,7 +108,7 @@ def augment_texts(
 
 
 def _versions(text, options, copies, probability, seed):
-    """Return a text and its copies, for a sorted list of (place, words that may stand there)."""
+    """Return a text and its copies, for a sorted list of (place, words that fit there)."""
     chance = random.Random(f"{seed} {text}")
     versions = dict.fromkeys([text])  # in order, each once
     for _ in range(copies):

@@ -38,7 +38,7 @@ def mark_relation(text: str, head: tuple[int, int], tail: tuple[int, int]) -> st
 
 
 def mark_entity(text: str, mention: tuple[int, int]) -> str:
-    """Return a text with marks around a mention, for a model that tells its types.
+    """Return a text with marks around a mention, for a model that predicts its types.
 
     Args:
         text: str.

@@ -2,7 +2,7 @@
 
 They have from two columns to more than ten: the number of the word, the word, its lemma, its part
 of speech, several layers of labels. A header, the names of CoNLL-U Plus, numbers that count, and
-what tags look like tell one from the other.
+what tags look like show which column is which.
 """
 
 import collections
@@ -101,7 +101,7 @@ class Layout:
         return bool(place or rest & self.seen or any(map(_is_tag, rest)))
 
     def sentence_of(self, row):
-        """Return what a line, (number, fields, line), says of its sentence, None if nothing."""
+        """Return what a line, (number, fields, line), says about its sentence, None if nothing."""
         fields = row[1]
         return None if self.sentence is None else fields[self.sentence : self.sentence + 1]
 

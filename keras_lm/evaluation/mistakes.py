@@ -91,7 +91,7 @@ def write_errors(path: PathLike, examples: Examples, answers: Answered) -> int:
 
 
 def write_confusion(path: PathLike, answers: Answered) -> None:
-    """Write how often which class is found for which: a row for each right class.
+    """Write a matrix of confusions: a row for each right class, a column for each answer.
 
     Args:
         path: path of a CSV, or of a picture if it ends in `.png`, `.svg` or `.pdf`.

@@ -299,7 +299,7 @@ class Rules:
         """Return logits (B, V) with what counts before the penalties of options.
 
         `state` is a `decoding.State`, `begin` the column of the first new token; `source` (B, S)
-        are the tokens of the sources, -1 in padding, or None if the prompts are meant.
+        are the tokens of the sources, -1 in padding, or None to use the prompts.
         """
         for ids, bias in self.sequence_bias:
             chosen = _ends_with(state, ids[:-1])[:, None] & _among(ids[-1:], logits)

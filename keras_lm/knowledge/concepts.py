@@ -1,4 +1,4 @@
-"""Which concepts of a graph a text speaks of."""
+"""Which concepts of a graph a text mentions."""
 
 import functools
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Concepts:
         return self.chosen(key, self.store.find_key(key))
 
     def chosen(self, key: str, concepts: Sequence[int]) -> tuple[int, ...]:
-        """Return those of the concepts with some lemmas that a text with these speaks of."""
+        """Of the concepts with some lemmas, return those that a text with these mentions."""
         if key in STOP_WORDS:
             return ()
         concepts = concepts[:MOST]

@@ -183,7 +183,7 @@ class TransE:
 
         Returns:
             dict of `mean_rank` and `hits@10`, a share, raw, with `filtered_` in front, and with
-            `random_` what chance gives (`filtered_random_…` among fewer candidates).
+            `random_` by chance (`filtered_random_…` among fewer candidates).
 
         Raises:
             ValueError: if there is no triple, or one has a number out of range.

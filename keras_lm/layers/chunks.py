@@ -10,11 +10,10 @@ NUMBERS_AT_ONCE = 2**24  # logits, 64 MB
 
 
 def in_chunks(function, variables, most, *tensors):
-    """Return what a function makes of rows, each of which it reads by itself.
+    """Apply a function that computes each row independently, to C = `most` rows at a time.
 
-    Of more than C = `most` rows, it reads C at a time, and again for the gradient. So what it has
-    between its inputs and its outputs is never there for all rows: an additional forward pass
-    instead of memory.
+    The gradient computes them again, so the values between inputs and outputs are never in memory
+    for all rows, at the cost of an additional forward pass.
 
     Args:
         function: callable of tensors (n, …) that returns (n, …) floats, and keeps no state.

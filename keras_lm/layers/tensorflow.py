@@ -509,7 +509,7 @@ def _scan_for_lite(step, init, xs, reverse):
 
 
 def in_some_rows(function, is_chosen, *tensors):
-    """Return what a function makes of the chosen rows, (N,) with 0 in the others.
+    """Return a function of the chosen rows, (N,) with 0 in the others.
 
     Args:
         function: callable of tensors (n, …) that returns (n,) float32. n may be 0.
@@ -560,7 +560,7 @@ def computed_again(function):
 
 
 def map_chunks(function, tensors, weights):
-    """Return what a function makes of each chunk of tensors, one chunk after the other.
+    """Apply a function to each chunk of tensors, one chunk after the other.
 
     Nothing else is kept: for the gradient, each chunk is computed again.
 

@@ -35,7 +35,7 @@ class Filters(Range):
         return "a list of pairs of numbers of 1 or more"
 
 
-# A word of more characters takes memory for each word, and no tensor tells how many there are.
+# A word of more characters takes memory for each word, and no tensor shows how many there are.
 RANGES = {
     "num_characters": Axis(),
     "num_highways": Count(0),

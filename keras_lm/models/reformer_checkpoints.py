@@ -99,7 +99,7 @@ def _trax_layout(path, array):
 
 
 def sizes_of(checkpoint):
-    """Return the arguments that the shapes of a checkpoint's arrays tell, a dict."""
+    """Return the arguments that follow from the shapes of a checkpoint's arrays, a dict."""
     numbers = sorted(checkpoint.tensors, key=int)
     shapes = [checkpoint.tensors.shape(n) for n in numbers]
     paths = paths_of(shapes, checkpoint.source)
@@ -128,7 +128,7 @@ def sizes_of(checkpoint):
 
 
 def settings_of(checkpoint):
-    """Return the arguments that no shape tells, by a `config.gin`, a dict.
+    """Return the arguments that no shape shows, from a `config.gin`, a dict.
 
     Raises:
         CheckpointError: if there is no configuration, or it asks for what is not known.

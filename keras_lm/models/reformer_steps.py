@@ -58,7 +58,7 @@ def new_cache(attention, x, padding_mask, slots):
     """Return what an attention keeps of the tokens `x` (B, S, D) of a prompt, with free slots.
 
     It is a dict of `keys` and `values` (B, N, T, H), and if they are hashed of `buckets` and their
-    `order` (B, N, R, T) int32. `padding_mask` (B, S) is 1 for tokens, which stand first.
+    `order` (B, N, R, T) int32. `padding_mask` (B, S) is 1 for tokens, which come first.
     """
 
     def in_slots(x):

@@ -1,4 +1,4 @@
-"""Packing lists of ids where TensorFlow is not installed.
+"""Packing lists of ids without TensorFlow.
 
 Shapes: B batch, C choices, S sequence, W words of a text.
 """
@@ -9,7 +9,7 @@ from keras_lm.tokenizers import host
 
 
 def packed(packer, texts):
-    """Return what `Packer.pack` does of ragged ids, as numpy arrays (B, S).
+    """As `Packer.pack`, for lists of ids: numpy arrays (B, S).
 
     Args:
         packer: `Packer`.
@@ -41,7 +41,7 @@ def packed(packer, texts):
 
 
 def packed_choices(packer, columns, tokenize):
-    """Return what `Choices.pack` does of a list of choices for each text: arrays (B, C, S)."""
+    """As `Choices.pack`, for a list of choices for each text: arrays (B, C, S)."""
     rows = [[*choices] for choices in columns["choices"]]
     number = max(map(len, rows))
     rows = [[*choices, *[b""] * (number - len(choices))] for choices in rows]
@@ -57,9 +57,9 @@ def packed_choices(packer, columns, tokenize):
 
 
 def packed_words(packer, texts, tokenize):
-    """Return what `Words.pack_words` does of a list of words for each text.
+    """As `Words.pack_words`, for a list of words for each text.
 
-    That is the packed dict, and the column of each word's first piece, (B, W) int32: -1 for words
+    Returns the packed dict, and the column of each word's first piece, (B, W) int32: -1 for words
     without pieces, for truncated ones, and in padding.
     """
     pieces = [tokenize([*words]) if len(words) else [] for words in texts]
@@ -82,7 +82,7 @@ def packed_words(packer, texts, tokenize):
 
 
 def packed_windows(packer, columns, tokenize):
-    """Return what `Windows.pack` does of questions and contexts: arrays (R, S), and (R,)."""
+    """As `Windows.pack`, for questions and contexts: arrays (R, S), and (R,)."""
     rows = packer.rows
     template = [piece for piece, _ in packer._pieces["pair"]]
     is_left = packer.template.padding_side == "left"

@@ -34,7 +34,7 @@ ASKED_BY = (
     *("classify", "regress", "tag", "choose", "parse", "resolve", "fill_mask", "embed"),
     *("generate", "answer"),
 )
-# What stands in an example, by the name of a text.
+# Texts of an example, by their names.
 EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
 
 

@@ -2,8 +2,8 @@
 
 The tables that read a format are reversed: `ConfigTable` for the configuration, `NameTable` for
 the weights. What the library has no counterpart for is refused by name, before anything is written.
-Google-research's TensorFlow 1 checkpoints need no more than these parts. That format has no word
-for the names of labels: they stand in the card.
+Google-research's TensorFlow 1 checkpoints need no more than these parts. That format cannot
+store the names of labels: they are in the card.
 """
 
 import json

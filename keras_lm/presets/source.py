@@ -362,7 +362,7 @@ class PublishedCheckpoint(Source):
         """Return the registered models of the format, as (class, `Converter`).
 
         If the configuration states a `model_type`, they are those that it names, and those that no
-        configuration names. Otherwise tensors decide, and all may be meant.
+        configuration names. Otherwise tensors decide, and all are candidates.
         """
         model_type = self.checkpoint.config.get("model_type")
         models = [
@@ -572,7 +572,7 @@ def load_backbone(
 
 
 def check_load_weights(load_weights, cls):
-    """Raise a ValueError if another argument stands in the place of `load_weights`."""
+    """Raise a ValueError if another argument is in the place of `load_weights`."""
     if not isinstance(load_weights, (bool, np.bool_)):
         raise ValueError(
             f"load_weights={repr(load_weights)[:200]} must be True or False: {cls.__name__}."

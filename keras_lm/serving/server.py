@@ -92,7 +92,7 @@ class Server:
             that the process may use.
         cors: bool. Whether web pages of other origins may ask over REST, as with
             TensorFlow Serving's `rest_api_enable_cors_support`.
-        examples: dict of a model's name → what stands in its fields on the page at first: a text,
+        examples: dict of a model's name → what its fields on the page contain at first: a text,
             or a dict of inputs → text, or list of texts. None for examples of the task.
 
     Raises:

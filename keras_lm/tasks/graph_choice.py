@@ -205,7 +205,7 @@ class GraphChoice(MultipleChoice):
 
     Raises:
         ValueError: if an argument is out of range, the model has no head for classification, or
-            `graph_in_export` is True and the graph is too large, which the message tells.
+            `graph_in_export` is True and the graph is too large for that.
 
     Example:
 

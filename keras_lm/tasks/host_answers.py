@@ -1,4 +1,4 @@
-"""Answers where TensorFlow is not installed, with what TensorFlow's graph would say.
+"""Answers without TensorFlow, equal to those of its graph.
 
 Shapes: B batch, W words of a text, S sequence, M masks of a text, k candidates, V vocabulary, R
 windows of all texts, L tokens of an answer, n answers.
@@ -21,7 +21,7 @@ SPACES = characters(WHITE_SPACE)
 
 
 def tags(task, columns, tokenize):
-    """Return what `TokenClassifier.answer` does of lists of words: (B, W) each."""
+    """As `TokenClassifier.answer`, for lists of words: (B, W) each."""
     texts = columns["text"]
     spaced = task.tokenizer.with_space
     if task.whole_texts and spaced is not task.tokenizer:
@@ -53,7 +53,7 @@ def tags(task, columns, tokenize):
 
 
 def fills(task, packed):
-    """Return what `MaskedLM.decode` does of packed texts."""
+    """As `MaskedLM.decode`, for packed texts."""
     ids, tokenizer = packed["token_ids"], task.tokenizer
     is_mask = ids == tokenizer.special_id("mask")  # (B, S)
     number = is_mask.sum(axis=1).max()
@@ -86,7 +86,7 @@ def _asking(task, packed, is_mask, columns, known):
 
 
 def answers(task, columns):
-    """Return what `QuestionAnswerer.answer` does of questions and contexts: (B, n) each."""
+    """As `QuestionAnswerer.answer`, for questions and contexts: (B, n) each."""
     if task.ends.kind != "question_answering":
         require_installed("A head whose ends depend on starts")
     packed, number = task.preprocess(columns), task.num_answers

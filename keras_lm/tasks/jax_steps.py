@@ -136,7 +136,7 @@ def _train_in_parts(model, trained, others, metrics, data, optimizer):
         )
         return (jax.tree.map(jnp.add, gradients, part_gradients), loss + own, others, metrics), None
 
-    # A loop, for XLA might compute parts that stand beside each other at once.
+    # A loop, because XLA might compute independent parts at once.
     number = rows // size
     sums = jax.tree.map(jnp.zeros_like, list(trained)), jnp.zeros(()), others, metrics
     if number:

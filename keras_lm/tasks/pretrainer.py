@@ -254,7 +254,7 @@ class Pretrainer(PretrainingTask):
         return any(getattr(head, "has_terms", False) for head in self.heads.values())
 
     def predict_step(self, *data):
-        # Without masked spans nothing is asked of SpanBERT's head, and workers cannot exchange it.
+        # Without masked spans, SpanBERT's head has empty outputs, which workers cannot exchange.
         result = super().predict_step(*data)
         # On JAX, there is a state as well.
         outputs, *state = result if isinstance(result, tuple) else [result]

@@ -251,7 +251,7 @@ class QuestionAnswerer(ScoredAnswers):
     ) -> dict[str, float]:
         """Compare the best answers of raw texts with their labels, as SQuAD's script does.
 
-        The loss and the accuracies that `evaluate` tells beside them are means over windows.
+        The loss and the accuracies that `evaluate` adds to them are means over windows.
 
         Args:
             x, y: see `fit`; with several answers to a question, the most similar counts.

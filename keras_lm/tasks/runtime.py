@@ -1,4 +1,4 @@
-"""What depends on Keras's backend: the step, and how text, TensorFlow's, meets the network."""
+"""What depends on Keras's backend: the step, and how TensorFlow's texts reach the network."""
 
 import keras
 import numpy as np

@@ -587,7 +587,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         return export(self, path, format, **options)
 
     def trimmed(self) -> Self:
-        """Return what an export holds: the task, or a copy without what no text can ask for."""
+        """Return what an export holds: the task, or a copy without weights that no text uses."""
         parts = self.tokenizer and self.backbone.trimmed(self.tokenizer)
         if parts is None:
             return self
@@ -595,7 +595,7 @@ class Task(KerasFile, SavedWhole, TextModel):
         for variable, own in zip(copy.weights, self.weights, strict=True):
             if variable.shape == own.shape:  # of others, the backbone has a part
                 variable.assign(own)
-        # What the card of an export tells.
+        # What the card of an export says.
         copy.history = getattr(self, "history", None)
         copy.backbone.origin = getattr(self.backbone, "origin", None)
         return copy

@@ -41,7 +41,7 @@ def write(
         template: `keras_lm.packers.Template`, the special tokens around texts.
         name: str, Hugging Face's class for the model's usual tokenizer, or None.
         max_sequence_length: int or None, the most tokens that the model reads.
-        reads_segments: bool. Whether the model tells segments apart.
+        reads_segments: bool. Whether the model distinguishes segments.
         truncation_side: str, on which texts that are too long are cut off.
 
     Raises:

@@ -199,7 +199,7 @@ COMPONENTS = {
         ),
         "ByteLevel": Entries(harmless={"add_prefix_space", "trim_offsets", "use_regex"}),
     },
-    # The vocabulary's own spelling tells how ids become text.
+    # The vocabulary's own spelling decides how ids become text.
     "decoder": {
         "Sequence": Entries(read={"decoders"}),
         "WordPiece": Entries(read={"cleanup"}, implied={"prefix"}),
@@ -289,7 +289,7 @@ OF_GPT2, END_OF_TEXT = ("gpt2", "gpt_neo"), "<|endoftext|>"
 CONFIG = "tokenizer_config.json"
 FILES = (CONFIG, "special_tokens_map.json", "tokenizer.json")
 UNUSED = re.compile(r"<unused id \d+>")
-# In transformers 5, whose files name a backend, others than these tell no segments apart unless
+# In transformers 5, whose files name a backend, others than these have one segment only unless
 # `model_input_names` says so.
 _WITH_SEGMENTS = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
 # Classes that leave it to a tokenizer.json.

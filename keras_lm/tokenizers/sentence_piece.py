@@ -693,7 +693,7 @@ class Aligner(tf.Module):
 
     A model of single characters with the same normalizer maps each normalised character to the
     bytes of the text that it came from. A run of characters without pieces is one unknown token in
-    both models, which tells its length.
+    both models, so that its length is known.
     """
 
     def __init__(self, proto):

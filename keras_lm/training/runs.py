@@ -325,7 +325,7 @@ def kept_epoch(history, early_stopping):
 
 
 def fingerprint(texts):
-    """Return what tells a corpus from another: a digest of its texts, str or bytes."""
+    """Return a digest of the texts of a corpus, str or bytes, which identifies it."""
     digest = hashlib.sha256()
     for text in texts:
         text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
