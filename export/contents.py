@@ -118,9 +118,9 @@ def _state_bytes(signatures):
     )
     parts = [inputs[name] for name in inputs if name in outputs]
     sizes = [part["shape"][1:] for part in parts]
-    if not parts or any(None in each for each in sizes):
+    if not parts or any(None in shape for shape in sizes):
         return None
-    sizes = [np.prod(each, dtype=np.int64) for each in sizes]
+    sizes = [np.prod(shape, dtype=np.int64) for shape in sizes]
     return int(sum(n * tf.as_dtype(p["dtype"]).size for n, p in zip(sizes, parts, strict=True)))
 
 

@@ -31,7 +31,7 @@ def inspect_checkpoint(source: PathLike | Source) -> dict[str, Any]:
     """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights."""
     opened = presets.Source.open(source)
     checkpoint = opened.checkpoint
-    found = {
+    contents = {
         "path": source,
         "what": "preset" if checkpoint.format == "keras_lm" else f"{checkpoint.format} checkpoint",
     }
@@ -40,13 +40,13 @@ def inspect_checkpoint(source: PathLike | Source) -> dict[str, Any]:
     except CheckpointError as error:
         if checkpoint.format == "keras_lm":
             raise
-        return found | {"model": None, "why": str(error), **_weights(checkpoint, r"(?!)")}
+        return contents | {"model": None, "why": str(error), **_weights(checkpoint, r"(?!)")}
     try:
         cls = opened.task
         stated = opened.task_arguments(cls) if cls else {}
     except CheckpointError as error:  # a head that is not known
-        cls, stated, found = None, {}, found | {"why": str(error)}
-    return found | {
+        cls, stated, contents = None, {}, contents | {"why": str(error)}
+    return contents | {
         "model": backbone.__name__,
         "arguments": opened.arguments(),
         **_weights(checkpoint, converter.names.ignored),
@@ -82,10 +82,10 @@ def _heads(checkpoint, names, backbone):
         alternatives = names.alternatives(path).values()
         return any(sources and set(sources) <= set(tensors) for sources in alternatives)
 
-    found = [what for layer, what in HEADS.items() if has(f"{layer}/kernel")]
+    heads = [what for layer, what in HEADS.items() if has(f"{layer}/kernel")]
     if backbone.PRETRAINING_LAYERS and has("token_head/bias"):  # XLNet's has no other weight
-        found.append("permutation language model")
-    return found
+        heads.append("permutation language model")
+    return heads
 
 
 def _tokenizer(opened):
@@ -110,17 +110,17 @@ def inspect_size(name: str) -> dict[str, Any]:
         cls = registry.sizes()[name]
         return estimate(cls, **cls.SIZES[name])
 
-    cls, found = registry.sizes()[name], count(name)
+    cls, estimated = registry.sizes()[name], count(name)
     if name in cls.PRETRAINED_WITH:  # a step of pretraining takes both
         beside = count(cls.PRETRAINED_WITH[name])["flops_per_token"]["pretraining"]
-        found["flops_per_token"]["pretraining"] += beside
+        estimated["flops_per_token"]["pretraining"] += beside
     return {
         "size": name,
         "what": "size",
         "model": cls.__name__,
         "published": cls.PUBLISHED.get(name),
         "arguments": cls.SIZES[name],
-        **found,
+        **estimated,
     }
 
 

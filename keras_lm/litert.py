@@ -66,28 +66,28 @@ def in_bytes(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
         classify(**in_bytes({"text": ["I laughed, I cried."]}))
     """
-    found = {}
+    inputs = {}
     for name, column in columns.items():
         array = plain_column(column, name)
         # (As objects: numpy's own strings end before a NUL.)
         array = array if isinstance(array, np.ndarray) else np.array(array, object)
         if array.size and not isinstance(array.flat[0], (str, bytes)):
-            found[name] = np.asarray(array.tolist())
+            inputs[name] = np.asarray(array.tolist())
             continue
         texts = _array(array, object)
-        found[name] = np.frombuffer(b"".join(texts.ravel()), np.uint8)
+        inputs[name] = np.frombuffer(b"".join(texts.ravel()), np.uint8)
         ends = np.cumsum([len(text) for text in texts.flat], dtype=np.int32)
-        found[f"{name}_ends"] = ends.reshape(texts.shape)
-    return found
+        inputs[f"{name}_ends"] = ends.reshape(texts.shape)
+    return inputs
 
 
 def _from_bytes(columns):
     """Return columns with strings in the place of bytes and their ends; undoes `in_bytes`."""
 
     def texts(data, ends):
-        found, data = np.empty(ends.size, object), data.tobytes()
-        found[:] = [data[a:b] for a, b in itertools.pairwise([0, *ends.ravel().tolist()])]
-        return found.reshape(ends.shape)
+        strings, data = np.empty(ends.size, object), data.tobytes()
+        strings[:] = [data[a:b] for a, b in itertools.pairwise([0, *ends.ravel().tolist()])]
+        return strings.reshape(ends.shape)
 
     return _joined(columns, texts)
 

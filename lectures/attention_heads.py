@@ -40,10 +40,10 @@ def run(quick=False):
 
     backbone, tokenizer = materials.encoder(quick)
     texts = [text for text, _ in materials.read_reviews(quick, "rotten_tomatoes")[:200]]
-    found = analysis.head_statistics(backbone, texts[:2] if quick else texts, tokenizer)
+    statistics = analysis.head_statistics(backbone, texts[:2] if quick else texts, tokenizer)
     rows = []
-    for depth in range(len(found.entropy)):
-        shares = {name: 100 * getattr(found, field)[depth] for field, name in COLUMNS.items()}
+    for depth in range(len(statistics.entropy)):
+        shares = {name: 100 * getattr(statistics, field)[depth] for field, name in COLUMNS.items()}
         row = {f"to {name}": f"{s.mean():.0f} ({s.max():.0f})" for name, s in shares.items()}
         rows.append({"layer": depth + 1} | row)
     return rows

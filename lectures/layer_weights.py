@@ -49,7 +49,7 @@ def run(quick=False):
 
 
 def _train(words, held_out, layers, strength, seed, epochs):
-    """Return the classes told of the words held out, and the weights of the layers."""
+    """Return the predicted classes of the words held out, and the weights of the layers."""
     import keras
     import numpy as np
 

@@ -152,19 +152,19 @@ def word_states(quick):
 
     backbone, tokenizer = encoder(quick)
     rows = read_entities(quick)
-    found = analysis.word_vectors(backbone, [words for words, _ in rows], tokenizer)
+    vectors = analysis.word_vectors(backbone, [words for words, _ in rows], tokenizer)
     names = sorted({label for _, labels in rows for label in labels} | {"O"})
-    labels = [rows[text][1][place] for text, place in zip(found.texts, found.places)]
+    labels = [rows[text][1][place] for text, place in zip(vectors.texts, vectors.places)]
     return {
-        "states": np.stack(found.layers, axis=1),
+        "states": np.stack(vectors.layers, axis=1),
         "labels": np.array([names.index(label) for label in labels]),
         "names": names,
-        "texts": found.texts,
+        "texts": vectors.texts,
     }
 
 
 def linear_probe(features, labels, test_features, num_classes, seed, epochs=5):
-    """Return the classes that a linear classifier, trained on features (N, D), tells others."""
+    """Return the classes of other features by a linear classifier trained on features (N, D)."""
     import keras
     import numpy as np
 

@@ -48,7 +48,7 @@ def run(quick=False):
     rated = materials.read_reviews(quick, "rotten_tomatoes")
     number = 4 if quick else 640
     test, rest = (rated[:number], rated) if quick else (rated[:1000], rated[1000:])
-    found = []
+    results = []
     for name, (network, objective, steps) in LEARNERS.items():
         keras.utils.set_random_seed(0)
         rates = {} if network == "BertBackbone" else {"attention_dropout": 0.0}
@@ -90,5 +90,5 @@ def run(quick=False):
                 told = np.argmax(judge.predict([text for text, _ in test], verbose=0), axis=-1)
                 scores.append(100 * float((told == [label for _, label in test]).mean()))
             row = {"network": network.removesuffix("Backbone"), "has learned by": what}
-            found.append(row | {"film reviews, %": materials.spread(scores, 1)})
-    return found
+            results.append(row | {"film reviews, %": materials.spread(scores, 1)})
+    return results

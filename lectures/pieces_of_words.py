@@ -27,17 +27,17 @@ def run(quick=False):
     from keras_lm.lectures import materials
 
     _, tokenizer = materials.encoder(quick)
-    found = analysis.vocabulary_contents(tokenizer)
-    scripts = ", ".join(f"{name} {number:,}" for name, number in [*found.scripts.items()][:5])
+    contents = analysis.vocabulary_contents(tokenizer)
+    scripts = ", ".join(f"{name} {number:,}" for name, number in [*contents.scripts.items()][:5])
     pieces = [piece.decode() for piece in tokenizer.tokens(tokenizer(["unaffable"])).numpy()[0]]
     rows = {
-        "entries": found.size,
-        "reserved": found.reserved,
-        "begin a word": found.word_starts,
-        "go on with a word": found.continuations,
-        "go on with a word, %": f"{100 * found.continuations / found.size:.1f}",
-        "single characters, beginning a word": found.characters,
-        "single characters, going on": found.continued_characters,
+        "entries": contents.size,
+        "reserved": contents.reserved,
+        "begin a word": contents.word_starts,
+        "go on with a word": contents.continuations,
+        "go on with a word, %": f"{100 * contents.continuations / contents.size:.1f}",
+        "single characters, beginning a word": contents.characters,
+        "single characters, going on": contents.continued_characters,
         "the most frequent scripts": scripts,
         "pieces of «unaffable»": " ".join(pieces),
     }

@@ -22,7 +22,7 @@ def run(quick=False):
     """Return a row for each width, of one seed."""
     from keras_lm import analysis
 
-    found = analysis.dot_product_variance(num_pairs=100 if quick else 100_000)
+    rows = analysis.dot_product_variance(num_pairs=100 if quick else 100_000)
     return [
         {
             "d": row["dim"],
@@ -31,5 +31,5 @@ def run(quick=False):
             "largest of ten weights": row["largest"],
             "the same with √d": row["scaled_largest"],
         }
-        for row in found
+        for row in rows
     ]

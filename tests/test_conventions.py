@@ -345,6 +345,23 @@ def test_code_and_docs_avoid_phrases_that_only_this_project_used():
     assert not wrong
 
 
+def test_variables_say_what_they_hold():
+    """No variable is called `found`; a field of a class may be, `found: list`."""
+    wrong = []
+    for folder in ("keras_lm", "export", "lectures"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            text = path.read_text()
+            nodes = list(ast.walk(ast.parse(text))) if re.search(r"\bfound\b", text) else []
+            declared = [n.target for n in nodes if isinstance(n, ast.AnnAssign) and not n.value]
+            wrong += [
+                f"{path.relative_to(REPOSITORY)}, line {node.lineno}"
+                for node in nodes
+                if isinstance(node, ast.Name) and node.id == "found"
+                if isinstance(node.ctx, ast.Store) and node not in declared
+            ]
+    assert not wrong
+
+
 def test_tests_are_no_packages():
     assert not list((REPOSITORY / "tests").rglob("__init__.py"))
 

@@ -80,16 +80,18 @@ class TextAttention:
         """
         maps = self.maps
         if layers is not None:
-            for name, each in maps.items():
-                number = len(each.probabilities)
+            for name, attention_map in maps.items():
+                number = len(attention_map.probabilities)
                 if not layers or not all(0 <= layer < number for layer in layers):
                     raise ValueError(
                         f"layers={layers}: the map {name!r} has layers 0 to {number - 1}."
                     )
             layers = list(layers)
             maps = {
-                name: dataclasses.replace(each, probabilities=each.probabilities[layers])
-                for name, each in maps.items()
+                name: dataclasses.replace(
+                    attention_map, probabilities=attention_map.probabilities[layers]
+                )
+                for name, attention_map in maps.items()
             }
         return AttentionPage(maps, layers, neurons, height)
 
@@ -136,18 +138,18 @@ def attention(
 
     Example:
 
-        found = attention(task, "a text")
-        found.tokens  # ["[CLS]", "a", "text", "[SEP]"]
-        found.probabilities.shape  # (2, 2, 4, 4)
-        found.page().save("attention.html")
+        maps = attention(task, "a text")
+        maps.tokens  # ["[CLS]", "a", "text", "[SEP]"]
+        maps.probabilities.shape  # (2, 2, 4, 4)
+        maps.page().save("attention.html")
     """
     task = task_of(model, tokenizer)
     if task.has_decoder:
         return _of_both_halves(task, text, text_pair)
     packed, keep = _one_row(task, text, text_pair)
-    found = task.backbone.attention_probabilities(packed)
+    probabilities = task.backbone.attention_probabilities(packed)
     tokens = token_texts(task.tokenizer, packed["token_ids"].numpy()[0, keep])
-    return TextAttention({"self": _cut(found, tokens, keep, tokens, keep)})
+    return TextAttention({"self": _cut(probabilities, tokens, keep, tokens, keep)})
 
 
 def neurons(
@@ -170,8 +172,8 @@ def neurons(
 
     Example:
 
-        found = neurons(task, "a text", layer=1, head=0)
-        found.query.shape  # (4, 8)
+        head = neurons(task, "a text", layer=1, head=0)
+        head.query.shape  # (4, 8)
     """
     task = task_of(model, tokenizer)
     if task.has_decoder:
@@ -199,8 +201,8 @@ def neurons(
     inputs = block.attention_inputs(x, context)
     query, key, _ = (np.asarray(e, "float32")[0, head] for e in layer_of_heads.project(*inputs))
     scores, probabilities = (
-        np.asarray(each(x, context))[0, head]
-        for each in (block.attention_scores, block.attention_probabilities)
+        np.asarray(method(x, context))[0, head]
+        for method in (block.attention_scores, block.attention_probabilities)
     )
     rows = np.ix_(keep, keep)
     return Neurons(
@@ -216,7 +218,7 @@ def neurons(
 
 def _one_row(task, text, text_pair):
     """Return the packed row of a text, (1, S), and the columns without padding."""
-    texts = [each if each is None else [each] for each in (text, text_pair)]
+    texts = [value if value is None else [value] for value in (text, text_pair)]
     packed = packed_rows(task, columns_of(task, *texts))
     return packed, np.flatnonzero(packed["padding_mask"].numpy()[0])
 
@@ -236,22 +238,22 @@ def _of_both_halves(task, text, text_pair):
     given = token_texts(target, labels.numpy()[0, written])
     backbone, maps = task.backbone, {}
     if "attention_contexts" in backbone.symbolic:  # else a recurrent one, which has no others
-        found = backbone.encoder_attention_probabilities(packed)
-        maps["encoder"] = _cut(found, source, read, source, read)
-        found = backbone.attention_probabilities(packed)
-        maps["decoder"] = _cut(found, taken, written, taken, written)
+        probabilities = backbone.encoder_attention_probabilities(packed)
+        maps["encoder"] = _cut(probabilities, source, read, source, read)
+        probabilities = backbone.attention_probabilities(packed)
+        maps["decoder"] = _cut(probabilities, taken, written, taken, written)
     # What was read to write a token: the label, not the input, names the row.
-    found = backbone.cross_attention_probabilities(packed)
-    maps["cross"] = _cut(found, given, written, source, read)
+    probabilities = backbone.cross_attention_probabilities(packed)
+    maps["cross"] = _cut(probabilities, given, written, source, read)
     return TextAttention(maps)
 
 
-def _cut(found, tokens, rows, attended, columns):
+def _cut(layers, tokens, rows, attended, columns):
     """Return the `AttentionMap` of layers (1, N, S, T), without padding.
 
     Before the columns of the text, T may have some of a memory, which are kept if they are read.
     """
-    whole = np.stack([np.asarray(layer, "float32")[0] for layer in found])  # (L, N, S, T)
+    whole = np.stack([np.asarray(layer, "float32")[0] for layer in layers])  # (L, N, S, T)
     length = columns[-1] + 1 if len(columns) else 0
     more = whole.shape[-1] - whole.shape[-2] if whole.shape[-1] > whole.shape[-2] else 0
     if tokens is not attended:  # a source is not a memory
@@ -349,7 +351,7 @@ def dot_product_variance(
         raise ValueError(
             f"dims={dims}, num_pairs={num_pairs}: pass widths of 1 or more, and ten pairs or more."
         )
-    generator, found = np.random.default_rng(seed), []
+    generator, results = np.random.default_rng(seed), []
     for dim in dims:
         products = np.concatenate(
             [
@@ -358,7 +360,7 @@ def dot_product_variance(
             ]
         ).astype("float64")
         scaled = products / np.sqrt(dim)
-        found.append(
+        results.append(
             {
                 "dim": dim,
                 "variance": float(products.var()),
@@ -367,7 +369,7 @@ def dot_product_variance(
                 "scaled_largest": _largest(scaled),
             }
         )
-    return found
+    return results
 
 
 def _parts(number, size):

@@ -45,16 +45,18 @@ class AttentionPage:
 
     def to_html(self) -> str:
         """Return the whole page, str."""
-        size = sum(each.probabilities.size for each in self.maps.values())
+        size = sum(attention_map.probabilities.size for attention_map in self.maps.values())
         steps = FINE if size <= LARGE else COARSE
         data = {
             "steps": steps,
             "layers": self.layers,
-            "maps": [_packed_map(name, each, steps) for name, each in self.maps.items()],
+            "maps": [
+                _packed_map(name, attention_map, steps) for name, attention_map in self.maps.items()
+            ],
             "neurons": None if self.neurons is None else _packed_neurons(self.neurons),
         }
         # JSON escapes all that is not ASCII, so that no character can be misread.
-        text = ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data))
+        text = ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(data))
         return _page().replace('"DATA"', text)
 
     def save(self, path: PathLike) -> Path:
@@ -82,33 +84,33 @@ def _read(name):
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _packed_map(name, found, steps):
-    rounded = np.sqrt(np.clip(found.probabilities, 0, 1)) * steps
-    number, heads = found.probabilities.shape[:2]
+def _packed_map(name, attention, steps):
+    rounded = np.sqrt(np.clip(attention.probabilities, 0, 1)) * steps
+    number, heads = attention.probabilities.shape[:2]
     return {
         "name": name,
-        "tokens": list(found.tokens),
-        "attended": list(found.attended),
+        "tokens": list(attention.tokens),
+        "attended": list(attention.attended),
         "layers": number,
         "heads": heads,
         "data": _packed(np.rint(rounded).astype("uint8")),
     }
 
 
-def _packed_neurons(found):
-    largest = max(float(np.abs(found.query).max()), float(np.abs(found.key).max()), 1e-9)
-    vectors = np.stack([found.query, found.key]) / largest * 127
+def _packed_neurons(neurons):
+    largest = max(float(np.abs(neurons.query).max()), float(np.abs(neurons.key).max()), 1e-9)
+    vectors = np.stack([neurons.query, neurons.key]) / largest * 127
     # Masked scores have no place in a picture: they are far below all others.
-    scores = np.maximum(found.scores, -1e4)
+    scores = np.maximum(neurons.scores, -1e4)
     return {
-        "layer": found.layer,
-        "head": found.head,
-        "tokens": list(found.tokens),
-        "width": int(found.query.shape[1]),
+        "layer": neurons.layer,
+        "head": neurons.head,
+        "tokens": list(neurons.tokens),
+        "width": int(neurons.query.shape[1]),
         "largest": largest,
         "vectors": _packed(np.rint(vectors).astype("int8")),
         "scores": _packed(scores.astype("<f4")),
-        "probabilities": _packed(found.probabilities.astype("<f4")),
+        "probabilities": _packed(neurons.probabilities.astype("<f4")),
     }
 
 

@@ -27,8 +27,8 @@ def draw_head(found: Any, layer: int, head: int | None) -> Picture:
     Example:
 
         cells = np.eye(3, dtype="float32")[np.newaxis, np.newaxis]
-        found = keras_lm.analysis.AttentionMap(["a", "b", "c"], ["a", "b", "c"], cells)
-        draw_head(found, layer=0, head=0).save("head.png")
+        attention = keras_lm.analysis.AttentionMap(["a", "b", "c"], ["a", "b", "c"], cells)
+        draw_head(attention, layer=0, head=0).save("head.png")
     """
     layers, heads = found.probabilities.shape[:2]
     if not 0 <= layer < layers or (head is not None and not 0 <= head < heads):
@@ -75,8 +75,8 @@ def draw_heads(found: Any) -> Picture:
     Example:
 
         cells = np.eye(3, dtype="float32")[np.newaxis, np.newaxis]
-        found = keras_lm.analysis.AttentionMap(["a", "b", "c"], ["a", "b", "c"], cells)
-        draw_heads(found).save("heads.png")
+        attention = keras_lm.analysis.AttentionMap(["a", "b", "c"], ["a", "b", "c"], cells)
+        draw_heads(attention).save("heads.png")
     """
     layers, heads = found.probabilities.shape[:2]
     picture = Picture.of_size(0.8 + 0.8 * heads, 0.6 + 0.8 * layers)

@@ -93,9 +93,9 @@ def integrated_gradients(
     Example:
 
         task = keras_lm.tasks.TextClassifier(task.backbone, tokenizer=tokenizer, num_classes=2)
-        found = keras_lm.analysis.integrated_gradients(task, "a text", target=1)
-        found.tokens  # ["[CLS]", "a", "text", "[SEP]"]
-        found.completeness_error < 1e-2  # True
+        attributions = keras_lm.analysis.integrated_gradients(task, "a text", target=1)
+        attributions.tokens  # ["[CLS]", "a", "text", "[SEP]"]
+        attributions.completeness_error < 1e-2  # True
 
     Source: Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365, section 3; completeness:
     proposition 1, and section 5 for steps.
@@ -111,15 +111,15 @@ def integrated_gradients(
         path = start + parts[begin : begin + ROWS, np.newaxis, np.newaxis] * (x - start)
         total += answer.gradients(path.astype("float32"))[1].sum(axis=0)
     output, before = (float(answer.gradients(e[np.newaxis])[0][0]) for e in (x, start))
-    found = answer.attributions((total / steps * (x - start)).sum(axis=-1), output, before)
-    if found.completeness_error > INEXACT * np.abs(found.scores).sum():
+    attributions = answer.attributions((total / steps * (x - start)).sum(axis=-1), output, before)
+    if attributions.completeness_error > INEXACT * np.abs(attributions.scores).sum():
         warnings.warn(
             f"The scores miss the difference that they should sum up to, "
-            f"{output - before:.3g}, by {found.completeness_error:.3g}: pass more than "
+            f"{output - before:.3g}, by {attributions.completeness_error:.3g}: pass more than "
             f"steps={steps}, or another baseline than {baseline!r}, such as '[MASK]'.",
             stacklevel=2,
         )
-    return found
+    return attributions
 
 
 def gradient_times_input(
@@ -166,7 +166,7 @@ class _Answer:
                 f"{type(task.backbone).__name__} has no single layer: take an encoder or a decoder "
                 "that has one."
             )
-        texts = [each if each is None else [each] for each in (text, text_pair)]
+        texts = [value if value is None else [value] for value in (text, text_pair)]
         self.packed = packed_rows(task, columns_of(task, *texts))
         self.keep = np.flatnonzero(self.packed["padding_mask"].numpy()[0])
         seen = []
@@ -195,7 +195,7 @@ class _Answer:
             return np.zeros_like(self.embedded)
         tokenizer = self.task.tokenizer
         ids = self.packed["token_ids"].numpy()[0]
-        special = {tokenizer.token_to_id(each) for each in tokenizer.all_special_tokens}
+        special = set(map(tokenizer.token_to_id, tokenizer.all_special_tokens))
         is_text = ~np.isin(ids, list(special))
         row = np.asarray(self.embedding(tf.constant([[tokenizer.token_to_id(token)]])))[0, 0]
         return np.where(is_text[:, np.newaxis], row, self.embedded).astype("float32")

@@ -165,9 +165,13 @@ def head_importance(
             for kernel in kernels:
                 tape.watch(kernel.value)
             batch = task.prepare_batch(data, training=False)
-            found = task.compute_batch(batch, training=False)
+            computed = task.compute_batch(batch, training=False)
             loss = task.compute_loss(
-                batch.inputs, found.labels, found.outputs, found.sample_weight, training=False
+                batch.inputs,
+                computed.labels,
+                computed.outputs,
+                computed.sample_weight,
+                training=False,
             )
         gradients = tape.gradient(loss, [kernel.value for kernel in kernels])
         for number, (layer, kernel, gradient) in enumerate(
@@ -310,8 +314,8 @@ def head_statistics(
 
     Example:
 
-        found = keras_lm.analysis.head_statistics(task, ["a text", "text"])
-        found.entropy.shape  # (2, 2)
+        statistics = keras_lm.analysis.head_statistics(task, ["a text", "text"])
+        statistics.entropy.shape  # (2, 2)
 
     Source: Clark et al. 2019, https://arxiv.org/abs/1906.04341, section 3.
     """
@@ -328,28 +332,30 @@ def head_statistics(
         of = next(iter(maps)) if of is None else of
         if of not in maps:
             raise ValueError(f"of={of!r}: {type(task.backbone).__name__} has {', '.join(maps)}.")
-        found, number = maps[of], len(maps[of].tokens)
-        values = number * statistics_of_map(found, first, after)
+        attention_map, number = maps[of], len(maps[of].tokens)
+        values = number * statistics_of_map(attention_map, first, after)
         sums, rows = values if sums is None else sums + values, rows + number
     return HeadStatistics(*(sums / rows).astype("float32"))
 
 
-def statistics_of_map(found, first, after):
+def statistics_of_map(attention_map, first, after):
     """Return the statistics of an `AttentionMap`, (8, L, N), in the order of `HeadStatistics`.
 
     `first` and `after` are sets of special tokens.
     """
-    cells = found.probabilities.astype("float64")  # (L, N, S, T)
+    cells = attention_map.probabilities.astype("float64")  # (L, N, S, T)
     rows, columns = cells.shape[-2:]
     # Columns of a memory come before those of the text itself.
-    places = np.arange(columns) - max(columns - rows, 0) * (found.attended[-rows:] == found.tokens)
+    places = np.arange(columns) - max(columns - rows, 0) * (
+        attention_map.attended[-rows:] == attention_map.tokens
+    )
     distance = places - np.arange(rows)[:, np.newaxis]  # (S, T)
 
     def share(chosen):
         return (cells * chosen).sum(axis=-1).mean(axis=-1)
 
     kinds = [
-        np.array([kind(token) for token in found.attended])
+        np.array([kind(token) for token in attention_map.attended])
         for kind in (first.__contains__, after.__contains__, is_punctuation)
     ]
     entropy = -(cells * np.log(np.maximum(cells, 1e-12))).sum(axis=-1).mean(axis=-1)

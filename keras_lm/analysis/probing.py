@@ -79,8 +79,8 @@ def probe_layers(
 
         words = [["a", "text"], ["text", "a"]] * 4
         tags = [["DET", "NOUN"], ["NOUN", "DET"]] * 4
-        found = keras_lm.analysis.probe_layers(task, (words, tags), (words, tags))
-        found.accuracies[0], found.majority  # (1.0, 0.5)
+        probe = keras_lm.analysis.probe_layers(task, (words, tags), (words, tags))
+        probe.accuracies[0], probe.majority  # (1.0, 0.5)
 
     Source: ELMo, https://arxiv.org/abs/1802.05365, section 5.3, tables 5 and 6; BERT: Tenney et al.
     2019, https://arxiv.org/abs/1905.05950.
@@ -126,7 +126,7 @@ def _labelled(name, model, texts, labels, tokenizer, batch_size):
                 f"{name}: text {row} has {len(words)} words and {len(own)} labels: pass lists of "
                 "words, and a label or None for each."
             )
-    found = word_vectors(model, texts, tokenizer, batch_size=batch_size)
-    all_ = [labels[text][place] for text, place in zip(found.texts, found.places, strict=True)]
+    vectors = word_vectors(model, texts, tokenizer, batch_size=batch_size)
+    all_ = [labels[text][place] for text, place in zip(vectors.texts, vectors.places, strict=True)]
     chosen = np.array([label is not None for label in all_], bool)
-    return found.where(chosen), np.array([str(label) for label in all_ if label is not None])
+    return vectors.where(chosen), np.array([str(label) for label in all_ if label is not None])

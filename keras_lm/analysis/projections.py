@@ -134,7 +134,7 @@ def write_projector(
         columns: dict of a column's name → N values, such as `{"word": …, "sense": …}`.
 
     Raises:
-        ValueError: if there is no column, or one has not N values.
+        ValueError: if there is no column, or one does not have N values.
 
     Example:
 

@@ -42,7 +42,7 @@ def columns_of(task, text, text_pair=None):
     Raises:
         ValueError: if the task takes one text, or needs two.
     """
-    texts = [each for each in (text, text_pair) if each is not None]
+    texts = [value for value in (text, text_pair) if value is not None]
     names = task.text_names
     if not len(task.required_names) <= len(texts) <= len(names):
         raise ValueError(

@@ -48,8 +48,8 @@ def nearest_neighbors(
     Example:
 
         table = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-        (found,) = nearest_neighbors(table[:1], table, 2, words=["cat", "dog", "law"])
-        [word for word, _ in found]  # ["cat", "dog"]
+        (neighbors,) = nearest_neighbors(table[:1], table, 2, words=["cat", "dog", "law"])
+        [word for word, _ in neighbors]  # ["cat", "dog"]
     """
     cosines = cosine_similarity(queries, vectors)
     if not 1 <= number <= cosines.shape[1]:

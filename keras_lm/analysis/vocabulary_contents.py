@@ -57,9 +57,9 @@ def vocabulary_contents(tokenizer: Tokenizer) -> VocabularyContents:
 
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "##s", "я"]
         tokenizer = keras_lm.tokenizers.WordPieceTokenizer(words, lowercase=False)
-        found = vocabulary_contents(tokenizer)
-        found.reserved, found.word_starts, found.continuations  # (5, 3, 1)
-        found.scripts  # {"Latin": 3, "Cyrillic": 1}
+        contents = vocabulary_contents(tokenizer)
+        contents.reserved, contents.word_starts, contents.continuations  # (5, 3, 1)
+        contents.scripts  # {"Latin": 3, "Cyrillic": 1}
 
     Source: J. Ács, "Exploring BERT's Vocabulary", 2019, of multilingual BERT: 106 reserved, and
     9,997 characters that begin a word and go on with one.

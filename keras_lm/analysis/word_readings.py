@@ -24,7 +24,7 @@ class WordVectors:
     """Words in their texts, and a vector for each at every layer.
 
     Attributes:
-        words: N str, as they stand in the texts.
+        words: N str, as they are in the texts.
         texts: (N,) int, the number of each word's text.
         places: (N,) int, the number of the word in its text.
         layers: list of (N, D) float32: the embedding's output, then that of each block.
@@ -71,8 +71,8 @@ def word_vectors(
 
     Example:
 
-        found = word_vectors(task, ["We sat on the bank.", "The bank lends money."])
-        banks = found.where([word == "bank" for word in found.words])
+        vectors = word_vectors(task, ["We sat on the bank.", "The bank lends money."])
+        banks = vectors.where([word == "bank" for word in vectors.words])
         keras_lm.analysis.cosine_similarity(banks.layers[-1]).shape  # (2, 2)
 
     Source: the hidden states of ELMo, https://arxiv.org/abs/1802.05365, section 3.2, and BERT,
@@ -89,9 +89,9 @@ def word_vectors(
         raise ValueError("texts is empty: pass one or more.")
     words, numbers, places, layers = [], [], [], []
     for begin in range(0, len(texts), batch_size):
-        found, seen, states = _read(task, rows, texts[begin : begin + batch_size])
-        words += [word.decode("utf-8", "replace") for word in found.flat_values.numpy()[seen]]
-        lengths = found.row_lengths().numpy()
+        batch_words, seen, states = _read(task, rows, texts[begin : begin + batch_size])
+        words += [word.decode("utf-8", "replace") for word in batch_words.flat_values.numpy()[seen]]
+        lengths = batch_words.row_lengths().numpy()
         numbers.append(begin + np.repeat(np.arange(len(lengths)), lengths)[seen])
         places.append(np.concatenate([np.arange(length) for length in lengths])[seen])
         layers.append(states)
@@ -111,12 +111,12 @@ def _read(task, rows, texts):
     seen = first < last
     begin = row * packed["padding_mask"].shape[1] + start[row]
     spans = list(zip((begin + first)[seen], (begin + last)[seen], strict=True))
-    found = []
+    vectors = []
     for state in task.backbone.compute(task.backbone.select_inputs(packed))["hidden_states"]:
         flat = np.asarray(state, "float32").reshape(-1, state.shape[-1])  # (B·S, D)
         means = [flat[a:b].mean(axis=0) for a, b in spans]
-        found.append(np.stack(means) if means else np.zeros((0, flat.shape[1]), "float32"))
-    return words, seen, found
+        vectors.append(np.stack(means) if means else np.zeros((0, flat.shape[1]), "float32"))
+    return words, seen, vectors
 
 
 def _pieces(task, rows, texts):
@@ -163,7 +163,7 @@ def vectors_of_word(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
 ) -> np.ndarray:
-    """Return the vector of a word in each of some texts, (B, D) float32: where it stands first.
+    """Return the vector of a word in each of some texts, (B, D) float32: of its first occurrence.
 
     Args:
         model, tokenizer, batch_size: see `word_vectors`.
@@ -179,14 +179,14 @@ def vectors_of_word(
         vectors = vectors_of_word(task, ["We sat on the bank.", "The bank lends money."], "bank")
         keras_lm.analysis.cosine_similarity(vectors)[0, 1]
     """
-    found = word_vectors(model, texts, tokenizer, batch_size=batch_size)
-    if not -len(found.layers) <= layer < len(found.layers):
-        raise ValueError(f"layer={layer}: there are {len(found.layers)} hidden states.")
+    vectors = word_vectors(model, texts, tokenizer, batch_size=batch_size)
+    if not -len(vectors.layers) <= layer < len(vectors.layers):
+        raise ValueError(f"layer={layer}: there are {len(vectors.layers)} hidden states.")
     wanted, chosen = word.casefold(), {}
-    for index, (other, text) in enumerate(zip(found.words, found.texts, strict=True)):
+    for index, (other, text) in enumerate(zip(vectors.words, vectors.texts, strict=True)):
         if other.casefold() == wanted:
             chosen.setdefault(int(text), index)
     for number, text in enumerate(texts):
         if number not in chosen:
             raise ValueError(f"texts[{number}]={text!r} has no word {word!r}: leave it out.")
-    return found.layers[layer][[chosen[number] for number in range(len(texts))]]
+    return vectors.layers[layer][[chosen[number] for number in range(len(texts))]]

@@ -1,7 +1,7 @@
 """A command of the command line: its errors as one message, and where its options come from.
 
-Beside the line, options stand in the TOML file of `--config`, which may be a recipe of the package,
-as they do in the file that says what a command did. Apache Beam's own follow after `--`.
+Options come from the command line and from the TOML file of `--config`, which may be a recipe of
+the package, or the file that says what a command did. Apache Beam's own follow after `--`.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ DEEP_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.
 
 
 class ConfiguredCommand(Command):
-    """A command whose options, and arguments, may stand in the file of `--config`."""
+    """A command whose options, and arguments, may be in the file of `--config`."""
 
     def parse_args(self, ctx, args):
         try:

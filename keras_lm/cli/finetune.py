@@ -341,7 +341,9 @@ def finetune_command(options):
         task_arguments=_arguments(options, name, data, class_names, multi_label) | graphs,
         data=data,
         held_out=held_out,
-        targets=[each and each.targets(class_names, multi_label) for each in (data, held_out)],
+        targets=[
+            examples and examples.targets(class_names, multi_label) for examples in (data, held_out)
+        ],
         strategy=strategy,
     )
     task, history = finetuning.run()
@@ -439,7 +441,7 @@ class Finetuning:
             "validation": self.held_out and self.held_out.texts["text"],
         }
         settings = {name: getattr(options, name) for name in names}
-        settings |= {name: each and fingerprint(each) for name, each in texts.items()}
+        settings |= {name: column and fingerprint(column) for name, column in texts.items()}
         run = Run(output, settings, self.strategy, say=click.echo)
         fitting = fit_arguments(options, silent=options.seeds > 1) | {"seed": options.seed}
         return run.fit(task, texts["text"], texts["validation"], **fitting), run
@@ -675,8 +677,8 @@ def decisive(options, data, held_out):
     settings = dataclasses.asdict(options)
     for name in (*NOT_DECISIVE, "train", "output", "export_path", "overwrite"):
         del settings[name]
-    rows = (each and [each.texts, each.labels] for each in (data, held_out))
-    return settings | {"rows": fingerprint(json.dumps(each, default=str) for each in rows)}
+    rows = (examples and [examples.texts, examples.labels] for examples in (data, held_out))
+    return settings | {"rows": fingerprint(json.dumps(row, default=str) for row in rows)}
 
 
 def fit_texts(task, output, rows, options, settings, strategy=None):

@@ -123,7 +123,7 @@ def models_command(words, as_json):
       keras-lm models bert multi
 
     With WORDs, only names that contain all of them. A size says how large a model is: `inspect`
-    tells what it needs, `pretrain --size` trains one from random weights. Weights are loaded from
+    says what it needs, `pretrain --size` trains one from random weights. Weights are loaded from
     where they are published, or from a folder with a copy of them.
     """
     from keras_lm import inspection

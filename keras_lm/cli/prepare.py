@@ -186,7 +186,7 @@ def find_shards(paths):
 
 
 def files_of(corpus):
-    """Return the files that tell a corpus from another: of shards, the index with their hashes."""
+    """Return the files that identify a corpus: of shards, the index with their hashes."""
     return corpus if isinstance(corpus, list) else [f"{corpus}/{INDEX}"]
 
 

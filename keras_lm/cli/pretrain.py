@@ -515,7 +515,7 @@ def _rows(options, backbone):
 
 
 def _contents(paths):
-    """What stands in files, in parts, and an empty one after each file."""
+    """The contents of files, in parts, and an empty one after each file."""
     import tensorflow as tf
 
     for path in paths:

@@ -105,9 +105,9 @@ def _end(processes):
 
 def _free_ports(number):
     sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    for bound in sockets:
+        bound.bind(("127.0.0.1", 0))
+    ports = [bound.getsockname()[1] for bound in sockets]
+    for bound in sockets:
+        bound.close()
     return ports

@@ -31,7 +31,7 @@ def google_names(names):
 
     def spell(name):
         if isinstance(name, dict):
-            return {variant: spell(each) for variant, each in name.items()}
+            return {variant: spell(inner) for variant, inner in name.items()}
         if isinstance(name, tuple):
             return tuple(map(spell, name))
         return name.replace("layer.{i}", "layer_{i}").replace(".", "/")

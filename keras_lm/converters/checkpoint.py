@@ -131,9 +131,9 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
 
 def _open(source, root, folder):
     for _, pattern, open_format in FORMATS:
-        found = open_format(folder) if any(folder.glob(pattern)) else None
-        if found is not None:
-            format, config, entries, *variable_names = found
+        opened = open_format(folder) if any(folder.glob(pattern)) else None
+        if opened is not None:
+            format, config, entries, *variable_names = opened
             _check_shapes(folder, entries)
             tensors = LazyTensors(entries)
             return Checkpoint(source, folder, format, config, tensors, *variable_names, root=root)
@@ -310,8 +310,10 @@ def _check_form(path, config):
     names = [name for name in ("backbone", "task", "tokenizer") if config.get(name) is not None]
     parts = [(name, config[name]) for name in names]
     for part, entry in parts:
-        found = entry if isinstance(entry, dict) else {}
-        if not (isinstance(found.get("class"), str) and isinstance(found.get("arguments"), dict)):
+        settings = entry if isinstance(entry, dict) else {}
+        if not (
+            isinstance(settings.get("class"), str) and isinstance(settings.get("arguments"), dict)
+        ):
             raise CheckpointError(
                 f"{path}: {part!r} must have 'class' and 'arguments', a string and an object, and "
                 f"is {str(entry)[:200]}. Save the preset again, or copy it again."

@@ -101,14 +101,14 @@ class NameTable:
 
         Of names that depend on the model, it has those of the first of `variants` that has one.
         """
-        found = self.alternatives(path)
-        return next((found[name] for name in (*variants, None) if name in found), ())
+        alternatives = self.alternatives(path)
+        return next((alternatives[name] for name in (*variants, None) if name in alternatives), ())
 
     def alternatives(self, path):
         """Return a dict of variant → their names for our `path`, a tuple; empty without any."""
         numbers = dict(zip(LETTERS, INDEX.findall(path)))
         letters = iter(numbers)
-        pattern = INDEX.sub(lambda found: f"_{next(letters, found[1])}/", path)
+        pattern = INDEX.sub(lambda match: f"_{next(letters, match[1])}/", path)
         layer, _, leaf = pattern.rpartition("/")
         if pattern in self.names:
             names, ending = self.names[pattern], ""
@@ -122,7 +122,7 @@ class NameTable:
             names = (names,) if isinstance(names, str) else names
             return tuple(_fill(name, numbers) + ending for name in names)
 
-        return {variant: filled(each) for variant, each in names.items()}
+        return {variant: filled(theirs) for variant, theirs in names.items()}
 
     def resolve(self, tensors):
         """Return a dict of the name in `names` → the name in `tensors`."""
@@ -154,8 +154,10 @@ class NameTable:
         resolved = self.resolve(tensors)
         missing, used = [], set()
         for path, variable in variables.items():
-            found = (list(map(resolved.get, names)) for names in self.alternatives(path).values())
-            stored = next((names for names in found if names and None not in names), None)
+            candidates = (
+                list(map(resolved.get, names)) for names in self.alternatives(path).values()
+            )
+            stored = next((names for names in candidates if names and None not in names), None)
             if stored is None:
                 missing.append(path)
                 continue
@@ -187,8 +189,8 @@ class NameTable:
 
     def originals(self, stored):
         """Return the names in `names` of what a stored tensor may be a tied copy of, a tuple."""
-        found = self.copies.get(self._own(stored), ())
-        return (found,) if isinstance(found, str) else found
+        names = self.copies.get(self._own(stored), ())
+        return (names,) if isinstance(names, str) else names
 
     def untied(self, unused):
         """Return those of a checkpoint's `unused` tensors that usually are copies of others."""
@@ -431,15 +433,15 @@ def match_score(
         own: str, a regular expression for tensors that only this model has. Without a
             `model_type`, they count as one more beside `tensors` with the prefix, which networks
             with a head have.
-        refine: callable `(checkpoint, found)` that returns the result where `found` is not 0, for
+        refine: callable `(checkpoint, score)` that returns the result if `score` is not 0, for
             models with the `model_type` of another.
 
     Example:
 
         matches = functools.partial(match_score, model_type="mine", tensors=["mixer.weight"])
     """
-    found = _signs(checkpoint, model_type, tensors, prefix, own)
-    return refine(checkpoint, found) if found and refine else found
+    score = _signs(checkpoint, model_type, tensors, prefix, own)
+    return refine(checkpoint, score) if score and refine else score
 
 
 def _signs(checkpoint, model_type, tensors, prefix, own):
@@ -588,7 +590,7 @@ class Activation:
         if not theirs and ours in SHARED_ACTIVATIONS and ours not in self.names:
             theirs = [ours]
         if not theirs:
-            shared = {each for each in SHARED_ACTIVATIONS if each not in self.names}
+            shared = {our for our in SHARED_ACTIVATIONS if our not in self.names}
             known = sorted({*self.names.values()} | shared)
             raise Refused(name, ours, " or ".join(map(repr, known)))
         return {self.key: theirs[0]}
@@ -622,7 +624,7 @@ class Derived:
 
     Args:
         reads: callable `(config, tensors)` → the argument.
-        writes: callable `(arguments)` → a dict of entries; by default none, for what tensors tell.
+        writes: callable `(arguments)` → a dict of entries; by default none, for what tensors show.
         keys: tuple of str, the entries that it reads.
     """
 
@@ -686,7 +688,7 @@ class ConfigTable:
             other entries are not looked at.
         check: callable `(checkpoint)` that raises a CheckpointError for what `entries` cannot say.
         inside: str, the entry of a file that has all these entries; None if it is the file.
-        constants: dict of entries that are written, and tell our model nothing.
+        constants: dict of entries that are written, and that our model does not need.
         rates: dict of entries that only training reads, and our model has no argument for → the
             values that go with what it does; a name stands for that entry's value. Others are
             warned of.

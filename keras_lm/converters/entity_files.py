@@ -112,7 +112,7 @@ def read_entity_numbers(path: str | pathlib.Path) -> dict[str, int]:
 def read_entity_names(path: str | pathlib.Path) -> dict[str, str]:
     """Return the entity's id for each name, as thunlp/ERNIE publishes them.
 
-    Of a name that stands there twice, the last id counts, as in the authors' code.
+    Of a name that occurs twice, the last id counts, as in the authors' code.
 
     Args:
         path: a file `entity_map.txt`, or a folder with one.
@@ -166,7 +166,7 @@ def _width(path):
 
 def _read_vectors(path, rows=None):
     """Return the vectors of all rows, or of some, sorted, as (N, E) float32."""
-    width, found = _width(path), []
+    width, blocks = _width(path), []
     wanted = None if rows is None else iter(rows)
     next_row = None if rows is None else next(wanted, None)
     with path.open("rb") as file:
@@ -180,7 +180,7 @@ def _read_vectors(path, rows=None):
                         next_row = next(wanted, None)
                 block = kept
             if block:
-                found.append(_parse(path, block, width))
+                blocks.append(_parse(path, block, width))
             if rows is not None and next_row is None:
                 break
     if rows is not None and next_row is not None:
@@ -188,7 +188,7 @@ def _read_vectors(path, rows=None):
             f"{path} is cut off: {IDS} names the vector {next_row}, counted from 0, which it does "
             f"not have. {COPY_AGAIN}"
         )
-    return np.concatenate(found) if found else np.zeros((0, width), "float32")
+    return np.concatenate(blocks) if blocks else np.zeros((0, width), "float32")
 
 
 def _parse(path, block, width):

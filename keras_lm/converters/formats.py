@@ -199,10 +199,10 @@ def open_allennlp(folder: pathlib.Path):
         # Other arrays may lie there, so the name of the weights counts first.
         weights = sorted(folder.glob("*weights.hdf5")) or sorted(folder.glob("*.hdf5"))
         if len(weights) != 1:
-            found = ", ".join(path.name for path in weights) or "none"
+            names = ", ".join(path.name for path in weights) or "none"
             raise CheckpointError(
                 f"{options[0]} needs one file of weights beside it, NAME_weights.hdf5, and there "
-                f"is: {found}."
+                f"is: {names}."
             )
         return "allennlp", read_json(options[0]), read_hdf5(weights[0])
 
@@ -225,24 +225,24 @@ def write_allennlp(folder, options, tensors):
 def open_fastai(folder: pathlib.Path):
     """Open a model of fastai's, of version 0.7 too."""
     paths = [*folder.glob("*.pth"), *filter(is_torch, folder.glob("*.h5"))]  # as version 0.7 ended
-    found = {path.name: read_torch(path) for path in sorted(paths)}
-    if any(".linear.weight_raw" in tensor for entries in found.values() for tensor in entries):
+    models = {path.name: read_torch(path) for path in sorted(paths)}
+    if any(".linear.weight_raw" in tensor for entries in models.values() for tensor in entries):
         raise CheckpointError(
             f"{folder} holds a QRNN of fastai's, and only its LSTMs are known: take a model of "
             "AWD_LSTM."
         )
     # Every version marks the recurrent weights that it drops of by this ending.
-    found = {
+    models = {
         name: entries
-        for name, entries in found.items()
+        for name, entries in models.items()
         if any(tensor.endswith("weight_hh_l0_raw") for tensor in entries)
     }
-    if len(found) > 1:
+    if len(models) > 1:
         raise CheckpointError(
-            f"{folder} has several models: {', '.join(found)}. Move all but one into folders of "
+            f"{folder} has several models: {', '.join(models)}. Move all but one into folders of "
             "their own."
         )
-    for entries in found.values():
+    for entries in models.values():
         return "fastai", read_config(folder, "config.json"), entries
 
 
@@ -262,8 +262,8 @@ TRANSFORMER_XL_ARGUMENTS = {
 
 def open_transformer_xl(folder: pathlib.Path):
     """Open a model that Transformer-XL's authors trained in PyTorch."""
-    found = read_transformer_xl(folder)
-    return None if found is None else ("transformer_xl", *found)
+    contents = read_transformer_xl(folder)
+    return None if contents is None else ("transformer_xl", *contents)
 
 
 def read_transformer_xl(folder: pathlib.Path) -> tuple[dict, dict[str, Entry]] | None:
@@ -294,17 +294,17 @@ def _has_word_embedding(root: dict) -> bool:
 
 def _transformer_xl_arguments(model: Options) -> dict:
     """Return the arguments that a model has as attributes, plain values only."""
-    found = {}
+    arguments = {}
     for names, path in TRANSFORMER_XL_ARGUMENTS.items():
         part = _attributes(model, path)
-        found |= {name: part.get(name) for name in names.split()}
-    found["dropout"] = found.pop("p")
-    found["dropatt"] = _attributes(model, ("layers", "0", "dec_attn", "dropatt")).get("p")
+        arguments |= {name: part.get(name) for name in names.split()}
+    arguments["dropout"] = arguments.pop("p")
+    arguments["dropatt"] = _attributes(model, ("layers", "0", "dec_attn", "dropatt")).get("p")
     cutoffs = _attributes(model, ("word_emb",)).get("cutoffs")
     if isinstance(cutoffs, list) and all(type(cutoff) is int for cutoff in cutoffs):
-        found["cutoffs"] = cutoffs[:-1]  # the last is the number of words
+        arguments["cutoffs"] = cutoffs[:-1]  # the last is the number of words
     plain = (bool, int, float, list)
-    return {name: value for name, value in found.items() if type(value) in plain}
+    return {name: value for name, value in arguments.items() if type(value) in plain}
 
 
 def _attributes(model: Options, path) -> dict:
@@ -325,8 +325,8 @@ MOST_TRAX_PARTS = 100_000  # of nested weights, of which each may be named many 
 
 def open_trax(folder: pathlib.Path):
     """Open a model that was trained by trax."""
-    found = read_trax(folder)
-    return None if found is None else ("trax", *found)
+    contents = read_trax(folder)
+    return None if contents is None else ("trax", *contents)
 
 
 def find_trax(folder: pathlib.Path) -> pathlib.Path | None:
@@ -335,14 +335,14 @@ def find_trax(folder: pathlib.Path) -> pathlib.Path | None:
     Raises:
         CheckpointError: if there are several, of which none has that name.
     """
-    found = sorted([*folder.glob("model*.pkl.gz"), *folder.glob("model*.pkl")])
-    usual = [path for path in found if path.name in ("model.pkl.gz", "model.pkl")]
-    if len(found) > 1 and not usual:
+    paths = sorted([*folder.glob("model*.pkl.gz"), *folder.glob("model*.pkl")])
+    usual = [path for path in paths if path.name in ("model.pkl.gz", "model.pkl")]
+    if len(paths) > 1 and not usual:
         raise CheckpointError(
-            f"{folder} has several models: {', '.join(path.name for path in found)}. Move all but "
+            f"{folder} has several models: {', '.join(path.name for path in paths)}. Move all but "
             "one into folders of their own."
         )
-    return next(iter(usual or found), None)
+    return next(iter(usual or paths), None)
 
 
 def read_trax(folder: pathlib.Path) -> tuple[dict, dict[str, Entry]] | None:
@@ -372,7 +372,7 @@ def read_trax(folder: pathlib.Path) -> tuple[dict, dict[str, Entry]] | None:
 
 def _trax_arrays(weights, path):
     """Return the arrays of nested weights, in their order."""
-    found, left, parts = [], [weights], 0
+    arrays, left, parts = [], [weights], 0
     while left:
         part = left.pop()
         parts += 1
@@ -381,8 +381,8 @@ def _trax_arrays(weights, path):
         elif isinstance(part, (list, tuple)):
             raise CheckpointError(f"{path} has more than {MOST_TRAX_PARTS} parts: it is damaged.")
         elif isinstance(part, Array) and part.value is not None:
-            found.append(part.value)
-    return found
+            arrays.append(part.value)
+    return arrays
 
 
 def _trax_entry(array):

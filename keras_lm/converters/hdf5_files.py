@@ -135,10 +135,10 @@ TENSORFLOW = ":0"  # how names of TensorFlow's weights end
 
 def read_tf_model(path: pathlib.Path) -> dict[str, Entry]:
     """Open a `tf_model.h5`; tensors are keyed by their names in PyTorch's files."""
-    found = {}
+    entries = {}
     for name, entry in read_hdf5(path).items():
-        found[without_class(name.partition("/")[2] or name)] = entry
-    return dict(_renamed(name, entry) for name, entry in found.items())
+        entries[without_class(name.partition("/")[2] or name)] = entry
+    return dict(_renamed(name, entry) for name, entry in entries.items())
 
 
 def read_tf_shards(index: pathlib.Path) -> dict[str, Entry]:

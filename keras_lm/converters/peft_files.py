@@ -158,14 +158,14 @@ def adapted_tensors(
         if REPLACED in stored:
             continue
         name = WITHIN.sub("", BEFORE.sub("", stored))
-        found = PART.fullmatch(name)
-        if (found is None and "lora_" in name) or name.endswith("trainable_tokens_delta"):
+        match = PART.fullmatch(name)
+        if (match is None and "lora_" in name) or name.endswith("trainable_tokens_delta"):
             raise CheckpointError(f"{folder} has the tensor {stored!r}, which is not known.")
-        if found is None:  # trained as a whole
+        if match is None:  # trained as a whole
             entries[_named(name, tensors) or name] = entry
         else:
-            part = f"{found['part']}.{found['leaf'] or 'weight'}"
-            layers.setdefault(found["layer"], {})[part] = entry
+            part = f"{match['part']}.{match['leaf'] or 'weight'}"
+            layers.setdefault(match["layer"], {})[part] = entry
     for layer, parts in layers.items():
         _add(folder, adapter, config, entries, layer, parts)
     return LazyTensors(entries)
@@ -196,7 +196,7 @@ def untied(folder: pathlib.Path, config: dict, tensors: LazyTensors, model: Lazy
 def _named(name, names):
     """Return the model's name of a tensor, which may lack what it begins with; None for none."""
     while name not in names and "." in name:
-        longer = [each for each in names if each.endswith(f".{name}")]
+        longer = [other for other in names if other.endswith(f".{name}")]
         if len(longer) == 1:
             return longer[0]
         if longer:

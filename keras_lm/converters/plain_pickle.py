@@ -212,7 +212,7 @@ def load_npy(path: pathlib.Path) -> list[np.ndarray]:
     Raises:
         CheckpointError: if it is damaged.
     """
-    data, found = read_bytes(path), []
+    data, arrays = read_bytes(path), []
     file = io.BytesIO(data)
     try:
         while file.tell() < len(data):
@@ -222,13 +222,13 @@ def load_npy(path: pathlib.Path) -> list[np.ndarray]:
             shape, is_fortran, dtype = read(file)
             count = math.prod(shape)
             array = np.frombuffer(data, dtype, count, file.tell()) if count else np.zeros(0, dtype)
-            found.append(array.reshape(shape, order="F" if is_fortran else "C"))
+            arrays.append(array.reshape(shape, order="F" if is_fortran else "C"))
             file.seek(array.nbytes, io.SEEK_CUR)
     except (ValueError, TypeError) as error:
         raise CheckpointError(
             f"{path} is not a file of arrays ({error}). Copy or download it again."
         ) from error
-    return found
+    return arrays
 
 
 def read_bytes(path: pathlib.Path) -> bytes:

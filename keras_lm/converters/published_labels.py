@@ -100,13 +100,13 @@ def huggingface_labels(checkpoint, *weights):
     # A bare model (`BertModel`) does not describe a head in the file, either.
     stated = [name for name in config.get("architectures") or [] if "For" in name]
     architectures = stated or ["ForSequenceClassification"]
-    found = [
+    problem_types = [
         problem_type
         for ending, problem_type in ARCHITECTURES.items()
         if any(name.endswith(ending) for name in architectures)
     ]
     weight = next((name for name in weights if name in checkpoint.tensors), None)
-    if weight is None or not found:
+    if weight is None or not problem_types:
         return None
     num_classes = checkpoint.tensors.shape(weight)[0]
     names = {int(index): name for index, name in (config.get("id2label") or {}).items()}
@@ -116,7 +116,7 @@ def huggingface_labels(checkpoint, *weights):
     else:
         class_names = _told_apart(class_names)
     activation = cross_encoder_activation(checkpoint, num_classes)
-    problem_type = found[0] or _problem_of_texts(checkpoint)
+    problem_type = problem_types[0] or _problem_of_texts(checkpoint)
     if problem_type is None and num_classes == 1:
         problem_type = "regression"
     elif problem_type is None:
@@ -179,10 +179,10 @@ def labels_config(labels):
 
 
 def _told_apart(names):
-    """Return names, with the class's number after one that stands there before."""
-    found = []
+    """Return names, with the class's number added to those that occur before."""
+    distinct = []
     for index, name in enumerate(names):
-        while name in found:
+        while name in distinct:
             name = f"{name}_{index}"
-        found.append(name)
-    return found
+        distinct.append(name)
+    return distinct

@@ -83,27 +83,27 @@ def plain_tensors(
         CheckpointError: if another method has quantized them, or a part is missing.
     """
     _check_method(folder / "config.json", config.get(SETTINGS[0]) or config.get(SETTINGS[1]))
-    found = dict(tensors)
+    entries = dict(tensors)
     for name in tensors:
         base, _, ending = name.rpartition(".")
         if ending == "SCB":
             weight = f"{base}.weight"
-            found[weight] = _of_rows(folder, found, base)
+            entries[weight] = _of_rows(folder, entries, base)
         elif STATES in name:
             weight = name.partition(f".{STATES}")[0]
-            found[weight] = _of_blocks(folder, found, weight)
+            entries[weight] = _of_blocks(folder, entries, weight)
         else:
             continue
         if is_turned(config.get("model_type"), weight.removesuffix(".weight")):
-            found[weight] = _turned(*found[weight])
-    for name in found:
+            entries[weight] = _turned(*entries[weight])
+    for name in entries:
         method = next((OTHERS[end] for end in OTHERS if name.endswith(f".{end}")), None)
         if method is not None:
             raise CheckpointError(
                 f"{folder} has the tensor {name!r}, of weights that {method} quantized, and these "
                 f"are not read. {REMEDY}"
             )
-    return found
+    return entries
 
 
 def is_turned(model_type: str | None, layer: str) -> bool:
@@ -132,11 +132,11 @@ def _check_method(path, settings):
     ENTRIES.check(settings, f"{SETTINGS[0]} of {path}", "keras_lm")
 
 
-def _of_rows(folder, found, layer):
-    """Return the entry of a matrix in 8 bits; what belongs to it leaves `found`."""
-    form = found.pop(f"{layer}.weight_format", None)
-    shape, read = _part(folder, found, f"{layer}.weight")
-    _, read_largest = found.pop(f"{layer}.SCB")
+def _of_rows(folder, entries, layer):
+    """Return the entry of a matrix in 8 bits; what belongs to it leaves `entries`."""
+    form = entries.pop(f"{layer}.weight_format", None)
+    shape, read = _part(folder, entries, f"{layer}.weight")
+    _, read_largest = entries.pop(f"{layer}.SCB")
     if form is not None and form[1]().item() != ROWS_OF_NUMBERS:
         raise CheckpointError(
             f"{folder}: '{layer}.weight_format' is {form[1]().item()}, one of the layouts of a "
@@ -149,13 +149,13 @@ def _of_rows(folder, found, layer):
     return shape, numbers
 
 
-def _of_blocks(folder, found, name):
-    """Return the entry of a matrix in 4 bits; what belongs to it leaves `found`."""
+def _of_blocks(folder, entries, name):
+    """Return the entry of a matrix in 4 bits; what belongs to it leaves `entries`."""
     parts = {
-        key.removeprefix(f"{name}."): found.pop(key)[1]
-        for key in [key for key in found if key.startswith(f"{name}.")]
+        key.removeprefix(f"{name}."): entries.pop(key)[1]
+        for key in [key for key in entries if key.startswith(f"{name}.")]
     }
-    _, read = _part(folder, found, name)
+    _, read = _part(folder, entries, name)
     state = next(value for key, value in parts.items() if key.startswith(STATES))
     try:
         state = json.loads(state().astype("uint8").tobytes())
@@ -193,12 +193,12 @@ def _scaled(numbers, scales, size):
     return numbers.astype("float32") * scales
 
 
-def _part(folder, found, name):
-    if name not in found:
+def _part(folder, entries, name):
+    if name not in entries:
         raise CheckpointError(
             f"{folder} lacks {name!r}, which {METHOD} quantized: copy or download it again."
         )
-    return found[name]
+    return entries[name]
 
 
 def check_policies(path: pathlib.Path, config: dict) -> None:

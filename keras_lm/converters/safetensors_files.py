@@ -129,8 +129,8 @@ def header_checksum(metadata: dict) -> int:
 
 def with_checksums(metadata: dict, arrays: dict) -> dict[str, str]:
     """Return a header with the checksums of itself and a dict of tensors."""
-    found = {name: tensor_checksum(name, array) for name, array in arrays.items()}
-    return metadata | {CHECKSUMS: json.dumps({OF_HEADER: header_checksum(metadata)} | found)}
+    checksums = {name: tensor_checksum(name, array) for name, array in arrays.items()}
+    return metadata | {CHECKSUMS: json.dumps({OF_HEADER: header_checksum(metadata)} | checksums)}
 
 
 def stated_checksums(path: pathlib.Path, metadata: dict | None) -> dict[str, int]:
@@ -142,12 +142,12 @@ def stated_checksums(path: pathlib.Path, metadata: dict | None) -> dict[str, int
     if CHECKSUMS not in (metadata or {}):
         return {}
     try:
-        found = json.loads(metadata[CHECKSUMS])
+        checksums = json.loads(metadata[CHECKSUMS])
     except (ValueError, RecursionError) as error:
         raise _changed(path) from error
-    if not isinstance(found, dict) or found.get(OF_HEADER) != header_checksum(metadata):
+    if not isinstance(checksums, dict) or checksums.get(OF_HEADER) != header_checksum(metadata):
         raise _changed(path)
-    return found
+    return checksums
 
 
 def check_tensor(path: pathlib.Path, name: str, array: np.ndarray, expected: dict) -> None:

@@ -2,7 +2,7 @@
 
 `modules.json` lists modules in the order in which they run: the network, its pooling, and perhaps
 dense layers and a normalisation. Each has a folder with its `config.json`, and weights if it has
-any. How texts are read stands in the network's folder and in `config_sentence_transformers.json`.
+any. How texts are read is in the network's folder and in `config_sentence_transformers.json`.
 These files are read, up to those of version 6, and written.
 """
 
@@ -192,9 +192,9 @@ class SentenceFiles:
     @functools.cached_property
     def settings(self):
         path = self.root / MODEL
-        found = read_json(path) if path.is_file() else {}
-        SETTINGS.check(found, str(path), "keras_lm")
-        return found
+        settings = read_json(path) if path.is_file() else {}
+        SETTINGS.check(settings, str(path), "keras_lm")
+        return settings
 
     @property
     def is_cross_encoder(self):
@@ -422,7 +422,7 @@ def _transposed(read):
 def _modules(root):
     """Return (class, folder) of the modules, in the order in which they run.
 
-    Of a router's, they are those of the route that texts take of which nobody says what they are.
+    Of a router's, they are those of its default route.
     """
     path, modules = root / MODULES, []
     for entry in read_json(path, list):
@@ -534,19 +534,19 @@ def _step(kind, folder):
     if is_residual and inputs != outputs:
         stated["residual.weight"] = (outputs, inputs)
     _check_shapes(folder, stated)
-    found = {
+    arguments = {
         "output_dim": outputs,
         "activation": activation,
         "use_bias": bool(config["bias"]),
     }
-    return found | ({"use_residual": True} if is_residual else {})
+    return arguments | ({"use_residual": True} if is_residual else {})
 
 
 def _check_shapes(folder, stated):
-    found = {name: shape for name, (shape, _) in _weights(folder).items()}
-    if found != stated:
+    shapes = {name: shape for name, (shape, _) in _weights(folder).items()}
+    if shapes != stated:
         raise CheckpointError(
-            f"{folder} has tensors of the shapes {found}, and its config.json asks for {stated}: "
+            f"{folder} has tensors of the shapes {shapes}, and its config.json asks for {stated}: "
             "copy or download it again."
         )
 

@@ -1,6 +1,6 @@
 """TensorFlow checkpoints: by variable name (TF1, google-research), by object (TF2, Model Garden).
 
-Both are a `PREFIX.index` with `PREFIX.data-00000-of-00001`; the names inside tell which one it is.
+Both are a `PREFIX.index` with `PREFIX.data-00000-of-00001`; the names inside show which one it is.
 """
 
 import functools
@@ -42,7 +42,7 @@ def choose_checkpoint(folder: pathlib.Path) -> str:
     if len(prefixes) == 1:
         return prefixes[0]
     state = folder / "checkpoint"
-    found = "no `checkpoint` file says which one to take"
+    reason = "no `checkpoint` file says which one to take"
     if state.is_file():
         text = state.read_text(encoding="utf-8", errors="replace")
         match = re.search(r'^\s*model_checkpoint_path:\s*"(.*)"', text, re.MULTILINE)
@@ -50,10 +50,10 @@ def choose_checkpoint(folder: pathlib.Path) -> str:
         named = re.split(r"[/\\]", match[1])[-1] if match else None
         if named in prefixes:
             return named
-        found = f"its `checkpoint` file names {named!r}, which is not there"
+        reason = f"its `checkpoint` file names {named!r}, which is not there"
     raise CheckpointError(
-        f"{folder} holds several checkpoints ({', '.join(prefixes)}), and {found}. Move the others "
-        'away, or write the line `model_checkpoint_path: "NAME"` into the `checkpoint` file.'
+        f"{folder} holds several checkpoints ({', '.join(prefixes)}), and {reason}. Move the "
+        'others away, or write the line `model_checkpoint_path: "NAME"` into the `checkpoint` file.'
     )
 
 

@@ -269,7 +269,7 @@ Places = dict[str, tuple[int, int]]
 def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     """Open a PyTorch file: the flat names of its state dict, to shapes and readers.
 
-    `{"state_dict": …}` and `{"model": …}` are unwrapped, a module that was saved as a whole gives
+    `{"state_dict": …}` and `{"model": …}` are unwrapped, a module that was saved as a whole becomes
     its parameters, and a `module.` before every name (DataParallel's) is dropped. Entries that are
     not tensors are ignored.
     """
@@ -413,10 +413,10 @@ def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
         name: value for name, value in items if type(name) is str and isinstance(value, Tensor)
     }
     if not tensors:
-        found = list(root)[:5] if isinstance(root, dict) else type(root).__name__
+        contents = list(root)[:5] if isinstance(root, dict) else type(root).__name__
         raise CheckpointError(
-            f"{path} holds no state dict: found {found} where names of tensors should be. Save one "
-            "with torch.save(model.state_dict(), FILE)."
+            f"{path} holds no state dict: found {contents} where names of tensors should be. Save "
+            "one with torch.save(model.state_dict(), FILE)."
         )
     if all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
@@ -425,15 +425,15 @@ def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
 
 def tensors_of_module(module: Options) -> dict[str, Tensor]:
     """Return the parameters and buffers of a module, by the names of its state dict."""
-    found, left = {}, [("", module)]
+    tensors, left = {}, [("", module)]
     for number in itertools.count():
         if number > MOST_MODULES:
             raise CheckpointError(f"it has more than {MOST_MODULES} modules, or one in itself.")
         if not left:
-            return found
+            return tensors
         prefix, part = left.pop()
         for kind in ("_parameters", "_buffers"):
-            found |= {prefix + name: value for name, value in _named(part, kind).items()}
+            tensors |= {prefix + name: value for name, value in _named(part, kind).items()}
         parts = _named(part, "_modules").items()
         left += [(f"{prefix}{name}.", value) for name, value in parts if isinstance(value, Options)]
 

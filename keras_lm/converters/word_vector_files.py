@@ -42,7 +42,7 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None) -> tup
     """Read words and their vectors: return a list of V str, and an array (V, E) float32.
 
     `<unk>` and `<pad>` come first, with vectors of zeros, unless the file itself has them. Of a
-    word that stands there twice the first vector is kept, with a warning.
+    word that occurs twice the first vector is kept, with a warning.
 
     Args:
         path: a file of word2vec (text or binary), GloVe or fastText (`.vec`), gzipped or not.
@@ -63,24 +63,24 @@ def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
     """Return the only file of word vectors in a folder, or None if there is none."""
     candidates = [path for path in sorted(folder.iterdir()) if ENDINGS.search(path.name)]
     # One number after a word is more often its count than its vector.
-    found = [
+    paths = [
         path
         for path in candidates
         if path.is_file() and (NAMES.search(path.name) or (_recognise(path) or (0,))[0] > 1)
     ]
-    if len(found) > 1:
+    if len(paths) > 1:
         raise CheckpointError(
-            f"{folder} holds several files of word vectors, {[path.name for path in found]}: put "
+            f"{folder} holds several files of word vectors, {[path.name for path in paths]}: put "
             "the one that you want into a folder of its own."
         )
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
     """Open a file, and read only its first lines."""
     path = require_file(pathlib.Path(path).expanduser())
-    found = _recognise(path)
-    if found is None:
+    layout = _recognise(path)
+    if layout is None:
         with path.open("rb") as file:
             is_fasttext = file.read(4) == FASTTEXT_START
         raise CheckpointError(
@@ -88,7 +88,7 @@ def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
             f"(at most {LARGEST_WIDTH}) nor a word and its numbers, in UTF-8."
             + (" It is a whole fastText model: take the `.vec` file beside it." * is_fasttext)
         )
-    return WordVectors(path, *found)
+    return WordVectors(path, *layout)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +126,8 @@ class WordVectors:
             number += len(block)
             # A place is taken once, by the first vector of its word.
             rows_and_places = [(i, places.pop(w)) for i, (w, _) in enumerate(block) if w in places]
-            found, taken = zip(*rows_and_places, strict=True) if rows_and_places else ((), ())
-            vectors[list(taken)] = numbers[list(found)]
+            sources, taken = zip(*rows_and_places, strict=True) if rows_and_places else ((), ())
+            vectors[list(taken)] = numbers[list(sources)]
         return vectors
 
     def _rows(self, limit):
@@ -278,7 +278,7 @@ def _recognise(path):
                 rows, size = map(int, header.groups())
                 if not 0 < size <= LARGEST_WIDTH:
                     return None
-                # Of a binary form this is what stands in front of the first byte of value 10.
+                # Of a binary form this is what comes before the first byte of value 10.
                 line = file.readline(LONGEST_LINE)
                 has_number = any(map(_is_number, line.split(b" ")[1:]))
                 return size, rows, not (has_number and _is_text(line))

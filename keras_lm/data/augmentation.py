@@ -75,8 +75,8 @@ def augment_texts(
     if not 0 < probability <= 1:
         raise ValueError(f"probability={probability} is not in (0, 1].")
     texts = list(iterable(texts, "texts"))
-    found = [list(WORD.finditer(text)) for text in texts]
-    words = sorted({match[0] for matches in found for match in matches})
+    word_matches = [list(WORD.finditer(text)) for text in texts]
+    words = sorted({match[0] for matches in word_matches for match in matches})
     sizes = masked_lm.tokenizer([f" {word}" for word in words]).row_lengths().numpy()
     is_single = dict(zip(words, sizes == 1, strict=True))
     near = {}
@@ -90,14 +90,14 @@ def augment_texts(
     places = [
         (i, match)
         for i, text in enumerate(texts)
-        for match in found[i]
+        for match in word_matches[i]
         if is_single[match[0]] and mask not in text
     ]
     masked = [texts[i][: m.start()] + mask + texts[i][m.end() :] for i, m in places]
     likely = _likely_words(masked_lm, masked, [texts[i] for i, _ in places], candidates, batch_size)
     options = [
-        {m.span(): near[m[0]] for m in matches if near.get(m[0])} for matches in found
-    ]  # for each text, place → what may stand there
+        {m.span(): near[m[0]] for m in matches if near.get(m[0])} for matches in word_matches
+    ]  # for each text, place → words that fit there
     for (i, match), likely_here in zip(places, likely, strict=True):
         if likely_here:
             options[i][match.span()] = [_cased(word, match[0]) for word in likely_here]
@@ -108,7 +108,7 @@ def augment_texts(
 
 
 def _versions(text, options, copies, probability, seed):
-    """Return a text and its copies, for a sorted list of (place, words that may stand there)."""
+    """Return a text and its copies, for a sorted list of (place, words that fit there)."""
     chance = random.Random(f"{seed} {text}")
     versions = dict.fromkeys([text])  # in order, each once
     for _ in range(copies):

@@ -101,10 +101,10 @@ def document_batches(documents):
     """
     if not isinstance(documents, tf.data.Dataset):
         is_one = isinstance(documents, (str, bytes))
-        found = [] if is_one else [*iterable(documents, "documents")]  # an iterator is read once
-        if is_one or not all(isinstance(document, (str, bytes)) for document in found):
+        texts = [] if is_one else [*iterable(documents, "documents")]  # an iterator is read once
+        if is_one or not all(isinstance(document, (str, bytes)) for document in texts):
             raise ValueError("documents must be a list of strings or a tf.data.Dataset of these.")
-        documents = tf.data.Dataset.from_tensor_slices(tf.constant(found, tf.string))
+        documents = tf.data.Dataset.from_tensor_slices(tf.constant(texts, tf.string))
     spec = documents.element_spec
     if (
         not isinstance(spec, tf.TensorSpec)
@@ -119,12 +119,12 @@ def _batches(path, document):
     """Yield a file's documents in arrays (B,), so large that a check of each costs little."""
     with unpacking(path), _open(path) as file:
         documents = _documents(file, path, document)
-        while found := [*_up_to(READ_AT_ONCE, documents)]:
+        while batch := [*_up_to(READ_AT_ONCE, documents)]:
             try:
-                b"\n".join(found).decode()
+                b"\n".join(batch).decode()
             except UnicodeDecodeError:
                 _refuse(path)
-            yield np.array(found, object)
+            yield np.array(batch, object)
 
 
 def _open(path):
@@ -157,13 +157,13 @@ def _documents(file, path, document):
     if document == "file":
         yield whole(file, path, size or LARGEST_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
         return
-    found = lines(file, path, size if document == "line" else None)
-    found = itertools.chain([next(found, b"").removeprefix(BYTE_ORDER_MARK)], found)
+    file_lines = lines(file, path, size if document == "line" else None)
+    file_lines = itertools.chain([next(file_lines, b"").removeprefix(BYTE_ORDER_MARK)], file_lines)
     if document == "block":
-        yield from _blocks(found, path)
+        yield from _blocks(file_lines, path)
     else:
-        found = (line.rstrip(b"\r\n") for line in found)
-        yield from (line for line in found if line.strip())
+        file_lines = (line.rstrip(b"\r\n") for line in file_lines)
+        yield from (line for line in file_lines if line.strip())
 
 
 def _blocks(lines, path):

@@ -178,8 +178,8 @@ def _packed(documents, segments, packer, tokenizer, is_pair, label):
     tokens = document_batches(documents).map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
 
     def batches():
-        found = segments(_documents(tokens))
-        while batch := list(itertools.islice(found, ROWS_AT_ONCE)):
+        triples = segments(_documents(tokens))
+        while batch := list(itertools.islice(triples, ROWS_AT_ONCE)):
             first, second, labels = zip(*batch, strict=True)
             yield *_flat(first), *_flat(second), np.array(labels, "int32")
 
@@ -223,9 +223,9 @@ def _documents(tokens):
         ids, sentences, documents = (part.numpy() for part in batch)
         for start, end in itertools.pairwise(documents):
             borders = sentences[start : end + 1]
-            found = [ids[a:b] for a, b in itertools.pairwise(borders) if b > a]
-            if found:
-                yield found
+            document = [ids[a:b] for a, b in itertools.pairwise(borders) if b > a]
+            if document:
+                yield document
 
 
 def _separator(template, tokenizer):

@@ -222,8 +222,8 @@ def read_token_shards(
             f"{folder} has fewer windows than num_workers={num_workers}: use fewer workers."
         )
     first = worker * number // num_workers
-    each = (worker + 1) * number // num_workers - first
-    shards, skipped = _shards_of(index["shards"], first, each)
+    share = (worker + 1) * number // num_workers - first
+    shards, skipped = _shards_of(index["shards"], first, share)
     for shard in index["shards"]:
         _check_shard(_join(folder, shard["name"]), shard, verify and shard in shards)
     columns, size = columns_of(index), index["vocabulary_size"]
@@ -238,22 +238,22 @@ def read_token_shards(
         return row if "columns" in index else row["token_ids"]
 
     records = tf.data.TFRecordDataset([_join(folder, shard["name"]) for shard in shards])
-    records = records.skip(skipped).take(each)
-    records = records.apply(tf.data.experimental.assert_cardinality(each))
+    records = records.skip(skipped).take(share)
+    records = records.apply(tf.data.experimental.assert_cardinality(share))
     rows = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
     return rows if num_workers == 1 else own(rows)
 
 
 def _shards_of(shards, first, number):
     """Return the shards with `number` windows from `first` on, and how many to skip in them."""
-    found, skipped, start = [], 0, 0
+    chosen, skipped, start = [], 0, 0
     for shard in shards:
         end = start + shard["windows"]
         if start < first + number and end > first:
-            skipped = skipped if found else first - start
-            found.append(shard)
+            skipped = skipped if chosen else first - start
+            chosen.append(shard)
         start = end
-    return found, skipped
+    return chosen, skipped
 
 
 def _check_shard(path, shard, with_content):
@@ -290,7 +290,11 @@ def row_index(rows, template, sequence_length, settings):
     `settings` are the arguments of `pretraining_rows` that differ from its defaults.
     """
     defaults = inspect.signature(pretraining_rows).parameters.values()
-    defaults = {each.name: each.default for each in defaults if each.default is not each.empty}
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in defaults
+        if parameter.default is not parameter.empty
+    }
     return {
         "format_version": 2,
         "sequence_length": sequence_length,
@@ -341,7 +345,7 @@ def _write(dataset, tokenizer, folder, num_shards, index):
                 "sequence_length or num_shards."
             )
         index |= about_vocabulary(tokenizer)
-        index["shards"] = [about_shard(*each) for each in zip(paths, counts, strict=True)]
+        index["shards"] = list(map(about_shard, paths, counts))
         (new / INDEX).write_text(json.dumps(with_sum(index), indent=2) + "\n", encoding="utf-8")
     return sum(counts)
 

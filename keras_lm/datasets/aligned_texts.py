@@ -31,9 +31,9 @@ def aligned(first, second, names):
                 f"{longer} has {rows:,} lines, but {shorter} has {number - 1:,}: each line needs "
                 "its target, or an empty line, on the same line of the other file."
             )
-        for each in (source[1], target[1]):
-            if isinstance(each, Exception):
-                raise each
+        for row in (source[1], target[1]):
+            if isinstance(row, Exception):
+                raise row
         ids = [row.get("id") for row in (source[1], target[1])]
         if ids[0] != ids[1]:
             raise ValueError(

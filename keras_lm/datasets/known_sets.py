@@ -110,7 +110,7 @@ class FieldRows:
         return self._headless(name, rows, separator)
 
     def _headless(self, name, rows, separator):
-        names = [each for each in self.headless if each is not ...]
+        names = [column for column in self.headless if column is not ...]
         more = ... in self.headless
         for line, fields in rows:
             if len(fields) < len(names) or (len(fields) > len(names) and not more):
@@ -126,7 +126,7 @@ class FieldRows:
             row = {}
             for role in ROLES:
                 names = _names(getattr(self, role))
-                values = [fields[each] for each in names if each in fields]
+                values = [fields[column] for column in names if column in fields]
                 if values:
                     row[role] = values[0]
                 elif role == "text" or (role == "text_pair" and self.text_pair):

@@ -38,7 +38,7 @@ def mark_relation(text: str, head: tuple[int, int], tail: tuple[int, int]) -> st
 
 
 def mark_entity(text: str, mention: tuple[int, int]) -> str:
-    """Return a text with marks around a mention, for a model that tells its types.
+    """Return a text with marks around a mention, for a model that predicts its types.
 
     Args:
         text: str.
@@ -97,7 +97,7 @@ def _entities_of(row):
     if "tokens" in row and "h" in row:
         return [(row[key][0], (row[key][1], 0, None)) for key in ("h", "t")]
     text = row["text"] if "text" in row else row["sent"]
-    return [(text, each) for each in [*row.get("ents", ()), *(row.get("ann") or ())]]
+    return [(text, entity) for entity in [*row.get("ents", ()), *(row.get("ann") or ())]]
 
 
 # === The files of published sets ===
@@ -199,10 +199,10 @@ def _typed(row):
     """Yield a row for each mention to type."""
     if "mentions" in row:  # FIGER, whose mentions are in words
         text, starts = _joined(row["tokens"])
-        for each in row["mentions"]:
-            last = each["end"] - 1
-            place = starts[each["start"]], starts[last] + len(row["tokens"][last])
-            yield {"text": mark_entity(text, place), "labels": _names(each["labels"])}
+        for entry in row["mentions"]:
+            last = entry["end"] - 1
+            place = starts[entry["start"]], starts[last] + len(row["tokens"][last])
+            yield {"text": mark_entity(text, place), "labels": _names(entry["labels"])}
         return
     if "mention_span" in row:  # Open Entity
         left, right = (" ".join(row[f"{side}_context_token"]) for side in ("left", "right"))

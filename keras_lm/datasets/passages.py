@@ -42,7 +42,9 @@ def json_data(questions):
         passages = data.get("data") if isinstance(data, dict) else None
         if not isinstance(passages, list):
             raise ValueError(f"{name}: the file must be {{'data': [{{…}}]}}, a list of passages.")
-        return _flat(name, ((f"data[{n}]", each) for n, each in enumerate(passages)), questions)
+        return _flat(
+            name, ((f"data[{n}]", passage) for n, passage in enumerate(passages)), questions
+        )
 
     return rows
 

@@ -180,7 +180,7 @@ class Rows:
         column = next((name for name in candidates if name in self.columns), None)
         if column is None and (given or required):
             raise self.empty() if not self.columns else no_column(self, role, candidates)
-        others = [each for each in candidates if each in self.columns and each != column]
+        others = [name for name in candidates if name in self.columns and name != column]
         if others and role in OF_LABELS:
             warn(
                 f"{self.name} has the columns {column!r} and {others[0]!r}: {column!r} is read as "
@@ -374,7 +374,7 @@ def check_targets(path, targets, format=None):
 
     Standard input and other streams are not checked, because they can be read only once.
     """
-    in_pairs = [None, "lines", *(name for name, each in PUBLISHED.items() if each.in_pairs)]
+    in_pairs = [None, "lines", *(name for name, kind in PUBLISHED.items() if kind.in_pairs)]
     if format not in in_pairs:
         raise ValueError(
             f"targets={targets} is for files of lines, but format={format}: leave one of the two "
@@ -407,7 +407,9 @@ def no_column(rows, role, candidates):
 def _other_delimiter(columns):
     """Return a remedy if a header of one column contains another separator."""
     delimiters = [
-        each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]
+        delimiter
+        for delimiter in (";", "\t", ",", "|")
+        if len(columns) == 1 and delimiter in columns[0]
     ]
     if not delimiters:
         return None
@@ -503,7 +505,7 @@ def _names_of_columns(stated):
         (stated,) = stated.values()  # dataset_infos.json: one for each subset
     features = stated.get("features", stated) if isinstance(stated, dict) else stated
     if isinstance(features, list):  # as the Hub's viewer has them
-        features = {each.get("name"): each.get("type") for each in features}
+        features = {feature.get("name"): feature.get("type") for feature in features}
     if not isinstance(features, dict):
         return {}
     names = {column: names_of_feature(feature) for column, feature in features.items()}
@@ -527,7 +529,7 @@ def _named(value, names):
     if names is None or isinstance(value, bool):
         return value
     if isinstance(value, list):
-        return [_named(each, names) for each in value]
+        return [_named(item, names) for item in value]
     if isinstance(value, str) and value not in names:  # of CSV
         value = int(value) if value.isdecimal() or value == "-1" else value
     if value == -1:

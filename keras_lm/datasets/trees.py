@@ -103,7 +103,7 @@ def read_tree(text: str) -> Tree:
                 tags.append(tag)
     if is_open or not parts:
         raise ValueError("a bracket is not closed: the tree is cut off.")
-    constituents = itertools.dropwhile(lambda each: each[0] in ROOTS, constituents)
+    constituents = itertools.dropwhile(lambda constituent: constituent[0] in ROOTS, constituents)
     kept = [
         (clean(label), start, end) for label, start, end in constituents if label and start < end
     ]

@@ -2,7 +2,7 @@
 
 They have from two columns to more than ten: the number of the word, the word, its lemma, its part
 of speech, several layers of labels. A header, the names of CoNLL-U Plus, numbers that count, and
-what tags look like tell one from the other.
+what tags look like show which column is which.
 """
 
 import collections
@@ -100,9 +100,9 @@ class Layout:
         rest = {*fields} - {fields[self.words]}
         return bool(place or rest & self.seen or any(map(_is_tag, rest)))
 
-    def sentence_of(self, each):
-        """Return what a line, (number, fields, line), says of its sentence, None if nothing."""
-        fields = each[1]
+    def sentence_of(self, row):
+        """Return what a line, (number, fields, line), says about its sentence, None if nothing."""
+        fields = row[1]
         return None if self.sentence is None else fields[self.sentence : self.sentence + 1]
 
     def word(self, fields):
@@ -221,7 +221,7 @@ def _number_column(rows, width):
         ]
         if width < 3 or not all(all(block) for block in counted) or (column and width < WIDE):
             continue
-        numbers = [[int(each[1]) for each in block if not each[2]] for block in counted]
+        numbers = [[int(match[1]) for match in block if not match[2]] for block in counted]
         counts = all(n == block[0] + i for block in numbers for i, n in enumerate(block))
         if counts and numbers[0][:1] in ([0], [1]) and (column or max(map(len, numbers)) > 1):
             return column
@@ -232,7 +232,7 @@ def _column_names(blocks, header, number, width):
     """Return the names of the columns, in lower case; an empty list if they are unknown."""
     if header:
         return [field.lower() for field in header]
-    for _, _, line in (each for block in blocks[:1] for each in block):
+    for _, _, line in (row for block in blocks[:1] for row in block):
         if match := GLOBAL_COLUMNS.match(line):
             return [part.lower() for part in match[1].split()]
     return UNIVERSAL if number == 0 and width >= len(UNIVERSAL) and width < WIDE else []
@@ -278,7 +278,7 @@ def _choose_columns(name, columns, names, others, tags, layout):
         return {"labels": OF_2012["labels"], "brackets": True}, []
     tags = [i for i in tags if i in others]
     entities = [i for i in tags if not {_class(tag) for tag in columns[i]} <= CHUNKS | {""}]
-    named = [i for i, each in enumerate(names) if each in LABEL_NAMES and i in others]
+    named = [i for i, column_name in enumerate(names) if column_name in LABEL_NAMES and i in others]
     plain = [i for i in others if "O" in columns[i]]
     key = _key(columns, others)
     if len(named) == 1 and not tags:
@@ -360,9 +360,9 @@ def _language(words):
 
 def _numbered(words):
     matches = [NUMBERED.fullmatch(word) for word in words]
-    if len(words) < 3 or not all(matches) or all(each[1].isascii() for each in matches):
+    if len(words) < 3 or not all(matches) or all(match[1].isascii() for match in matches):
         return False
-    counts = [int(each[2]) for each in matches]
+    counts = [int(match[2]) for match in matches]
     return all(n in (0, before + 1) for before, n in zip([-1, *counts], counts, strict=False))
 
 
@@ -529,7 +529,7 @@ def role_rows(name, stream):
     """
     number = 0
     for lines in sentences(name, stream):
-        lines = [each for each in lines if not each[2].startswith("#")]
+        lines = [row for row in lines if not row[2].startswith("#")]
         if not lines:
             continue
         width = len(lines[0][1])

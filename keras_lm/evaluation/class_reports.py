@@ -49,24 +49,24 @@ class ClassReport:
         class_names: Sequence[str] | None = None,
         multi_label: bool = False,
     ):
-        labels, found = list(named_column(labels, "labels")), list(found)
-        _check_numbers(labels, found, "labels", "found")
-        if not multi_label and isinstance(labels[0], (list, tuple, np.ndarray)):
-            for row, (right, answer) in enumerate(zip(labels, found)):
+        expected, answered = list(named_column(labels, "labels")), list(found)
+        _check_numbers(expected, answered, "labels", "found")
+        if not multi_label and isinstance(expected[0], (list, tuple, np.ndarray)):
+            for row, (right, answer) in enumerate(zip(expected, answered)):
                 _check_numbers(right, answer, f"labels[{row}]", f"found[{row}]", least=0)
-            labels, found = ([x for row in rows for x in row] for rows in (labels, found))
+            expected, answered = ([x for row in rows for x in row] for rows in (expected, answered))
         names = None if class_names is None else [str(name) for name in class_names]
-        if names is None and _are_numbers(labels) and not _are_numbers(found):
+        if names is None and _are_numbers(expected) and not _are_numbers(answered):
             raise ValueError(
                 "labels are numbers, and found are names: pass class_names=task.class_names."
             )
-        sides = [_named(rows, names, multi_label) for rows in (labels, found)]
+        sides = [_named(rows, names, multi_label) for rows in (expected, answered)]
         occurring = {name for side in sides for row in side for name in row}
         self.class_names: list[str] = names or sorted(occurring)
         if unknown := sorted(occurring.difference(self.class_names)):
             raise ValueError(f"{unknown[0]!r} is not one of class_names={self.class_names}.")
         places = {name: place for place, name in enumerate(self.class_names)}
-        right, answers = np.zeros((2, len(labels), len(places)), bool)
+        right, answers = np.zeros((2, len(expected), len(places)), bool)
         for hot, side in zip((right, answers), sides):
             for row, row_names in enumerate(side):
                 hot[row, [places[name] for name in row_names]] = True
@@ -74,7 +74,7 @@ class ClassReport:
         self.classes: dict[str, dict[str, float]] = {
             name: _scores(right[:, place], answers[:, place]) for name, place in places.items()
         }
-        self.macro_f1: float = float(np.mean([each["f1"] for each in self.classes.values()]))
+        self.macro_f1: float = float(np.mean([scores["f1"] for scores in self.classes.values()]))
         self.confusion: np.ndarray | None = None
         if not multi_label:
             self.confusion = right.T.astype(int) @ answers.astype(int)
@@ -83,9 +83,9 @@ class ClassReport:
         width = max(len("class"), *map(len, self.class_names))
         lines = [f"{'class':<{width}}  precision  recall      F1  number"]
         lines += [
-            f"{name:<{width}}  {each['precision']:9.4f}  {each['recall']:6.4f}  {each['f1']:6.4f}"
-            f"  {each['number']:6,}"
-            for name, each in self.classes.items()
+            f"{name:<{width}}  {scores['precision']:9.4f}  {scores['recall']:6.4f}"
+            f"  {scores['f1']:6.4f}  {scores['number']:6,}"
+            for name, scores in self.classes.items()
         ]
         return "\n".join(
             [*lines, "", f"accuracy  {self.accuracy:.4f}", f"macro F1  {self.macro_f1:.4f}"]
@@ -119,10 +119,10 @@ class ClassReport:
         return picture
 
 
-def _check_numbers(right, found, *names, least=1):
-    if len(right) != len(found) or len(right) < least:
+def _check_numbers(right, answers, *names, least=1):
+    if len(right) != len(answers) or len(right) < least:
         raise ValueError(
-            f"{names[0]} has {len(right)} labels and {names[1]} {len(found)}: pass one for each, "
+            f"{names[0]} has {len(right)} labels and {names[1]} {len(answers)}: pass one for each, "
             "and at least one."
         )
 
@@ -146,6 +146,6 @@ def _named(rows, names, multi_label):
 def _scores(right, answers):
     """Return precision, recall, F1 and the number of a class, of its bool (N,)."""
     hits = int((right & answers).sum())
-    precision, recall = (hits / max(int(each.sum()), 1) for each in (answers, right))
+    precision, recall = (hits / max(int(labels.sum()), 1) for labels in (answers, right))
     f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
     return {"precision": precision, "recall": recall, "f1": f1, "number": int(right.sum())}

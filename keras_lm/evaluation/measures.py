@@ -102,10 +102,10 @@ def _measure_language_model(task, texts, batch_size):
 def _measure_last_words(task, examples, batch_size):
     """How often the word that a model writes is the last one of a passage, and its perplexity."""
     texts, words = examples.texts["text"], examples.labels
-    found = prompting.predict_last_words(task, texts)
+    answers = prompting.predict_last_words(task, texts)
     choices = [[f" {word}"] for word in words]
     scores = task.score_continuations(texts, choices, batch_size=batch_size)["scores"]
-    right = [first_word(word) == answer for word, answer in zip(words, found, strict=True)]
+    right = [first_word(word) == answer for word, answer in zip(words, answers, strict=True)]
     return {
         "texts": len(texts),
         "last_word_accuracy": float(np.mean(right)),
@@ -121,10 +121,10 @@ def _measure_tagger(task, examples, batch_size):
         "loss"
     ]
     numbers = {name: number for number, name in enumerate([*names, ""])}
-    found = [
+    predictions = [
         [numbers[name] for name in row] for row in task.tag(examples.texts, batch_size)["labels"]
     ]
-    flat = [np.concatenate(rows) for rows in (y, found)]
+    flat = [np.concatenate(rows) for rows in (y, predictions)]
     results = {
         "words": len(flat[0]),
         "loss": float(loss),
@@ -137,7 +137,7 @@ def _measure_tagger(task, examples, batch_size):
     for start in range(0, len(y), batch_size):
         right, answers = (
             keras.utils.pad_sequences(rows[start : start + batch_size], padding="post", value=value)
-            for rows, value in ((y, IGNORED), (found, 0))
+            for rows, value in ((y, IGNORED), (predictions, 0))
         )
         metric.update_state(right, one_hot[answers])
     return results | metric.scores()

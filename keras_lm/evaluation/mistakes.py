@@ -39,7 +39,7 @@ def answer_examples(task: Task, examples: Examples, batch_size: int) -> Answered
     """
     if isinstance(task, tasks.MultipleChoice):
         answer = task.choose(examples.texts, batch_size)
-        right, found = (
+        right, answers = (
             [[str(label)] for label in labels] for labels in (examples.labels, answer["labels"])
         )
         names = [str(i) for i in range(answer["scores"].shape[1])]
@@ -53,17 +53,17 @@ def answer_examples(task: Task, examples: Examples, batch_size: int) -> Answered
         answer = task.classify(examples.texts, batch_size)
         if task.multi_label:
             right = [sorted(names[i] for i in row.nonzero()[0]) for row in y]
-            found = [sorted(labels) for labels in answer["labels"]]
+            answers = [sorted(labels) for labels in answer["labels"]]
         else:
-            right, found = [[names[i]] for i in y], [[name] for name in answer["labels"]]
+            right, answers = [[names[i]] for i in y], [[name] for name in answer["labels"]]
     places = {name: place for place, name in enumerate(names)}
     scores = [
         {name: row[places[name]] for name in sorted({*a, *b})}
-        for a, b, row in zip(right, found, answer["scores"], strict=True)
+        for a, b, row in zip(right, answers, answer["scores"], strict=True)
     ]
     if not getattr(task, "multi_label", False):
-        right, found = ([name for (name,) in labels] for labels in (right, found))
-    return Answered(right, found, scores)
+        right, answers = ([name for (name,) in labels] for labels in (right, answers))
+    return Answered(right, answers, scores)
 
 
 def write_errors(path: PathLike, examples: Examples, answers: Answered) -> int:
@@ -91,7 +91,7 @@ def write_errors(path: PathLike, examples: Examples, answers: Answered) -> int:
 
 
 def write_confusion(path: PathLike, answers: Answered) -> None:
-    """Write how often which class is found for which: a row for each right class.
+    """Write a matrix of confusions: a row for each right class, a column for each answer.
 
     Args:
         path: path of a CSV, or of a picture if it ends in `.png`, `.svg` or `.pdf`.

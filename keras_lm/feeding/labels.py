@@ -135,8 +135,8 @@ ROWLESS = (str, bytes, bytearray, memoryview, Mapping, type)
 
 def label_column(labels, x):
     """Return the name of a table's column of labels; None if there is none, or x is not a table."""
-    found = names_in_table(x) or ()
-    return next((name for name in labels.columns if name in found), None)
+    column_names = names_in_table(x) or ()
+    return next((name for name in labels.columns if name in column_names), None)
 
 
 def labelled(feed, x, y):
@@ -146,21 +146,22 @@ def labelled(feed, x, y):
         ValueError: if the task needs labels, and a table has none; if they are a dict with other
             names than the task's.
     """
-    found = names_in_table(x)
+    column_names = names_in_table(x)
     labels, is_packed = feed.labels, feed.preprocessor.is_packed(x)
     check_label_names(labels, y, is_packed)
     if isinstance(y, Mapping):
         y = labels.of_names(dict(y), is_packed)
     else:
         y = _in_order_of_classes(labels, _one_column(y))
-    if found is None:
+    if column_names is None:
         return x, by_names_of(labels, y)
     if y is None and labels.are_needed:
         column = label_column(labels, x)
         if column is None:
             raise ValueError(
-                f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
-                f"that of the labels to {labels.columns[0]!r}, or pass it as y."
+                f"labels are missing: x is a {type(x).__name__} with the columns "
+                f"{column_names}. Rename that of the labels to {labels.columns[0]!r}, or pass "
+                "it as y."
             )
         y = by_names_of(labels, x[column], _feature(x, column))
     else:
@@ -244,7 +245,7 @@ def by_names_of(labels, y, feature=None):
 
     def renamed(label):
         if isinstance(label, (list, tuple, np.ndarray)) and np.ndim(label):
-            return [renamed(each) for each in label]
+            return [renamed(item) for item in label]
         if not isinstance(label, numbers.Integral) or not 0 <= label < len(names):
             return label  # -100, or nothing that the feature names
         if names[label] not in classes:
@@ -268,7 +269,7 @@ def named_column(labels, name):
 
     def named(label):
         if isinstance(label, (list, tuple, np.ndarray)):
-            return [named(each) for each in label]
+            return [named(item) for item in label]
         is_known = isinstance(label, numbers.Integral) and 0 <= label < len(names)
         return names[label] if is_known else label
 

@@ -56,7 +56,7 @@ def sorted_batches(
     else:
         rows = batches_by_length(feed.preprocessor, data[0], batch_size)
         order = np.concatenate(rows)
-        rows = tf.RaggedTensor.from_row_lengths(order, [len(each) for each in rows])
+        rows = tf.RaggedTensor.from_row_lengths(order, [len(batch) for batch in rows])
         dataset = tf.data.Dataset.from_tensor_slices(rows).map(lambda rows: take(data, rows))
     return prepared(feed, dataset, labels_are_ready=True), np.argsort(order)
 
@@ -71,9 +71,9 @@ def padded_alike(dataset, packer, strategy, number=None):
     widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
     widths, number = widths.reduce(
         (dict.fromkeys(widths.element_spec, 0), np.int64(0)),
-        lambda so_far, here: (
-            {key: tf.maximum(most, here[key]) for key, most in so_far[0].items()},
-            so_far[1] + 1,
+        lambda totals, here: (
+            {key: tf.maximum(most, here[key]) for key, most in totals[0].items()},
+            totals[1] + 1,
         ),
     )
     widths = {key: int(gather(strategy, width).max()) for key, width in widths.items()}
@@ -181,11 +181,11 @@ def answer_all(preprocessor, x, batch_size, answer, verbose="auto"):
     def compute(batch):
         return {key: np.asarray(value) for key, value in answer(batch).items()}
 
-    found = list(with_progress(_side_by_side(compute, batches()), number, verbose))
-    if not found:
+    answers = list(with_progress(_side_by_side(compute, batches()), number, verbose))
+    if not answers:
         raise ValueError("x is empty: pass at least one text.")
     places = np.argsort(order)
-    return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
+    return {key: join_answers([part[key] for part in answers])[places] for key in answers[0]}
 
 
 def _side_by_side(compute, batches):

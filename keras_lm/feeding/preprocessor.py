@@ -203,7 +203,7 @@ class Preprocessor:
 
 def _number(ids):
     """Return how many ids there are in nested lists."""
-    return sum(_number(each) if isinstance(each, list) else 1 for each in ids)
+    return sum(_number(part) if isinstance(part, list) else 1 for part in ids)
 
 
 def _sizes(tokenize, text):

@@ -115,10 +115,10 @@ def names_in_table(x):
 
 def columns_of_table(table, names, required=None):
     """Return the columns of a table that a task needs; others may be labels or ids."""
-    found, kind = names_in_table(table), type(table).__name__
+    column_names, kind = names_in_table(table), type(table).__name__
     for name in names[:1] if required is None else required:
-        if name not in found:
-            other = (found or ["…"])[0]
+        if name not in column_names:
+            other = (column_names or ["…"])[0]
             if hasattr(table, "rename_column"):  # of datasets
                 rename = f"x.rename_column({other!r}, {name!r})"
             elif hasattr(table, "rename_columns"):  # of pyarrow
@@ -127,10 +127,10 @@ def columns_of_table(table, names, required=None):
                 columns = "columns=" if hasattr(table, "iloc") else ""
                 rename = f"x.rename({columns}{{{other!r}: {name!r}}})"
             raise ValueError(
-                f"x is a {kind} with the columns {found}, and {name!r} is missing: rename "
+                f"x is a {kind} with the columns {column_names}, and {name!r} is missing: rename "
                 f"one, {rename}, or pass a column, x['…'], or two as a tuple."
             )
-    return {name: table[name] for name in names if name in found}
+    return {name: table[name] for name in names if name in column_names}
 
 
 def check_names(x, names, required=None):
@@ -293,9 +293,9 @@ def _plain(message):
     """Return what an error of a graph says, or None if that is not about data."""
     if said := said_by_require(message):
         return said
-    if found := NO_CLASS.search(message):
-        last = int(found[2]) - 1
-        return f"labels hold {found[1]}, which is not a class: they count from 0 to {last}."
+    if match := NO_CLASS.search(message):
+        last = int(match[2]) - 1
+        return f"labels hold {match[1]}, which is not a class: they count from 0 to {last}."
     return None
 
 
@@ -365,11 +365,11 @@ def _check_callbacks(callbacks):
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return
     is_list = isinstance(callbacks, Iterable) and not isinstance(callbacks, (str, Mapping))
-    for each in callbacks if is_list else [callbacks]:
-        is_none = each is None and not is_list
-        if not (is_none or isinstance(each, keras.callbacks.Callback)):
+    for callback in callbacks if is_list else [callbacks]:
+        is_none = callback is None and not is_list
+        if not (is_none or isinstance(callback, keras.callbacks.Callback)):
             raise ValueError(
-                f"callbacks has {each!r}: pass objects of keras.callbacks.Callback, in a list."
+                f"callbacks has {callback!r}: pass objects of keras.callbacks.Callback, in a list."
             )
 
 
@@ -383,20 +383,20 @@ def _check_optimizer(optimizer):
 
 
 def _check_loss(loss):
-    for each in keras.tree.flatten(loss):
-        is_loss = isinstance(each, (str, keras.Loss, Callable))
-        if each is not None and not is_loss:
+    for value in keras.tree.flatten(loss):
+        is_loss = isinstance(value, (str, keras.Loss, Callable))
+        if value is not None and not is_loss:
             raise ValueError(
-                f"loss={each!r}: pass a keras.Loss, a function of labels and outputs, the name of "
+                f"loss={value!r}: pass a keras.Loss, a function of labels and outputs, the name of "
                 "one, or 'auto'."
             )
 
 
 def _check_loss_weights(weights):
-    for each in keras.tree.flatten(weights):
-        is_number = isinstance(each, numbers.Real) and not isinstance(each, bool)
-        if each is not None and not (is_number and 0 <= each < math.inf):
-            raise ValueError(f"loss_weights has {each!r}: pass finite numbers, 0 or more.")
+    for weight in keras.tree.flatten(weights):
+        is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+        if weight is not None and not (is_number and 0 <= weight < math.inf):
+            raise ValueError(f"loss_weights has {weight!r}: pass finite numbers, 0 or more.")
 
 
 CHECKS = {

@@ -348,10 +348,10 @@ def process(logits, state, options, begin, limits):
     logits = processors.penalize_repetition(
         logits, state.token_ids, state.padding_mask, options.repetition_penalty
     )
-    so_far = (state.token_ids, state.padding_mask, state.end)
-    logits = processors.ban_repeated_ngrams(logits, *so_far, options.no_repeat_ngram_size)
+    written = (state.token_ids, state.padding_mask, state.end)
+    logits = processors.ban_repeated_ngrams(logits, *written, options.no_repeat_ngram_size)
     if options.forbidden is not None:
-        logits = processors.ban_sequences(logits, *so_far, options.forbidden)
+        logits = processors.ban_sequences(logits, *written, options.forbidden)
     most = options.max_new_tokens
     return rules.after(logits, state, options.source_ids, begin, most, limits.end_ids)
 
@@ -523,8 +523,8 @@ def first_place(text, stops):
         rows = tf.boolean_mask(parts.indices[:, :1], is_first)
         before = tf.scatter_nd(rows, before, tf.shape(text, tf.int64))
         counts = tf.repeat(tf.reduce_any(stops == every[i], axis=1), times)
-        found = counts & (before < tf.strings.length(text))
-        return i + 1, tf.where(found, tf.minimum(before, places), places)
+        occurs = counts & (before < tf.strings.length(text))
+        return i + 1, tf.where(occurs, tf.minimum(before, places), places)
 
     return tf.while_loop(lambda i, _: i < tf.size(every), earlier, [0, nowhere])[1]
 
@@ -540,9 +540,9 @@ def longest_stop(stops):
     return tf.reduce_max(tf.concat([[0], lengths], axis=0))
 
 
-def with_scores(found, number):
+def with_scores(answers, number):
     """Return the texts and the scores of a list with a pair, or `number` of them, per source."""
-    rows = found if number > 1 else [[pair] for pair in found]
+    rows = answers if number > 1 else [[pair] for pair in answers]
     scores = np.array([[score for _, score in row] for row in rows], "float32")
     texts = [[text for text, _ in row] for row in rows]
     return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])

@@ -100,8 +100,8 @@ def continued(task, prompt=None, token_ids=None, padding_mask=None, stop_strings
         rows = [ids[mask > 0] for ids, mask in zip(token_ids, padding_mask, strict=True)]
     else:
         rows = prompt_rows(task, prompt)
-    found, _ = written(task, rows, task.tokenizer, stop_strings, **arguments)
-    return found if prompt is None else texts(task.tokenizer, found, stop_strings)
+    new_ids, _ = written(task, rows, task.tokenizer, stop_strings, **arguments)
+    return new_ids if prompt is None else texts(task.tokenizer, new_ids, stop_strings)
 
 
 def prompt_rows(task, prompt):
@@ -134,17 +134,17 @@ def targets(
             f"coverage_penalty={coverage_penalty} needs Keras's TensorFlow backend: set "
             "KERAS_BACKEND=tensorflow, or make the task without it."
         )
-    source = {name: np.asarray(each) for name, each in task.preprocess(columns).items()}
+    source = {name: np.asarray(value) for name, value in task.preprocess(columns).items()}
     rows, width = source["encoder_token_ids"].shape
     free = max(min(rounded_up(width), task.packer.sequence_length) - width, 0)
-    source = {name: np.pad(each, [(0, 0), (0, free)]) for name, each in source.items()}
+    source = {name: np.pad(value, [(0, 0), (0, free)]) for name, value in source.items()}
     tokenizer, start = task.tokenizer.target, task.packer.start_id
     begun = [[]] * rows if prefix is None else as_lists(task.tokenize_target(prefix))
     banned = [] if forbidden is None else forbidden.tolist()
     if not task.backbone.generates_start:
         banned.append([-1] * (len(banned[0]) - 1 if banned else 0) + [start])
     tokens, mask = source["encoder_token_ids"], source["encoder_padding_mask"]
-    found, scores = written(
+    target_ids, scores = written(
         task,
         [[start, *ids] for ids in begun],
         tokenizer,
@@ -154,16 +154,16 @@ def targets(
         source_ids=np.where(mask > 0, tokens, -1),
         **arguments,
     )
-    number = len(found) // rows
-    found = [[*begun[place // number], *ids] for place, ids in enumerate(found)]
-    return texts(tokenizer, found, stop_strings), scores
+    number = len(target_ids) // rows
+    target_ids = [[*begun[place // number], *ids] for place, ids in enumerate(target_ids)]
+    return texts(tokenizer, target_ids, stop_strings), scores
 
 
 def texts(tokenizer, rows, stop_strings):
     """Return the texts (str) of lists of ids, up to the first stop string (bytes) of each."""
     stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
-    found = as_texts(tokenizer, rows)
-    return [text[: min([*(text.find(s) for s in stops if s in text), len(text)])] for text in found]
+    whole = as_texts(tokenizer, rows)
+    return [text[: min([*(text.find(s) for s in stops if s in text), len(text)])] for text in whole]
 
 
 def written(
@@ -199,8 +199,8 @@ def written(
     if num_beams > 1:
         options = _options(options)
         start = source, *prompts, options, ends, np.float32(length_penalty)
-        found = compiled(task, _search, *start, room=room, num_beams=num_beams)
-        ids, numbers, scores = (np.asarray(each)[:, :number] for each in found)
+        beams = compiled(task, _search, *start, room=room, num_beams=num_beams)
+        ids, numbers, scores = (np.asarray(array)[:, :number] for array in beams)
         ids = [row[:n].tolist() for row, n in zip(_joined(ids), _joined(numbers), strict=True)]
         return ids, _joined(scores)
     which = np.tile(np.arange(number), len(rows))
@@ -309,8 +309,8 @@ def _stopped(state, before, begin, tokenizer, stops):
     end, is_done = np.array(state.end), np.array(state.is_done)
     new = _new_ids(state, begin)
     ends = [(row, n) for row, first in enumerate(before) for n in range(first + 1, end[row] + 1)]
-    found = as_texts(tokenizer, [new[row][: n - begin] for row, n in ends])
-    for (row, n), text in reversed([*zip(ends, found, strict=True)]):
+    beginnings = as_texts(tokenizer, [new[row][: n - begin] for row, n in ends])
+    for (row, n), text in reversed([*zip(ends, beginnings, strict=True)]):
         if any(stop in text for stop in stops):
             end[row], is_done[row] = n, True
     return state._replace(end=end, is_done=is_done)
@@ -376,16 +376,16 @@ def _search(
 def score_texts(task, text, window, stride):
     """Return how likely texts (B,) are, numpy arrays by name; see `CausalLM.score`."""
     ids = [[*task.end_ids("bos"), *row] for row in as_lists(task.tokenize(text))]
-    found = token_scores(task, ids, window, stride)
-    number = np.array([len(scores) for scores in found], "int32")
-    total = np.array([np.sum(scores) for scores in found], "float32")
+    row_scores = token_scores(task, ids, window, stride)
+    number = np.array([len(scores) for scores in row_scores], "int32")
+    total = np.array([np.sum(scores) for scores in row_scores], "float32")
     longest = int(number.max(initial=0))
     tokens = np.full((len(ids), longest), b"", object)
     scores = np.zeros((len(ids), longest), "float32")
     vocabulary = task.tokenizer.vocabulary
     for row, n in enumerate(number):
         tokens[row, :n] = [vocabulary[id].encode("utf-8", "surrogateescape") for id in ids[row][1:]]
-        scores[row, :n] = found[row]
+        scores[row, :n] = row_scores[row]
     return {
         "scores": total,
         "perplexity": np.exp(-total / np.maximum(number, 1)).astype("float32"),
@@ -404,7 +404,7 @@ def token_scores(task, rows, window, stride):
         for which in range(number):
             size = min(targets - which * stride, window)
             windows.append((row, which * stride, size, window - stride if which else 0))
-    found = [[] for _ in rows]
+    row_scores = [[] for _ in rows]
     columns = rounded_up(max((size for _, _, size, _ in windows), default=1), window)
     at_once = min(max(TOKENS_AT_ONCE // columns, 1), len(windows))
     for first in range(0, len(windows), at_once or 1):
@@ -416,8 +416,8 @@ def token_scores(task, rows, window, stride):
             padding_mask[place, :size] = 1
         scores = np.asarray(compiled(task, _likelihood, token_ids, padding_mask, targets))
         for place, (row, _, size, known) in enumerate(here):
-            found[row].extend(scores[place, known:size])
-    return [np.array(scores, "float32") for scores in found]
+            row_scores[row].extend(scores[place, known:size])
+    return [np.array(scores, "float32") for scores in row_scores]
 
 
 def _likelihood(task, token_ids, padding_mask, targets):
@@ -429,10 +429,10 @@ def score_continuations(task, packed):
     context, own = ((packed[a], packed[b]) for a, b in (CONTEXT, OWN))
     most = task.backbone.max_sequence_length
     add = rounded_up(context[0].shape[1], most) - context[0].shape[1]
-    context = [np.pad(each, [(0, 0), (add, 0)]) for each in context]
+    context = [np.pad(array, [(0, 0), (add, 0)]) for array in context]
     # A column more, since the last token has no next one.
     add = rounded_up(own[0].shape[1], most) + 1 - own[0].shape[1]
-    own = [np.pad(each, [(0, 0), (0, add)]) for each in own]
+    own = [np.pad(array, [(0, 0), (0, add)]) for array in own]
     return np.asarray(compiled(task, _continuations, *context, *own, packed["of_context"]))
 
 

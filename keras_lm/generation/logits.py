@@ -102,8 +102,8 @@ def marked(token_ids, chosen, vocabulary_size):
     tokens = ops.where(chosen, token_ids, vocabulary_size)
     row = ops.arange(rows, dtype="int32")[:, None] + ops.zeros_like(tokens)
     cells = ops.reshape(ops.stack([row, tokens], axis=-1), (-1, 2))
-    found = ops.scatter(cells, ops.ones_like(cells[:, 0]), (rows, vocabulary_size + 1))
-    return found[:, :-1] > 0
+    counts = ops.scatter(cells, ops.ones_like(cells[:, 0]), (rows, vocabulary_size + 1))
+    return counts[:, :-1] > 0
 
 
 # Sorting the whole vocabulary is much slower than finding the likeliest tokens, which nearly always
@@ -300,7 +300,7 @@ class Rules:
         """Return logits (B, V) with what counts before the penalties of options.
 
         `state` is a `decoding.State`, `begin` the column of the first new token; `source` (B, S)
-        are the tokens of the sources, -1 in padding, or None if the prompts are meant.
+        are the tokens of the sources, -1 in padding, or None to use the prompts.
         """
         for ids, bias in self.sequence_bias:
             chosen = _ends_with(state, ids[:-1])[:, None] & _among(ids[-1:], logits)
@@ -332,8 +332,8 @@ class Rules:
         if words := [ids for ids in self.bad_words_ids if list(ids) not in [[i] for i in end_ids]]:
             longest = max(map(len, words))
             table = np.array([(-1,) * (longest - len(ids)) + ids for ids in words], "int32")
-            so_far = (state.token_ids, state.padding_mask, state.end)
-            logits = ban_sequences(logits, *so_far, table[None])
+            written = (state.token_ids, state.padding_mask, state.end)
+            logits = ban_sequences(logits, *written, table[None])
         if self.min_length or self.min_new_tokens:
             is_short = (
                 (new < self.min_new_tokens) if self.min_new_tokens else total < self.min_length

@@ -42,7 +42,7 @@ def token_scores(log_likelihood, token_ids, window, stride):
     steps = -(-tf.size(start) // at_once)
     values = tf.concat([token_ids.values, [0]], axis=0)  # never empty
 
-    def score(step, found):
+    def score(step, parts):
         here = slice(step * at_once, (step + 1) * at_once)
         columns = tf.range(tf.reduce_max(size[here]))  # (S,)
         real = columns < size[here, tf.newaxis]  # (R, S)
@@ -51,12 +51,12 @@ def token_scores(log_likelihood, token_ids, window, stride):
             tf.gather(values, places), tf.cast(real, tf.int32), tf.gather(values, places + 1)
         )
         new = real & (columns >= known[here, tf.newaxis])
-        return step + 1, found.write(step, tf.boolean_mask(scores, new))
+        return step + 1, parts.write(step, tf.boolean_mask(scores, new))
 
-    found = tf.TensorArray(tf.float32, steps, infer_shape=False, element_shape=[None])
-    _, found = tf.while_loop(lambda step, _: step < steps, score, [0, found])
+    parts = tf.TensorArray(tf.float32, steps, infer_shape=False, element_shape=[None])
+    _, parts = tf.while_loop(lambda step, _: step < steps, score, [0, parts])
     # The windows of a text follow each other, and so do the texts.
-    scores = tf.cond(steps > 0, found.concat, lambda: tf.zeros([0]))
+    scores = tf.cond(steps > 0, parts.concat, lambda: tf.zeros([0]))
     return tf.RaggedTensor.from_row_lengths(scores, targets)
 
 
@@ -119,18 +119,18 @@ def score_all(task, contexts, choices, compute, batch_size, verbose):
         surplus = max(borders[i] + max(number) - 1 - window, 0)
         wholes[i] = [ids[surplus:] for ids in wholes[i]]
         borders[i] -= surplus
-    found = []
+    flat_scores = []
     starts = range(0, len(rows), batch_size)
     for start in with_progress(starts, len(starts), verbose):
         here = slice(start, start + batch_size)
         packed = pack(wholes[here], borders[here])
-        found += np.asarray(compute(packed)).tolist()
+        flat_scores += np.asarray(compute(packed)).tolist()
     mask = np.arange(max(map(len, numbers))) < np.array([[len(row)] for row in numbers])
     answer = {
         "scores": np.full(mask.shape, -np.inf, "float32"),
         "num_tokens": np.zeros(mask.shape, "int32"),
     }
-    answer["scores"][mask] = found
+    answer["scores"][mask] = flat_scores
     answer["num_tokens"][mask] = np.concatenate(numbers)
     return answer
 

@@ -96,7 +96,7 @@ def follows_config(folder: pathlib.Path) -> bool:
 def _settings(stated, config, has_source, path):
     settings = {name: value for name, value in stated.items() if name in SETTINGS}
     settings |= {n: config[n] for n in TOKENS if n not in stated and config.get(n) is not None}
-    starts = [each.get("decoder_start_token_id") for each in (stated, config)]
+    starts = [options.get("decoder_start_token_id") for options in (stated, config)]
     if has_source and None not in starts and starts[0] != starts[1]:
         warn(
             f"{path} has decoder_start_token_id={starts[0]}, and config.json {starts[1]}: the "

@@ -57,11 +57,11 @@ def write(
             *problem, num_beams, length_penalty, num_return_sequences
         )
     else:
-        found = beam_search.search(
+        beams = beam_search.search(
             *problem, num_beams, length_penalty, num_beams, beam_search.GNMT_OFFSET
         )
         token_ids, number, answer["scores"] = _best_covering(
-            task.backbone, packed, begin, found, num_beams, coverage_penalty, num_return_sequences
+            task.backbone, packed, begin, beams, num_beams, coverage_penalty, num_return_sequences
         )
     ids = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
     if prefix is not None:
@@ -106,13 +106,13 @@ class Decoder(NamedTuple):
         return state
 
 
-def _best_covering(backbone, packed, begin, found, num_beams, penalty, sequences):
-    """Return the best texts that a search has found, ranked by score plus coverage.
+def _best_covering(backbone, packed, begin, beams, num_beams, penalty, sequences):
+    """Return the best texts of a beam search, ranked by score plus coverage.
 
-    `found` are tokens, numbers and scores of `num_beams` texts per source; `begin`, ragged, are the
+    `beams` are tokens, numbers and scores of `num_beams` texts per source; `begin`, ragged, are the
     tokens that they begin with.
     """
-    token_ids, number, scores = found
+    token_ids, number, scores = beams
     new = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
     of_target = tf.repeat(tf.range(tf.shape(packed["encoder_token_ids"])[0]), num_beams)
     read = tf.concat([tf.gather(begin, of_target), new], axis=1)
@@ -145,7 +145,7 @@ def coverage(probabilities, target_mask, source_mask):
 
     Source: https://arxiv.org/abs/1609.08144, equation 14.
     """
-    mean = tf.add_n([tf.reduce_mean(tf.cast(each, tf.float32), axis=1) for each in probabilities])
+    mean = tf.add_n([tf.reduce_mean(tf.cast(layer, tf.float32), axis=1) for layer in probabilities])
     mean /= len(probabilities)
     read = tf.einsum("bts,bt->bs", mean, tf.cast(target_mask, tf.float32))
     logarithms = tf.math.log(tf.clip_by_value(read, TINIEST, 1.0))
@@ -181,7 +181,7 @@ def forbidden_ids(forbidden, tokenizer):
     """
     if isinstance(forbidden, (str, bytes)):
         raise ValueError(f"forbidden={forbidden!r} is a single string: pass a list of them.")
-    texts = [text for each in forbidden for text in (each, f" {each}")]
+    texts = [text for phrase in forbidden for text in (phrase, f" {phrase}")]
     if not texts:
         return None
     rows = as_lists(tokenizer(texts))

@@ -91,10 +91,10 @@ class ConceptStore:
 
     def _open(self, name, size):
         path = self.folder / f"{name}.npy"
-        found = path.stat().st_size if path.is_file() else 0
-        if found != size:
+        actual = path.stat().st_size if path.is_file() else 0
+        if actual != size:
             raise ValueError(
-                f"{path} has {found} bytes, and was written with {size}: the store is cut or was "
+                f"{path} has {actual} bytes, and was written with {size}: the store is cut or was "
                 "changed, build it again."
             )
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -135,12 +135,12 @@ class ConceptStore:
 
     def find_key(self, key: str) -> Any:
         """Return the numbers of the concepts whose lemmas are `key`, the shortest names first."""
-        key, found = key.encode("utf-8", "replace"), []
+        key, concepts = key.encode("utf-8", "replace"), []
         at, number = self._first("key", key), len(self._parts["key_ends"])
         while at < number and self._string("key", at) == key:
-            found.append(int(self._parts["key_concepts"][at]))
+            concepts.append(int(self._parts["key_concepts"][at]))
             at += 1
-        return found
+        return concepts
 
     def _string(self, kind, row):
         ends = self._parts[f"{kind}_ends"]

@@ -1,4 +1,4 @@
-"""Which concepts of a graph a text speaks of."""
+"""Which concepts of a graph a text mentions."""
 
 import functools
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class Concepts:
 
         edges = [("ice", 11, "slippery", 1.0), ("slippery", 4, "fall", 2.0)]
         store = keras_lm.knowledge.ConceptStore.build(edges, "winter")
-        found = keras_lm.knowledge.Concepts(store).of("She fell on the ice.")
-        [store.name(concept) for concept in found]  # ["fall", "ice"]
+        concepts = keras_lm.knowledge.Concepts(store).of("She fell on the ice.")
+        [store.name(concept) for concept in concepts]  # ["fall", "ice"]
 
     Source: Lin et al. 2019, https://arxiv.org/abs/1909.02151, section 3.1; INK-USC/KagNet,
     `grounding`, which takes the lemmas of spaCy's tagger. simplemma's ignore parts of speech.
@@ -40,7 +40,7 @@ class Concepts:
     def __init__(self, store: ConceptStore | PathLike):
         self.store: ConceptStore = store if isinstance(store, ConceptStore) else ConceptStore(store)
         self.store.check_lemmatizer()
-        self._found = functools.lru_cache(maxsize=2**16)(self._find)
+        self._of_key = functools.lru_cache(maxsize=2**16)(self._find)
 
     def of(self, text: str, besides: str = "") -> list[int]:
         """Return the numbers of the concepts of a text, in their order, each once.
@@ -51,20 +51,20 @@ class Concepts:
                 question.
         """
         words, other = lemmas_of(text), set(lemmas_of(besides))
-        found = []
+        concepts = []
         for start in range(len(words)):
             for end in range(start + 1, min(start + LONGEST, len(words)) + 1):
                 if other.isdisjoint(words[start:end]):
-                    found += self._found("_".join(words[start:end]))
-        found = list(dict.fromkeys(found))
-        names = {self.store.name(concept) for concept in found}
-        return [concept for concept in found if not self._is_derived(concept, names)]
+                    concepts += self._of_key("_".join(words[start:end]))
+        concepts = list(dict.fromkeys(concepts))
+        names = {self.store.name(concept) for concept in concepts}
+        return [concept for concept in concepts if not self._is_derived(concept, names)]
 
     def _find(self, key):
         return self.chosen(key, self.store.find_key(key))
 
     def chosen(self, key: str, concepts: Sequence[int]) -> tuple[int, ...]:
-        """Return those of the concepts with some lemmas that a text with these speaks of."""
+        """Of the concepts with some lemmas, return those that a text with these mentions."""
         if key in STOP_WORDS:
             return ()
         concepts = concepts[:MOST]

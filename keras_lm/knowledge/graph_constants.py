@@ -96,20 +96,22 @@ class GraphConstants:
 
 def _tree(concepts):
     """Return the tree of the lemmas by which concepts are found."""
-    store, found = concepts.store, {}
+    store, by_lemmas = concepts.store, {}
     rows = zip(store.strings("key"), store.key_concepts.tolist(), strict=True)
     for key, group in itertools.groupby(rows, key=lambda row: row[0]):
         chosen = concepts.chosen(key, [concept for _, concept in group])
         lemmas = tuple(key.split("_"))
         if chosen and len(lemmas) <= LONGEST:
-            found[lemmas] = chosen
-    numbers = {lemma: n for n, lemma in enumerate(sorted({one for key in found for one in key}))}
-    found = {tuple(map(numbers.get, key)): chosen for key, chosen in found.items()}
+            by_lemmas[lemmas] = chosen
+    numbers = {
+        lemma: n for n, lemma in enumerate(sorted({one for key in by_lemmas for one in key}))
+    }
+    by_lemmas = {tuple(map(numbers.get, key)): chosen for key, chosen in by_lemmas.items()}
     # Level by level, so that a node's number is higher than those of the nodes before it.
-    beginnings = {key[:length] for key in found for length in range(1, len(key) + 1)}
+    beginnings = {key[:length] for key in by_lemmas for length in range(1, len(key) + 1)}
     nodes = {key: n for n, key in enumerate(sorted(beginnings, key=lambda key: (len(key), key)), 1)}
     steps = [nodes.get(key[:-1], 0) * len(numbers) + key[-1] for key in nodes]
-    of_nodes = [(), *(found.get(key, ()) for key in nodes)]
+    of_nodes = [(), *(by_lemmas.get(key, ()) for key in nodes)]
     lemmas = words_of(numbers)
     return {
         "words": {word: numbers[lemma] for word, lemma in lemmas.items()},
@@ -136,11 +138,11 @@ def _edges(finder):
         relations[at] = triples[followed[first], 1]
         lengths[at] = finder.lengths(weights[followed[first]])
         if finder.trans_e is not None:
-            found = [
+            parts = [
                 finder.scores_of(triples[followed[start : start + SCORED_AT_ONCE]])
                 for start in range(0, len(followed), SCORED_AT_ONCE)
             ]
-            scores[at] = np.maximum.reduceat(np.concatenate(found), first)
+            scores[at] = np.maximum.reduceat(np.concatenate(parts), first)
     return {
         "edges": edges,
         "first_edge": np.searchsorted(edges, np.arange(size + 1) * size).astype("int32"),

@@ -53,7 +53,7 @@ def _letters_with_shared_capitals():
     """Return small letters whose capital is another one's, too, with it: "ı" → "I"."""
     letters = filter(str.islower, map(chr, range(0x110000)))
     capitals = {letter: letter.title() for letter in letters}
-    return {letter: each for letter, each in capitals.items() if each.lower() != letter}
+    return {letter: capital for letter, capital in capitals.items() if capital.lower() != letter}
 
 
 @functools.lru_cache(maxsize=2**20)

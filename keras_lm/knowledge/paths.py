@@ -62,11 +62,11 @@ class PathFinder:
                 raise ValueError(f"{name}={value}: pass 1 or more.")
         sizes = (store.num_concepts, len(store.relations) + 1)
         if trans_e is not None:
-            found = (len(trans_e.entities), len(trans_e.relations))
-            if found != sizes:
+            trained = (len(trans_e.entities), len(trans_e.relations))
+            if trained != sizes:
                 raise ValueError(
-                    f"trans_e has {found} entities and relations, and the store {sizes}: train it "
-                    "on store.triples()."
+                    f"trans_e has {trained} entities and relations, and the store {sizes}: train "
+                    "it on store.triples()."
                 )
         self.store, self.trans_e = store, trans_e
         names = [store.relation_name(kind).lstrip("-") for kind in range(1, store.num_relations)]
@@ -82,8 +82,8 @@ class PathFinder:
             return []
         paths = []
         for hops in range(1, self.max_hops + 1):
-            found = self._paths(hops, concept, other)
-            paths += found[: self.max_paths - len(paths)]
+            more = self._paths(hops, concept, other)
+            paths += more[: self.max_paths - len(paths)]
             if len(paths) >= self.max_paths:
                 break
         return [path for path in paths if self._is_likely(path)]

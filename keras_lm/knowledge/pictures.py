@@ -32,8 +32,8 @@ def draw_explanation(
 
     Example:
 
-        found = {"concepts": ["ice", "slippery"], "relations": ["HasProperty"], "attention": 1.0}
-        pair = {"question": "ice", "answer": "slippery", "attention": 1.0, "paths": [found]}
+        path = {"concepts": ["ice", "slippery"], "relations": ["HasProperty"], "attention": 1.0}
+        pair = {"question": "ice", "answer": "slippery", "attention": 1.0, "paths": [path]}
         choice = {"choice": "slippery", "score": 0.9, "pairs": [pair]}
         explained = {"text": "What is ice?", "label": 0, "choices": [choice]}
         keras_lm.knowledge.draw_explanation(explained, "ice.svg")
@@ -46,9 +46,9 @@ def draw_explanation(
         )
     one = choices[number]
     rows = [
-        (pair["attention"] * found["attention"], found)
+        (pair["attention"] * concept_path["attention"], concept_path)
         for pair in one["pairs"]
-        for found in pair["paths"]
+        for concept_path in pair["paths"]
     ]
     rows = sorted(rows, key=lambda row: -row[0])[:most]
     figure = figures.Figure(figsize=(WIDTH, 1.2 + ROW * max(len(rows), 1)), layout="constrained")
@@ -63,17 +63,17 @@ def draw_explanation(
             0.5, 0, "no path between a concept of the text and one of the choice", ha="center"
         )
     strongest = rows[0][0] if rows else 1
-    for row, (attention, found) in enumerate(rows):
-        _draw_path(axes, -row, found, attention, attention / max(strongest, 1e-9))
+    for row, (attention, concept_path) in enumerate(rows):
+        _draw_path(axes, -row, concept_path, attention, attention / max(strongest, 1e-9))
     with replacing(path) as new:
         figure.savefig(new, dpi=150)
     return path
 
 
-def _draw_path(axes, y, found, attention, strength):
+def _draw_path(axes, y, concept_path, attention, strength):
     """Draw one path from left to right, with its attention in front."""
     axes.text(-0.15, y, f"{attention:.2f}", va="center", fontsize=9, color="0.4")
-    concepts = found["concepts"]
+    concepts = concept_path["concepts"]
     places = [column / (len(concepts) - 1) for column in range(len(concepts))]
     axes.plot(
         places,
@@ -87,5 +87,7 @@ def _draw_path(axes, y, found, attention, strength):
         name = textwrap.shorten(concept.replace("_", " "), MOST_LETTERS, placeholder="…")
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "0.6"}
         axes.text(x, y, name, ha="center", va="center", fontsize=9, bbox=box, zorder=2)
-    for left, right, relation in zip(places[:-1], places[1:], found["relations"], strict=True):
+    for left, right, relation in zip(
+        places[:-1], places[1:], concept_path["relations"], strict=True
+    ):
         axes.text((left + right) / 2, y + 0.16, relation, ha="center", fontsize=7, color="0.3")

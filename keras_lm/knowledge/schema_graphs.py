@@ -136,9 +136,9 @@ class SchemaGraphs:
         pairs = [(question, answer) for question in questions for answer in answers]
         of_pairs, paths = [], []
         for number, pair in enumerate(pairs):
-            found = self._paths(*pair)
-            of_pairs += [number] * len(found)
-            paths += found
+            pair_paths = self._paths(*pair)
+            of_pairs += [number] * len(pair_paths)
+            paths += pair_paths
         edges = {edge for path in paths for edge in itertools.pairwise(path)}
         for concepts in (questions, answers):
             edges |= {
@@ -171,11 +171,11 @@ class SchemaGraphs:
     def _paths(self, concept, other):
         if self._cache is None:
             return self.finder.find(concept, other)
-        found = self._cache.get(concept, other)
-        if found is None:
-            found = self.finder.find(concept, other)
-            self._cache.put(concept, other, found)
-        return found
+        paths = self._cache.get(concept, other)
+        if paths is None:
+            paths = self.finder.find(concept, other)
+            self._cache.put(concept, other, paths)
+        return paths
 
     def pack(self, questions: Sequence[str], choices: Sequence[Any]) -> list[list[str]]:
         """Return the graphs of questions and their choices, packed: a list of str for each.

@@ -170,10 +170,10 @@ class TransE:
         It is `(1 + cosine) / 2` of the relation and of tail - head; paths are pruned by it.
         """
         head, relation, tail = checked_triples(triples, len(self.entities), len(self.relations)).T
-        found = np.sum(
+        cosines = np.sum(
             _unit(self.relations[relation]) * _unit(self.entities[tail] - self.entities[head]), -1
         )
-        return (1 + found) / 2
+        return (1 + cosines) / 2
 
     def evaluate(self, triples: Any, known: Any = ()) -> dict[str, float]:
         """Rank the right head and the right tail of triples among all entities.
@@ -185,7 +185,7 @@ class TransE:
 
         Returns:
             dict of `mean_rank` and `hits@10`, a share, raw, with `filtered_` in front, and with
-            `random_` what chance gives (`filtered_random_…` among fewer candidates).
+            `random_` by chance (`filtered_random_…` among fewer candidates).
 
         Raises:
             ValueError: if there is no triple, or one has a number out of range.
@@ -209,14 +209,14 @@ class TransE:
                 others = sorted(right[place, relation, other] - {answer})
                 rank = raw[-1][0] - _rank(lengths[others], lengths[answer], 0)
                 filtered.append((rank, sizes[0] - len(others)))
-        found = {}
+        measures = {}
         for prefix, ranks in (("", raw), ("filtered_", filtered)):
             rank, number = np.array(ranks).T
-            found[f"{prefix}mean_rank"] = float(rank.mean())
-            found[f"{prefix}hits@10"] = float((rank <= HITS).mean())
-            found[f"{prefix}random_mean_rank"] = float(((number + 1) / 2).mean())
-            found[f"{prefix}random_hits@10"] = float(np.minimum(HITS / number, 1).mean())
-        return found
+            measures[f"{prefix}mean_rank"] = float(rank.mean())
+            measures[f"{prefix}hits@10"] = float((rank <= HITS).mean())
+            measures[f"{prefix}random_mean_rank"] = float(((number + 1) / 2).mean())
+            measures[f"{prefix}random_hits@10"] = float(np.minimum(HITS / number, 1).mean())
+        return measures
 
     def save(self, folder: PathLike) -> None:
         """Write the vectors to a folder, in one step: `entities.npy`, `relations.npy`."""

@@ -10,11 +10,10 @@ NUMBERS_AT_ONCE = 2**24  # logits, 64 MB
 
 
 def in_chunks(function, variables, most, *tensors):
-    """Return what a function makes of rows, each of which it reads by itself.
+    """Apply a function that computes each row independently, to C = `most` rows at a time.
 
-    Of more than C = `most` rows, it reads C at a time, and again for the gradient. So what it has
-    between its inputs and its outputs is never there for all rows: an additional forward pass
-    instead of memory.
+    The gradient computes them again, so the values between inputs and outputs are never in memory
+    for all rows, at the cost of an additional forward pass.
 
     Args:
         function: callable of tensors (n, …) that returns (n, …) floats, and keeps no state.
@@ -26,7 +25,7 @@ def in_chunks(function, variables, most, *tensors):
 
         dense = keras_lm.layers.Dense(4)
         dense.build((None, 8))
-        found = in_chunks(dense, dense.variables, 100, np.ones((250, 8), "float32"))  # (250, 4)
+        outputs = in_chunks(dense, dense.variables, 100, np.ones((250, 8), "float32"))  # (250, 4)
 
     Source: Reformer, https://arxiv.org/abs/2001.04451, section 3, "Chunking".
     """
@@ -47,8 +46,8 @@ def in_chunks(function, variables, most, *tensors):
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(*parts)
 
-        found = map_chunks(compute, parts, [variable.value for variable in variables])
-        return ops.reshape(found, (-1, *ops.shape(found)[2:]))[:number]
+        outputs = map_chunks(compute, parts, [variable.value for variable in variables])
+        return ops.reshape(outputs, (-1, *ops.shape(outputs)[2:]))[:number]
 
     if isinstance(number, int):
         return whole() if number <= most else chunked()
@@ -72,5 +71,5 @@ def losses_in_chunks(head, x, labels):
     most = max(NUMBERS_AT_ONCE // head.token_embedding.input_dim, 1)
     known = ops.not_equal(labels, IGNORED)
     rows = ops.reshape(x, (-1, x.shape[-1])), ops.reshape(ops.where(known, labels, 0), (-1,))
-    found = in_chunks(losses, head.variables, most, *rows)
-    return ops.where(known, ops.reshape(found, ops.shape(labels)), 0.0)
+    flat_losses = in_chunks(losses, head.variables, most, *rows)
+    return ops.where(known, ops.reshape(flat_losses, ops.shape(labels)), 0.0)

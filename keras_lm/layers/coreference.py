@@ -307,10 +307,10 @@ def best_crossing(rank, lowest):
         return x[:, longest + step : longest + step + number]
 
     def best_from(columns):  # the best of each width and above
-        found = [columns[-1]]
+        best = [columns[-1]]
         for column in columns[-2::-1]:
-            found.insert(0, ops.maximum(found[0], column))
-        return found
+            best.insert(0, ops.maximum(best[0], column))
+        return best
 
     by_start = best_from([rank[:, :, width] for width in range(longest)])
     by_end = best_from([moved(rank[:, :, width], -width) for width in range(longest)])

@@ -10,8 +10,8 @@ NAMES = ("token_embedding", "word_embedding")
 def token_embedding_of(model):
     """Return the layer that embeds a model's tokens, or None if there is none."""
     layers = {id(layer): layer for layer in model._flatten_layers()}.values()
-    found = [e for e in layers if isinstance(e, keras.layers.Embedding) and e.name in NAMES]
-    return found[0] if found else None
+    embeddings = [e for e in layers if isinstance(e, keras.layers.Embedding) and e.name in NAMES]
+    return embeddings[0] if embeddings else None
 
 
 @contextlib.contextmanager

@@ -127,7 +127,7 @@ def reversible(functions, x, y, weights, given):
 
     def backward(kept, upstream):
         ((x, y), weights, given), (of_x, of_y) = kept, upstream
-        found = []
+        gradients = []
         for function, own, other in reversed([*zip(functions, weights, given, strict=True)]):
             # Not before the gradient is there, and not merged with what was computed before.
             x, of_y = jax.lax.optimization_barrier((x, of_y))
@@ -135,8 +135,8 @@ def reversible(functions, x, y, weights, given):
             of_stream, of_weights = pull(of_y)
             x, y = y - added, x
             of_x, of_y = of_y, of_x + of_stream
-            found.append(of_weights)
-        return of_x, of_y, found[::-1], None
+            gradients.append(of_weights)
+        return of_x, of_y, gradients[::-1], None
 
     run = jax.custom_vjp(compute)
     run.defvjp(forward, backward)

@@ -145,8 +145,8 @@ def require(condition, message, *values):
 
 def said_by_require(message):
     """Return what `require` says in the message of TensorFlow's error; None for another error."""
-    found = _ASSERTED.search(message)
-    return found and found[1].replace("] [", " ").replace("\\'", "'").replace('\\"', '"')
+    match = _ASSERTED.search(message)
+    return match and match[1].replace("] [", " ").replace("\\'", "'").replace('\\"', '"')
 
 
 def required(value, condition, message, *values):
@@ -399,13 +399,13 @@ def in_blocks(read, rows, columns, seed):
 
     def loop(body, *start):
         # One block at a time, since several would take the memory of several.
-        _, *found = tf.while_loop(
+        _, *results = tf.while_loop(
             lambda i, *_: i < number,
             lambda i, *carry: (i + 1, *body(i, *carry)),
             (0, *start),
             parallel_iterations=1,
         )
-        return found
+        return results
 
     @tf.custom_gradient
     def attend(*tensors):
@@ -423,12 +423,12 @@ def in_blocks(read, rows, columns, seed):
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
                     context = read_block(here, i)
-                found = tape.gradient(
+                block_gradients = tape.gradient(
                     context, sources, tf.gather(upstream, i), unconnected_gradients="zero"
                 )
                 return [
                     total.write(i, x) if is_cut[j] else total + tf.cast(x, "float32")
-                    for j, total, x in zip(floats, sums, found, strict=True)
+                    for j, total, x in zip(floats, sums, block_gradients, strict=True)
                 ]
 
             sums = [
@@ -530,7 +530,7 @@ def _scan_for_lite(step, init, xs, reverse):
 
 
 def in_some_rows(function, is_chosen, *tensors):
-    """Return what a function makes of the chosen rows, (N,) with 0 in the others.
+    """Return a function of the chosen rows, (N,) with 0 in the others.
 
     Args:
         function: callable of tensors (n, …) that returns (n,) float32. n may be 0.
@@ -538,9 +538,9 @@ def in_some_rows(function, is_chosen, *tensors):
         *tensors: (N, …) each.
     """
     places = tf.where(is_chosen)  # (n, 1)
-    found = function(*(tf.gather_nd(tensor, places) for tensor in tensors))
+    rows = function(*(tf.gather_nd(tensor, places) for tensor in tensors))
     number = tf.shape(is_chosen, tf.int64)
-    return tf.ensure_shape(tf.scatter_nd(places, found, number), is_chosen.shape)
+    return tf.ensure_shape(tf.scatter_nd(places, rows, number), is_chosen.shape)
 
 
 # === Values that are computed again for a gradient, instead of being kept ===
@@ -569,8 +569,8 @@ def computed_again(function):
                 sources += tensors[number:]
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
-                    found = tf.nest.flatten(function(sources[:number], sources[number:]))
-                return tape.gradient(found, sources, upstream, unconnected_gradients="zero")
+                    computed = tf.nest.flatten(function(sources[:number], sources[number:]))
+                return tape.gradient(computed, sources, upstream, unconnected_gradients="zero")
 
             return tf.nest.flatten(structure), gradient
 
@@ -581,7 +581,7 @@ def computed_again(function):
 
 
 def map_chunks(function, tensors, weights):
-    """Return what a function makes of each chunk of tensors, one chunk after the other.
+    """Apply a function to each chunk of tensors, one chunk after the other.
 
     Nothing else is kept: for the gradient, each chunk is computed again.
 
@@ -604,9 +604,9 @@ def map_chunks(function, tensors, weights):
                 sources = [part[n] for n in floats]
                 with tf.GradientTape() as tape:
                     tape.watch([sources, weights])
-                    found = function(part, weights)
+                    output = function(part, weights)
                 return tape.gradient(
-                    found, (sources, weights), upstream[i], unconnected_gradients="zero"
+                    output, (sources, weights), upstream[i], unconnected_gradients="zero"
                 )
 
             def body(i, arrays, sums):
@@ -619,10 +619,10 @@ def map_chunks(function, tensors, weights):
             _, arrays, sums = tf.while_loop(
                 lambda i, *_: i < number, body, (0, arrays, sums), parallel_iterations=1
             )
-            found = [None] * len(tensors)
+            gradients = [None] * len(tensors)
             for n, array in zip(floats, arrays, strict=True):
-                found[n] = array.stack()
-            return *found, *sums
+                gradients[n] = array.stack()
+            return *gradients, *sums
 
         def body(i, array):
             return i + 1, array.write(i, function([x[i] for x in tensors], weights))
@@ -666,7 +666,7 @@ def reversible(functions, x, y, weights, given):
             x, y = y, x + function(y, own, _all_after(y, other))
 
         def gradient(of_x, of_y):
-            first, second, found = x, y, []
+            first, second, gradients = x, y, []
             for function, own, other in reversed(steps):
                 stream, other = _all_after(of_y, (first, other))
                 with tf.GradientTape() as tape:
@@ -679,8 +679,8 @@ def reversible(functions, x, y, weights, given):
                 # What the gradients of weights read is free before the next function begins.
                 with tf.control_dependencies(of_weights):
                     of_x, of_y = of_y, of_x + of_stream
-                found = [*of_weights, *found]
-            return of_x, of_y, *found
+                gradients = [*of_weights, *gradients]
+            return of_x, of_y, *gradients
 
         return (x, y), gradient
 

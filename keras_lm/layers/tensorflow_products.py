@@ -123,7 +123,7 @@ class Int8Products(Products):
 
 def _multiply_int8(rows, weights, offset):
     """Return rows · weights − offset, float32; if it fails, the operation's name is the remedy."""
-    found, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
+    products, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
         a=tf.bitcast(rows, tf.quint8),
         b=tf.bitcast(weights, tf.qint8),
         bias=tf.bitcast(-offset, tf.qint32),
@@ -136,7 +136,7 @@ def _multiply_int8(rows, weights, offset):
         input_quant_mode="SCALED",
         name="set_TF_ENABLE_ONEDNN_OPTS_to_1",
     )
-    return tf.cast(tf.bitcast(found, tf.int32), tf.float32)
+    return tf.cast(tf.bitcast(products, tf.int32), tf.float32)
 
 
 def _require_onednn():

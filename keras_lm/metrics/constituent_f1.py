@@ -55,17 +55,19 @@ class ConstituentF1(keras.metrics.Metric):
             raise ValueError("ConstituentF1 takes no weights: every constituent counts the same.")
         counts = np.zeros(5)
         for row, (label, text) in enumerate(zip(labels, trees, strict=True)):
-            right, found = (_tree(x, row, name) for x, name in ((label, "labels"), (text, "trees")))
-            if len(right.words) != len(found.words):
+            right, parsed = (
+                _tree(x, row, name) for x, name in ((label, "labels"), (text, "trees"))
+            )
+            if len(right.words) != len(parsed.words):
                 raise ValueError(
-                    f"trees[{row}] has {len(found.words)} words, but labels[{row}] has "
+                    f"trees[{row}] has {len(parsed.words)} words, but labels[{row}] has "
                     f"{len(right.words)}: parse the words of the right tree."
                 )
             is_word = [tag not in LEFT_OUT for tag in right.tags]
             if any(is_word):
-                right, found = _counted(right, is_word), _counted(found, is_word)
-                both = (right & found).total()
-                counts += [both, found.total(), right.total(), right == found, 1]
+                right, parsed = _counted(right, is_word), _counted(parsed, is_word)
+                both = (right & parsed).total()
+                counts += [both, parsed.total(), right.total(), right == parsed, 1]
         names = (self.right, self.found, self.marked, self.complete, self.sentences)
         for count, number in zip(names, counts, strict=True):
             count.assign_add(number)

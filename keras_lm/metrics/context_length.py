@@ -42,14 +42,14 @@ def context_losses(
         states = task.backbone({"token_ids": windows[:, :-1]}, training=False)["sequence_output"]
         return task.target_losses(states[:, -1:], windows[:, -1:])[:, 0]
 
-    found = []
+    rows = []
     for length in lengths:
         windows = np.lib.stride_tricks.sliding_window_view(token_ids, length + 1)
         windows = windows[max(lengths) - length :]
         starts = range(0, len(windows), batch_size)
         parts = [losses(tf.constant(windows[i : i + batch_size])).numpy() for i in starts]
-        found.append(np.concatenate(parts))
-    return np.stack(found)
+        rows.append(np.concatenate(parts))
+    return np.stack(rows)
 
 
 def relative_effective_context_length(
@@ -90,7 +90,7 @@ def relative_effective_context_length(
         raise ValueError(f"lengths={lengths}: pass two or more, rising in equal steps.")
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio={ratio}: pass a number above 0, 1 at most.")
-    found = []
+    effective = []
     for own in losses:
         for place in range(len(lengths) - 1):
             baseline = losses[:, place].min(axis=0)  # (T,)
@@ -104,5 +104,5 @@ def relative_effective_context_length(
                 break
         else:
             place = len(lengths) - 1
-        found.append(lengths[place])
-    return found
+        effective.append(lengths[place])
+    return effective

@@ -55,13 +55,13 @@ class CoreferenceF1(keras.metrics.Metric):
                 f"labels has {len(labels)} documents, but clusters has {len(clusters)}: pass the "
                 "clusters of the same documents."
             )
-        for gold, found in zip(labels, clusters, strict=True):
-            gold, found = _sets("labels", gold), _sets("clusters", found)
-            similar = _ceaf_phi4(gold, found, self._align)
+        for gold, answer in zip(labels, clusters, strict=True):
+            gold, answer = _sets("labels", gold), _sets("clusters", answer)
+            similar = _ceaf_phi4(gold, answer, self._align)
             parts = [
-                [_muc(gold, found), _muc(found, gold)],
-                [_b_cubed(gold, found), _b_cubed(found, gold)],
-                [(similar, len(gold)), (similar, len(found))],
+                [_muc(gold, answer), _muc(answer, gold)],
+                [_b_cubed(gold, answer), _b_cubed(answer, gold)],
+                [(similar, len(gold)), (similar, len(answer))],
             ]
             self.counts.assign_add(np.array(parts, "float64"))
 
@@ -72,26 +72,26 @@ class CoreferenceF1(keras.metrics.Metric):
         """Return `conll_f1`, and for each of the three a dict of `precision`, `recall`, `f1`."""
         right, number = np.moveaxis(self.counts.numpy(), 2, 0)
         ratios = np.divide(right, number, out=np.zeros_like(right), where=number > 0)
-        found = {}
+        scores = {}
         for name, (recall, precision) in zip(PARTS, ratios.tolist(), strict=True):
             both = recall + precision
             f1 = 2 * recall * precision / both if both else 0.0
-            found[name] = {"precision": precision, "recall": recall, "f1": f1}
-        mean = sum(found[name]["f1"] for name in PARTS) / len(PARTS)
-        return found | {"conll_f1": mean}
+            scores[name] = {"precision": precision, "recall": recall, "f1": f1}
+        mean = sum(scores[name]["f1"] for name in PARTS) / len(PARTS)
+        return scores | {"conll_f1": mean}
 
 
 def _sets(name, clusters):
     """Return clusters as sets of pairs, without empty clusters."""
-    found = []
+    sets = []
     for cluster in clusters:
         pairs = [(m["start"], m["end"]) if isinstance(m, dict) else tuple(m) for m in cluster]
-        found += [set(pairs)] if pairs else []
-    if sum(map(len, found)) > len(set().union(*found)):
+        sets += [set(pairs)] if pairs else []
+    if sum(map(len, sets)) > len(set().union(*sets)):
         raise ValueError(
             f"{name}: a mention is in two clusters of a document: leave it in one of them."
         )
-    return found
+    return sets
 
 
 def _cluster_of(clusters):

@@ -85,8 +85,8 @@ class EntityF1(keras.metrics.Metric):
         # With `strict`: the classes that may begin an entity, and those that may end one.
         ends = "ELSU" if scheme_of(class_names) == "BIOES" else "BI"
         self._begins, self._ends = (
-            np.array([not strict or prefix in tuple(found) for prefix, *_ in parts])
-            for found in ("BSU", ends)
+            np.array([not strict or prefix in tuple(letters) for prefix, *_ in parts])
+            for letters in ("BSU", ends)
         )
         # The number of entities of each type.
         shape = (len(self.types),)
@@ -104,20 +104,22 @@ class EntityF1(keras.metrics.Metric):
         is_word = labels != IGNORED
         order = _first(is_word)
         is_word = ops.take_along_axis(is_word, order, axis=1)
-        marked, found = (
+        marked, predicted = (
             self._entities(ops.take_along_axis(classes, order, axis=1), is_word)
             for classes in (labels, ops.argmax(logits, axis=-1))
         )
         # An entity is known by its last word: where it starts, and its type.
-        is_right = marked.is_end & found.is_end & (marked.start == found.start)
-        is_right &= marked.types == found.types
+        is_right = marked.is_end & predicted.is_end & (marked.start == predicted.start)
+        is_right &= marked.types == predicted.types
         for count, is_counted, types in (
             (self.right, is_right, marked.types),
-            (self.found, found.is_end, found.types),
+            (self.found, predicted.is_end, predicted.types),
             (self.marked, marked.is_end, marked.types),
         ):
-            each = ops.one_hot(types, len(self.types)) * ops.cast(is_counted, "float32")[..., None]
-            count.assign(count + ops.sum(each, axis=(0, 1)))
+            counted = (
+                ops.one_hot(types, len(self.types)) * ops.cast(is_counted, "float32")[..., None]
+            )
+            count.assign(count + ops.sum(counted, axis=(0, 1)))
 
     def _entities(self, classes, is_word):
         classes = ops.where(is_word, ops.cast(classes, "int32"), 0)
@@ -134,8 +136,8 @@ class EntityF1(keras.metrics.Metric):
         return Entities(is_end, start, types)
 
     def result(self) -> Tensor:
-        right, found, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
-        return keras.ops.divide_no_nan(2 * right, found + marked)
+        right, predicted, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
+        return keras.ops.divide_no_nan(2 * right, predicted + marked)
 
     def scores(self) -> dict[str, Any]:
         """Return `precision`, `recall` and `f1`, and in `classes` the same for each entity type.
@@ -162,9 +164,9 @@ def _first(is_first):
     return ops.argsort(ops.where(is_first, places, length + places), axis=1)
 
 
-def _ratios(right, found, marked):
+def _ratios(right, predicted, marked):
     return {
-        "precision": float(right / found) if found else 0.0,
+        "precision": float(right / predicted) if predicted else 0.0,
         "recall": float(right / marked) if marked else 0.0,
-        "f1": float(2 * right / (found + marked)) if found or marked else 0.0,
+        "f1": float(2 * right / (predicted + marked)) if predicted or marked else 0.0,
     }

@@ -76,8 +76,8 @@ class ConfusionMetric(keras.metrics.Metric):
                 f"num_classes={self.num_classes}, but the outputs have {logits.shape[-1]} classes: "
                 f"pass {type(self).__name__}(num_classes={logits.shape[-1]})."
             )
-        found = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        cells = labels * self.num_classes + found
+        predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        cells = labels * self.num_classes + predicted
         counts = tf.math.unsorted_segment_sum(weights, cells, self.num_classes**2)
         self.confusion.assign_add(tf.reshape(counts, self.confusion.shape))
 
@@ -111,13 +111,16 @@ class MatthewsCorrelation(ConfusionMetric):
     def result(self) -> Tensor:
         shares = tf.cast(self.confusion, tf.float32)
         shares = tf.math.divide_no_nan(shares, tf.reduce_sum(shares))
-        right, marked, found = tf.linalg.trace(shares), *(tf.reduce_sum(shares, n) for n in (1, 0))
+        right, marked, predicted = (
+            tf.linalg.trace(shares),
+            *(tf.reduce_sum(shares, n) for n in (1, 0)),
+        )
 
         def spread(x, y):
             return -tf.reduce_sum(x * y)
 
-        covariance = right + spread(marked, found)
-        variances = (1 + spread(marked, marked)) * (1 + spread(found, found))
+        covariance = right + spread(marked, predicted)
+        variances = (1 + spread(marked, marked)) * (1 + spread(predicted, predicted))
         return tf.math.divide_no_nan(covariance, tf.sqrt(variances))
 
 
@@ -145,9 +148,9 @@ class BinaryF1(ConfusionMetric):
 
     def result(self) -> Tensor:
         confusion = tf.convert_to_tensor(self.confusion)
-        marked, found = (tf.reduce_sum(confusion, n)[self.class_id] for n in (1, 0))
+        marked, predicted = (tf.reduce_sum(confusion, n)[self.class_id] for n in (1, 0))
         right = confusion[self.class_id, self.class_id]
-        return tf.math.divide_no_nan(2 * right, marked + found)
+        return tf.math.divide_no_nan(2 * right, marked + predicted)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"class_id": self.class_id}
@@ -184,10 +187,10 @@ class MicroF1(ConfusionMetric):
         if self.without is not None:
             counted[self.without] = 0.0
         confusion = tf.convert_to_tensor(self.confusion)
-        marked, found = (tf.reduce_sum(confusion, n) for n in (1, 0))
+        marked, predicted = (tf.reduce_sum(confusion, n) for n in (1, 0))
         right = tf.linalg.diag_part(confusion)
-        right, marked, found = (tf.reduce_sum(counted * x) for x in (right, marked, found))
-        return tf.math.divide_no_nan(2 * right, marked + found)
+        right, marked, predicted = (tf.reduce_sum(counted * x) for x in (right, marked, predicted))
+        return tf.math.divide_no_nan(2 * right, marked + predicted)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"without": self.without}
@@ -232,9 +235,9 @@ class LooseF1(keras.metrics.Metric):
                 f"LooseF1: labels have shape {labels.shape} and outputs {logits.shape}: pass (B, "
                 "classes) each, of a task with multi_label=True."
             )
-        marked, found = (ops.cast(x > 0, "float32") for x in (labels, logits))
-        right = ops.sum(marked * found, axis=1)  # (B,)
-        numbers = ops.stack([ops.sum(x, axis=1) for x in (found, marked)])  # (2, B)
+        marked, predicted = (ops.cast(x > 0, "float32") for x in (labels, logits))
+        right = ops.sum(marked * predicted, axis=1)  # (B,)
+        numbers = ops.stack([ops.sum(x, axis=1) for x in (predicted, marked)])  # (2, B)
         if self.average == "macro":
             right, numbers = ops.divide_no_nan(right, numbers), ops.ones_like(numbers)
         sums = ops.stack([ops.zeros_like(numbers) + right, numbers], axis=1)  # (2, 2, B)

@@ -45,15 +45,15 @@ def answer_exact_match(text: str, answers: Sequence[str]) -> float:
 
 def answer_f1(text: str, answers: Sequence[str]) -> float:
     """Return the F1 of an answer's words with the most similar right answer."""
-    found = normalized_answer(text).split()
-    return max(_f1_of_words(found, answer.split()) for answer in _normalized_golds(answers))
+    words = normalized_answer(text).split()
+    return max(_f1_of_words(words, answer.split()) for answer in _normalized_golds(answers))
 
 
-def _f1_of_words(found, right):
-    if not found or not right:
-        return float(found == right)
-    same = sum((collections.Counter(found) & collections.Counter(right)).values())
-    return 2 * same / (len(found) + len(right))
+def _f1_of_words(words, right):
+    if not words or not right:
+        return float(words == right)
+    same = sum((collections.Counter(words) & collections.Counter(right)).values())
+    return 2 * same / (len(words) + len(right))
 
 
 def answer_is_known(text: str, answers: Sequence[str]) -> float:

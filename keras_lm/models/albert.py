@@ -1,8 +1,9 @@
 """ALBERT: BERT's network with far fewer parameters, as its blocks share theirs.
 
 Differs from BERT: the blocks share their parameters; token, position and segment embeddings are
-narrower than the blocks, and projected to their width; pretraining tells two sentences in order
-from the same two swapped; dropout is 0 but before a classifier; the vocabulary is SentencePiece's.
+narrower than the blocks, and projected to their width; pretraining predicts whether two
+sentences are in order or swapped; dropout is 0 but before a classifier; the vocabulary is
+SentencePiece's.
 
 Shapes: B batch, S sequence, D hidden.
 """

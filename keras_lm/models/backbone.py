@@ -97,8 +97,8 @@ def from_backbone(*names):
 
     def read(backbone):
         config = backbone.config
-        found = (config[name] if name in config else getattr(backbone, name) for name in names)
-        return next((value for value in found if value is not None), None)
+        values = (config[name] if name in config else getattr(backbone, name) for name in names)
+        return next((value for value in values if value is not None), None)
 
     return read
 
@@ -316,12 +316,12 @@ class Backbone(SavedWhole, keras.Model):
             keras_lm.models.BertBackbone.PUBLISHED["bert_base_en_uncased"]  # an "hf://…"
         """
         # A model's relatives, which may be subclasses of it, have sizes of their own.
-        found = {
+        owners = {
             name: owner
             for name, owner in all_sizes().items()
             if owner is cls or (issubclass(owner, cls) and not cls.SIZES)
         }
-        return {name: dict(owner.SIZES[name]) for name, owner in sorted(found.items())}
+        return {name: dict(owner.SIZES[name]) for name, owner in sorted(owners.items())}
 
     @classmethod
     def from_preset(

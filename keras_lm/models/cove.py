@@ -159,11 +159,11 @@ class CoveBackbone(WordBackbone):
         Raises:
             ValueError: if the vectors have another width.
         """
-        width, found = self.config["embedding_dim"], word_vectors.config["embedding_dim"]
-        if found != width:
+        width, table_width = self.config["embedding_dim"], word_vectors.config["embedding_dim"]
+        if table_width != width:
             raise ValueError(
-                f"word_vectors are {found} wide, but the model reads embedding_dim={width}: pass "
-                "those that it was trained with."
+                f"word_vectors are {table_width} wide, but the model reads embedding_dim={width}: "
+                "pass those that it was trained with."
             )
         table = word_vectors.word_embedding.embeddings
         copy = self.from_config(self.get_config() | {"vocabulary_size": table.shape[0]})

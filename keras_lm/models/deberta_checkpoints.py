@@ -188,11 +188,11 @@ def _check_huggingface(checkpoint):
     rows = 2 * (_buckets(config) or _max_distance(config))
     for name in checkpoint.tensors:
         if terms and name.endswith("encoder.rel_embeddings.weight"):
-            found = checkpoint.tensors.shape(name)[0]
-            if found != rows:
+            stored_rows = checkpoint.tensors.shape(name)[0]
+            if stored_rows != rows:
                 raise CheckpointError(
-                    f"{checkpoint.source}: {name} has {found} rows, and its configuration asks for "
-                    f"{rows}, so it is another checkpoint's. Copy or download it again."
+                    f"{checkpoint.source}: {name} has {stored_rows} rows, and its configuration "
+                    f"asks for {rows}, so it is another checkpoint's. Copy or download it again."
                 )
 
 

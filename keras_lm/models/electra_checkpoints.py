@@ -109,7 +109,7 @@ HUGGINGFACE_CONFIG = ConfigTable(
 class _GoogleConfig(ConfigTable):
     """Reads the sizes from shapes, as the published folders have no configuration.
 
-    Shapes do not tell the number of heads: those of the published sizes are 64 wide. A
+    Shapes do not show the number of heads: those of the published sizes are 64 wide. A
     configuration that someone added, or that is written here, does. `names` has the tensors'.
     """
 
@@ -157,8 +157,8 @@ _is_huggingface = functools.partial(
 )
 
 
-def _or_generator(checkpoint, found):
-    return found + 1 if "generator_predictions.dense.weight" in checkpoint.tensors else 0
+def _or_generator(checkpoint, score):
+    return score + 1 if "generator_predictions.dense.weight" in checkpoint.tensors else 0
 
 
 def _holds(network):

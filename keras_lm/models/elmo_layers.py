@@ -35,7 +35,7 @@ class Filters(Range):
         return "a list of pairs of numbers of 1 or more"
 
 
-# A word of more characters takes memory for each word, and no tensor tells how many there are.
+# A word of more characters takes memory for each word, and no tensor shows how many there are.
 RANGES = {
     "num_characters": Axis(),
     "num_highways": Count(0),
@@ -258,15 +258,16 @@ class ProjectedLSTMs(keras.layers.Layer):
 
     def call(self, x, is_real, state=None, training=None):
         inputs = ops.split(self.dropout(x, training=training), self.number, axis=-1)
-        gates = [lstm(each) for lstm, each in zip(self.directions, inputs, strict=True)]
+        gates = [lstm(part) for lstm, part in zip(self.directions, inputs, strict=True)]
 
         def step(carry, xs):
             *gates, is_real = xs
             parts = [ops.split(value, self.number, axis=-1) for value in carry]
             after = [
-                lstm.step(*each) for lstm, *each in zip(self.directions, gates, *parts, strict=True)
+                lstm.step(*values)
+                for lstm, *values in zip(self.directions, gates, *parts, strict=True)
             ]
-            after = [ops.concatenate(each, axis=-1) for each in zip(*after, strict=True)]
+            after = [ops.concatenate(pair, axis=-1) for pair in zip(*after, strict=True)]
             carry = tuple(
                 ops.where(is_real, new, old) for new, old in zip(after, carry, strict=True)
             )

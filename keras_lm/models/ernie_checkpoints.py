@@ -44,8 +44,8 @@ WORDS = BertBackbone.CONVERTERS["huggingface"].config.words | Entries(read={"lay
 
 def _blocks_with(pattern, checkpoint):
     """Return the numbers of the blocks with a tensor, a dict to the tensor's name."""
-    found = ((pattern.fullmatch(name), name) for name in checkpoint.tensors)
-    return {int(match[1]): name for match, name in found if match}
+    matches = ((pattern.fullmatch(name), name) for name in checkpoint.tensors)
+    return {int(match[1]): name for match, name in matches if match}
 
 
 def _config(checkpoint):
@@ -81,7 +81,7 @@ ErnieBackbone.CONVERTERS = {
             match_score,
             model_type=None,
             own=f"^{_FUSION.pattern}$",
-            refine=lambda checkpoint, found: STATED + 1,
+            refine=lambda checkpoint, score: STATED + 1,
         ),
         _config,
         NAMES,

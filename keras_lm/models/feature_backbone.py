@@ -112,7 +112,9 @@ class FeatureBackbone(Backbone):
             BidirectionalLSTM(lstm_dim // 2, dtype=backbone.dtype_policy, name=f"feature_lstm_{i}")
             for i in range(num_lstm_layers)
         ]
-        self.projections = [_projection(i, **each) for i, each in enumerate(projections or [])]
+        self.projections = [
+            _projection(i, **settings) for i, settings in enumerate(projections or [])
+        ]
         self.finish()
 
     def forward(self, training=None, **inputs):

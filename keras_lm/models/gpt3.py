@@ -109,8 +109,8 @@ _CONFIG = dataclasses.replace(
 )
 
 
-def _with_windows(checkpoint, found):
-    return found + 1 if "attention_windows" in checkpoint.config else 0
+def _with_windows(checkpoint, score):
+    return score + 1 if "attention_windows" in checkpoint.config else 0
 
 
 GPT3Backbone.CONVERTERS = {

@@ -213,11 +213,11 @@ class ModernBertBackbone(Backbone):
         x = self.embedding_norm(self.token_embedding(token_ids))
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
-        found = [
+        distinct = [
             AttentionContext(bias=bias(padding_mask), positions=positions(padding_mask))
             for bias, positions in zip(self.attention_biases, self.positions, strict=True)
         ]
-        by_window = dict(zip(dict.fromkeys(self.windows), found, strict=True))
+        by_window = dict(zip(dict.fromkeys(self.windows), distinct, strict=True))
         contexts = [by_window[window] for window in self.windows]
         for block, context in zip(self.blocks, contexts, strict=True):
             x, _ = block(x, context, training=training)

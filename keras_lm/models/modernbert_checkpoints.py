@@ -51,8 +51,8 @@ _KINDS = ("full_attention", "sliding_attention")
 
 def _rope(config, kind):
     """Return what a configuration in the newer form states of positions in one kind of block."""
-    found = (config.get("rope_parameters") or {}).get(kind)
-    return found if isinstance(found, dict) else {}
+    parameters = (config.get("rope_parameters") or {}).get(kind)
+    return parameters if isinstance(parameters, dict) else {}
 
 
 def _check(checkpoint):
@@ -126,8 +126,8 @@ def _rate(key):
     """Return the rule of a fraction to drop, None if it is `dropout`."""
 
     def read(config, tensors):
-        found = config.get(key, 0.0)
-        return None if found == config.get("mlp_dropout", 0.0) else found
+        rate = config.get(key, 0.0)
+        return None if rate == config.get("mlp_dropout", 0.0) else rate
 
     return Derived(
         read,

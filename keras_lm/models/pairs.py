@@ -191,8 +191,8 @@ class AttendAcross(keras.layers.Layer):
 def largest(x, mask):
     """Return the largest (B, D) over the words of a text, zero if there are none."""
     mask = ops.expand_dims(mask, -1) > 0  # (B, S, 1)
-    found = ops.max(ops.where(mask, x, MASKED), axis=1)
-    return ops.where(ops.any(mask, axis=1), found, ops.zeros_like(found))
+    maxima = ops.max(ops.where(mask, x, MASKED), axis=1)
+    return ops.where(ops.any(mask, axis=1), maxima, ops.zeros_like(maxima))
 
 
 def mean(x, mask):

@@ -104,7 +104,7 @@ class ReformerBackbone(CachedBackbone):
     `rotations`, a list of arrays (N, H, rounds, columns), one for each block with `"lsh"`, may be
     given in place of random ones.
 
-    Texts of any length are filled up to whole chunks. Padding stands after all tokens inside, so
+    Texts of any length are filled up to whole chunks. Padding comes after all tokens inside, so
     its side does not matter; but which chunks `"lsh"` compares depends a little on its length.
 
     In training, nothing is kept of what blocks compute, so memory grows little with their number:

@@ -57,9 +57,9 @@ def sorted_rows(x, order, back):
 
     @ops.custom_gradient
     def put(x):
-        found = rows_at(x, ops.reshape(order, (*ops.shape(order)[:2], -1)))
-        found = ops.reshape(found, (*ops.shape(order), x.shape[-1]))
-        return found, lambda upstream: ops.sum(rows_at(upstream, back), axis=2)
+        rows = rows_at(x, ops.reshape(order, (*ops.shape(order)[:2], -1)))
+        rows = ops.reshape(rows, (*ops.shape(order), x.shape[-1]))
+        return rows, lambda upstream: ops.sum(rows_at(upstream, back), axis=2)
 
     return put(x)
 

@@ -43,14 +43,14 @@ def paths_of(shapes, source):
         CheckpointError: if they are not those of a `ReformerLM`.
     """
     axes = "".join(str(min(len(shape), 9)) for shape in shapes)
-    found = re.fullmatch(MODEL, axes)
-    if not found:
+    match = re.fullmatch(MODEL, axes)
+    if not match:
         raise CheckpointError(
             f"{source}: its {len(shapes)} arrays are not those of trax's ReformerLM with axial or "
             "learned positions, SelfAttention and LSHSelfAttention. Attention with biases, SRUs, "
             "sparse layers, other positions and trax's other models are not known."
         )
-    tables = len(found[1])
+    tables = len(match[1])
     paths = ["token_embedding/embeddings"]
     paths += [f"position_embedding/axis_{i}" for i in range(tables)]
     if tables == 1:
@@ -59,7 +59,7 @@ def paths_of(shapes, source):
     def add(layer, leaves):
         paths.extend(f"{layer}/{leaf}" for leaf in leaves)
 
-    for i, block in enumerate(re.finditer(BLOCK, found[2])):
+    for i, block in enumerate(re.finditer(BLOCK, match[2])):
         add(f"block_{i}/attention_norm", NORM)
         add(f"block_{i}/attention", [f"{name}/kernel" for name in ATTENTION[len(block[1])]])
         add(f"block_{i}/feedforward_norm", NORM)
@@ -99,7 +99,7 @@ def _trax_layout(path, array):
 
 
 def sizes_of(checkpoint):
-    """Return the arguments that the shapes of a checkpoint's arrays tell, a dict."""
+    """Return the arguments that follow from the shapes of a checkpoint's arrays, a dict."""
     numbers = sorted(checkpoint.tensors, key=int)
     shapes = [checkpoint.tensors.shape(n) for n in numbers]
     paths = paths_of(shapes, checkpoint.source)
@@ -128,7 +128,7 @@ def sizes_of(checkpoint):
 
 
 def settings_of(checkpoint):
-    """Return the arguments that no shape tells, by a `config.gin`, a dict.
+    """Return the arguments that no shape shows, from a `config.gin`, a dict.
 
     Raises:
         CheckpointError: if there is no configuration, or it asks for what is not known.

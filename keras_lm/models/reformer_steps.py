@@ -30,11 +30,11 @@ def after_prompt(backbone, state):
     slots = ops.shape(state["token_ids"])[1]
     tokens, mask, _ = backbone.in_order(state, state["token_ids"][:, :0])
     y = x = backbone.embedded(tokens, mask)
-    found = []
+    caches = []
     for block in backbone.blocks:
-        found.append(new_cache(block.attention, block.attention_norm(y), mask, slots))
+        caches.append(new_cache(block.attention, block.attention_norm(y), mask, slots))
         x, y = block(x, y, mask)
-    return {"blocks": tuple(found), "count": ops.sum(mask, axis=1), "length": state["length"]}
+    return {"blocks": tuple(caches), "count": ops.sum(mask, axis=1), "length": state["length"]}
 
 
 def read_token(backbone, token_ids, padding_mask, state):
@@ -43,14 +43,14 @@ def read_token(backbone, token_ids, padding_mask, state):
     y = x = backbone.embedded(token_ids, padding_mask, start=count)
     columns = ops.max(state["length"])
     lengths = [n + backbone.whole_chunks.lacking(n) for n in (columns, columns + 1)]
-    found = []
+    caches = []
     for block, before in zip(backbone.blocks, state["blocks"], strict=True):
         added, now = step(block.attention, block.attention_norm(y), before, count, lengths)
         x = x + block.widened(added)
         y = y + block.feed_forward(x, None, None, None)
-        found.append(now)
+        caches.append(now)
     x = backbone.final_norm(ops.concatenate([x, y], axis=-1))
-    cache = {"blocks": tuple(found), "count": count + 1, "length": state["length"] + 1}
+    cache = {"blocks": tuple(caches), "count": count + 1, "length": state["length"] + 1}
     return {"sequence_output": x, "cache": cache}
 
 
@@ -58,7 +58,7 @@ def new_cache(attention, x, padding_mask, slots):
     """Return what an attention keeps of the tokens `x` (B, S, D) of a prompt, with free slots.
 
     It is a dict of `keys` and `values` (B, N, T, H), and if they are hashed of `buckets` and their
-    `order` (B, N, R, T) int32. `padding_mask` (B, S) is 1 for tokens, which stand first.
+    `order` (B, N, R, T) int32. `padding_mask` (B, S) is 1 for tokens, which come first.
     """
 
     def in_slots(x):
@@ -153,9 +153,9 @@ def window(attention, place, length):
     chunks = ops.mod(chunks[..., None] + offsets, rounds * number)[..., None]
     places = ops.mod(chunks, number) * size + ops.arange(size, dtype="int32")
     is_read = ops.logical_or(ops.equal(offsets, 0), length > size)[:, None]
-    found = (chunks // number, places, ops.cast(is_read, "int32"))
+    parts = (chunks // number, places, ops.cast(is_read, "int32"))
     shape = (*ops.shape(place), (attention.chunks_before + 1 + attention.chunks_after) * size)
-    rounds, places, is_read = (ops.reshape(x + 0 * places, shape) for x in found)
+    rounds, places, is_read = (ops.reshape(x + 0 * places, shape) for x in parts)
     return rounds, places, ops.equal(is_read, 1)
 
 

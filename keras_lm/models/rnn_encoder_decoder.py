@@ -190,12 +190,12 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         last, number = encoded["encoder_states"], len(self.decoder.cells)
         # As many as the decoder has layers, the top one's again if the encoder has fewer.
         last = [last[min(i, len(last) - 1)] for i in range(number)]
-        states = {name: ops.stack([each[name] for each in last], axis=1) for name in last[0]}
+        states = {name: ops.stack([state[name] for state in last], axis=1) for name in last[0]}
         if self.starts:
             read = self.config["hidden_dim"] // (2 if self.config["bidirectional"] else 1)
             hidden = [
-                dense(each["hidden"][:, -read:])
-                for dense, each in zip(self.starts, last, strict=True)
+                dense(state["hidden"][:, -read:])
+                for dense, state in zip(self.starts, last, strict=True)
             ]
             states = {name: ops.zeros_like(part) for name, part in states.items()}
             states["hidden"] = ops.stack(hidden, axis=1)
@@ -244,8 +244,8 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             raise ValueError("attention=None: this model has no attention to look at.")
         computed = self.compute(inputs)
         keys = computed["states"][FIXED]["keys"]
-        found = attention.probabilities(computed["queries"], keys, computed["source_bias"])
-        return [ops.expand_dims(found, 1)]
+        probabilities = attention.probabilities(computed["queries"], keys, computed["source_bias"])
+        return [ops.expand_dims(probabilities, 1)]
 
     def with_word_vectors(self, word_vectors: WordVectorBackbone) -> Self:
         """Return a copy whose encoder reads word vectors, as CoVe's does: they are not trained.

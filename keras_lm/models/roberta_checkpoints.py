@@ -209,8 +209,8 @@ def _labels(pattern, axis):
     """Return how to read the number of classes from the shape of the logits' only tensor."""
 
     def labels(checkpoint):
-        found = [name for name in checkpoint.tensors if re.fullmatch(pattern, name)]
-        return Labels(checkpoint.tensors.shape(found[0])[axis]) if len(found) == 1 else None
+        names = [name for name in checkpoint.tensors if re.fullmatch(pattern, name)]
+        return Labels(checkpoint.tensors.shape(names[0])[axis]) if len(names) == 1 else None
 
     return labels
 

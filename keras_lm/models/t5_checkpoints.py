@@ -88,12 +88,12 @@ class _KerasHubNames(NameTable):
         first = len(layers - reads_source)  # of the decoder
 
         def own(name):
-            found = re.match(r"layer_(\d+)/", name)
-            if not found:
+            match = re.match(r"layer_(\d+)/", name)
+            if not match:
                 return name
-            number = int(found[1])
+            number = int(match[1])
             half = f"encoder_{number}" if number < first else f"decoder_{number - first}"
-            return f"{half}/{name[found.end() :]}"
+            return f"{half}/{name[match.end() :]}"
 
         return {own(name): stored for name, stored in resolved.items()}
 
@@ -316,12 +316,12 @@ def _mesh_config(checkpoint):
     tensors = checkpoint.tensors
 
     def stated(name):
-        found = [value for key, value in checkpoint.config.items() if key.endswith(name)]
-        return next((value for value in found if value is not None), None)
+        values = [value for key, value in checkpoint.config.items() if key.endswith(name)]
+        return next((value for value in values if value is not None), None)
 
     def blocks(half):
-        found = [re.match(rf"{half}/block_(\d+)/", name) for name in tensors]
-        return 1 + max((int(match[1]) for match in found if match), default=-1)
+        matches = [re.match(rf"{half}/block_(\d+)/", name) for name in tensors]
+        return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
     if f"{_MESH.replace('block_000', 'block_001')}/relative_attention_bias" in tensors:
         raise CheckpointError(
@@ -366,10 +366,10 @@ _SIGNS = [
 _SIGN_OF_DECODER = "decoder.block.0.layer.1.EncDecAttention.q.weight"
 
 
-def _without_decoder(checkpoint, found):
+def _without_decoder(checkpoint, score):
     """One more than the whole model's for what Hugging Face calls a `T5EncoderModel`."""
     names = (_SIGN_OF_DECODER, f"transformer.{_SIGN_OF_DECODER}")
-    return found + all(name not in checkpoint.tensors for name in names)
+    return score + all(name not in checkpoint.tensors for name in names)
 
 
 T5Backbone.CONVERTERS = {

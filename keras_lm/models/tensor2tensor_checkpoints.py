@@ -89,8 +89,8 @@ def _config(checkpoint):
         return tensors.shape(names[name])
 
     def blocks(half):
-        found = [re.match(rf"body/{half}/layer_(\d+)/", name) for name in names]
-        return 1 + max((int(match[1]) for match in found if match), default=-1)
+        matches = [re.match(rf"body/{half}/layer_(\d+)/", name) for name in names]
+        return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
     target = names.get("symbols/target_emb/weights")
     vocabulary_size, hidden_dim = shape("symbols/shared/weights")

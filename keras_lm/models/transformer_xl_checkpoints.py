@@ -197,7 +197,7 @@ def _tied_projections(config, tensors=None):
 
 def _write_projections(arguments):
     tied = arguments["tie_projections"]
-    return {} if tied is None else {"tie_projs": [bool(each) for each in tied]}
+    return {} if tied is None else {"tie_projs": [bool(is_tied) for is_tied in tied]}
 
 
 def _projects_anyway(arguments):
@@ -313,8 +313,8 @@ def _authors_config(checkpoint):
 
     def equal(name, *others):
         """Whether a tensor is a copy of another; one that is not there is."""
-        found = [names[other] for other in (name, *others) if other in names]
-        return len(found) < 2 or np.array_equal(tensors[found[0]], tensors[found[1]])
+        present = [names[other] for other in (name, *others) if other in names]
+        return len(present) < 2 or np.array_equal(tensors[present[0]], tensors[present[1]])
 
     def shape(name):
         return tensors.shape(names[name])
@@ -379,8 +379,8 @@ def _tensorflow_config(checkpoint):
 
 def _numbered(names, pattern, shape):
     """Return the shapes of the tensors with the numbers 0, 1, … in a pattern."""
-    found = (pattern.format(i) for i in itertools.count())
-    return [shape(name) for name in itertools.takewhile(names.__contains__, found)]
+    candidates = (pattern.format(i) for i in itertools.count())
+    return [shape(name) for name in itertools.takewhile(names.__contains__, candidates)]
 
 
 def _with_clusters(checkpoint, tables, number, rows=None):

@@ -25,11 +25,11 @@ def frequencies(hidden_dim):
 class SegmentPositions(keras.layers.Layer):
     """Where the columns of a memory and a segment are: a dict of what attention needs of it.
 
-    Columns of padding before a segment are taken to stand before the memory, which the tokens then
-    follow: `order` (B, T) has the number of each column in that order, `padding_mask` (B, T) is its
-    mask, and `slots` (B, S) are the places of the segment's tokens in it. `distances` (1, T, D) are
-    the sines and cosines of how far each column is from the last, the farthest first. `kept` (B, M)
-    are the columns of the memory after the segment: the last that are not padding.
+    Columns of padding before a segment count as if they came before the memory, which the tokens
+    then follow: `order` (B, T) has the number of each column in that order, `padding_mask` (B, T)
+    is its mask, and `slots` (B, S) are the places of the segment's tokens in it. `distances` (1, T,
+    D) are the sines and cosines of how far each column is from the last, the farthest first. `kept`
+    (B, M) are the columns of the memory after the segment: the last that are not padding.
 
     Args:
         hidden_dim: int, D.

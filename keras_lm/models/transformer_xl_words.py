@@ -188,11 +188,11 @@ class AdaptiveSoftmax(keras.layers.Layer):
         # (B, S, words of the first cluster and the other clusters)
         head = ops.log_softmax(self.logits(x, 0))
         number = self.token_embedding.ends[0]
-        found = [head[..., :number]]
+        parts = [head[..., :number]]
         for i in self.tails():
             of_cluster = head[..., number + i - 1 : number + i]  # (B, S, 1)
-            found.append(of_cluster + ops.log_softmax(self.logits(x, i)))
-        return ops.concatenate(found, axis=-1)
+            parts.append(of_cluster + ops.log_softmax(self.logits(x, i)))
+        return ops.concatenate(parts, axis=-1)
 
     def losses_of(self, x, labels):
         """Return the cross-entropies (B, S) of labels (B, S) for states (B, S, D)."""

@@ -219,23 +219,23 @@ def _google_config(checkpoint):
     # "gelu" is the tanh form in this code.
     activation = own_activation(config["ff_activation"], {"gelu": "gelu_tanh"})
     sizes = {"num_layers", "num_heads", "hidden_dim", "intermediate_dim", "head_dim"}
-    found = read({name: rule for name, rule in _CONFIG.rules.items() if name in sizes}, config)
-    return found | {"vocabulary_size": config["n_token"], "activation": activation}
+    arguments = read({name: rule for name, rule in _CONFIG.rules.items() if name in sizes}, config)
+    return arguments | {"vocabulary_size": config["n_token"], "activation": activation}
 
 
 def _labels(checkpoint):
     if "start_logits.dense.weight" in checkpoint.tensors:
-        found = {name: checkpoint.config.get(key, 5) for name, key in CONDITIONAL_ENDS.items()}
-        found |= {"conditional_ends": True}
-        return Labels(2, problem_type="question_answering", arguments=found)
+        arguments = {name: checkpoint.config.get(key, 5) for name, key in CONDITIONAL_ENDS.items()}
+        arguments |= {"conditional_ends": True}
+        return Labels(2, problem_type="question_answering", arguments=arguments)
     return huggingface_labels(checkpoint, "logits_proj.weight", "classifier.weight")
 
 
 def _google_labels(checkpoint):
     tensors = checkpoint.tensors
     if "start_logits/dense/kernel" in tensors:
-        found = {"conditional_ends": True}
-        return Labels(2, problem_type="question_answering", arguments=found)
+        arguments = {"conditional_ends": True}
+        return Labels(2, problem_type="question_answering", arguments=arguments)
     if "logits/dense/kernel" in tensors:
         return Labels(1, problem_type="multiple_choice")
     for name in tensors:

@@ -290,21 +290,21 @@ class ConditionalSpanHead(keras.layers.Layer):
         last = last_real_token(mask)  # (B,)
         barred = _barred(mask, segments, last)  # (B, S)
         start_logits = self.start(x)[:, :, 0] * (1 - barred) + NO_ANSWER * barred
-        found = {"start_logits": start_logits}
+        logits = {"start_logits": start_logits}
         if "start_positions" in inputs:
             starts = ops.expand_dims(ops.cast(inputs["start_positions"], "int32"), 1)
-            found["end_logits"] = self._ends(x, starts, barred)[:, 0]
+            logits["end_logits"] = self._ends(x, starts, barred)[:, 0]
         else:
             # Also of a text with fewer tokens than there are starts.
             spare = ops.repeat(start_logits[:, :1] * 0 + 2 * NO_ANSWER, self.num_starts, axis=1)
             _, starts = ops.top_k(ops.concatenate([start_logits, spare], axis=1), self.num_starts)
             starts = ops.minimum(ops.cast(starts, "int32"), ops.shape(x)[1] - 1)  # (B, K)
-            found |= {"starts": starts, "end_logits": self._ends(x, starts, barred)}
+            logits |= {"starts": starts, "end_logits": self._ends(x, starts, barred)}
         likely = ops.cast(ops.softmax(start_logits), x.dtype)
         start = ops.einsum("bs,bsd->bd", likely, x)
         null = ops.take_along_axis(x, ops.reshape(last, (-1, 1, 1)), axis=1)[:, 0]  # (B, D)
         null = self.null_inner(ops.concatenate([start, null], axis=1))
-        return found | {"null_logits": self.null(self.dropout(null, training=training))[:, 0]}
+        return logits | {"null_logits": self.null(self.dropout(null, training=training))[:, 0]}
 
     def _ends(self, x, starts, barred):
         """Return the logits (B, K, S) of ends for starts (B, K)."""

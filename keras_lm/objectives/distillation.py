@@ -266,16 +266,16 @@ class TeacherLoss(MeanLoss):
     `LOWEST` are the logits of missing choices, and of tokens that do not begin a word.
     """
 
-    def losses(self, wanted: Tensor, found: Any) -> Tensor:
+    def losses(self, wanted: Tensor, answers: Any) -> Tensor:
         """Return the loss of each output; both tensors and the result have the same shape."""
         raise NotImplementedError(f"{type(self).__name__} must define losses.")
 
     def sum_and_count(
         self, labels: Tensor, outputs: Tensor, sample_weight: Tensor | None = None
     ) -> tuple[Any, Any]:
-        wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
+        wanted, answers = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
         weight = self._weights(wanted, sample_weight)
-        return ops.sum(self.losses(wanted, found) * weight), ops.sum(weight)
+        return ops.sum(self.losses(wanted, answers) * weight), ops.sum(weight)
 
     def count(self, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return ops.sum(self._weights(labels, sample_weight))
@@ -310,12 +310,12 @@ class SoftCrossentropy(TeacherLoss):
         self.temperature = temperature
         self.multi_label = multi_label
 
-    def losses(self, wanted: Tensor, found: Any) -> Tensor:
-        wanted, found = wanted / self.temperature, found / self.temperature
+    def losses(self, wanted: Tensor, answers: Any) -> Tensor:
+        wanted, answers = wanted / self.temperature, answers / self.temperature
         if self.multi_label:
-            losses = ops.binary_crossentropy(ops.sigmoid(wanted), found, from_logits=True)
+            losses = ops.binary_crossentropy(ops.sigmoid(wanted), answers, from_logits=True)
         else:
-            losses = -ops.softmax(wanted) * ops.log_softmax(found)
+            losses = -ops.softmax(wanted) * ops.log_softmax(answers)
         return losses * self.temperature**2
 
     def get_config(self) -> dict[str, Any]:
@@ -330,8 +330,8 @@ class TeacherMeanSquares(TeacherLoss):
     def __init__(self, name: str = "teacher_mean_squares"):
         super().__init__(name)
 
-    def losses(self, wanted: Tensor, found: Any) -> Tensor:
-        return ops.square(found - wanted)
+    def losses(self, wanted: Tensor, answers: Any) -> Tensor:
+        return ops.square(answers - wanted)
 
 
 # === Parts ===

@@ -12,7 +12,7 @@ from keras_lm.utils.argument_types import Tensor
 
 NO_ENTITY = -1
 NO_CANDIDATE = -2
-LAST = 2**31 - 1  # sorted behind all entities
+LAST = 2**31 - 1  # sorted after all entities
 
 
 @register_objective

@@ -145,11 +145,11 @@ class CompiledLosses:
         losses = loss if isinstance(loss, dict) else {None: loss}
         weights = loss_weights if isinstance(loss_weights, dict) else {None: loss_weights}
         self.by_output = {}  # name or None → (weight, loss)
-        for name, each in losses.items():
-            if each is not None:
+        for name, given in losses.items():
+            if given is not None:
                 weight = 1.0 if weights.get(name) is None else weights[name]
-                each = each if isinstance(each, MeanLoss) else MeanOfRows(each)
-                self.by_output[name] = weight, each
+                mean_loss = given if isinstance(given, MeanLoss) else MeanOfRows(given)
+                self.by_output[name] = weight, mean_loss
         names = self.by_output if len(self.by_output) > 1 else ()
         self.means = {name: keras.metrics.Mean(f"{name}_loss") for name in names}
 
@@ -172,7 +172,7 @@ def label_terms(losses, labels, outputs, sample_weight=None):
     """Return a `Term` for each of the losses of `CompiledLosses.of`."""
     terms = []
     for name, (weight, loss) in losses.items():
-        given = (_named(each, name) for each in (labels, outputs, sample_weight))
+        given = (_named(values, name) for values in (labels, outputs, sample_weight))
         terms.append(Term(*loss.sum_and_count(*given), weight, name))
     return terms
 

@@ -83,8 +83,8 @@ class TreeHinge(MeanLoss):
         is_span, labels = ops.not_equal(labels, IGNORED), ops.maximum(labels, 0)
         is_right = ops.one_hot(labels, scores.shape[-1], dtype="float32")
         scores_and_cost = scores + 1.0 - is_right
-        in_tree, found = best_trees(scores_and_cost, _lengths(is_span))
-        other = _sum(in_tree, scores_and_cost, found)
+        in_tree, best_labels = best_trees(scores_and_cost, _lengths(is_span))
+        other = _sum(in_tree, scores_and_cost, best_labels)
         losses = ops.relu(other - _sum(is_span, scores, labels))
         weight = self._weights(is_span, sample_weight)
         return ops.sum(losses * weight), ops.sum(weight)

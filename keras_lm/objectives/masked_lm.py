@@ -334,10 +334,10 @@ def special_ids(tokenizer: Any) -> list[int]:
 
 def text_tokens(token_ids, mask, special):
     """Return which tokens (B, S) are neither padding nor special, (B, S) bool."""
-    found = ops.equal(mask, 1)
+    is_text = ops.equal(mask, 1)
     for special_id in special:
-        found = ops.logical_and(found, ops.not_equal(token_ids, special_id))
-    return found
+        is_text = ops.logical_and(is_text, ops.not_equal(token_ids, special_id))
+    return is_text
 
 
 def _mask_id(tokenizer: Any) -> int:

@@ -47,14 +47,14 @@ class ReplacedAccuracy(keras.metrics.Mean):
         self, labels: Any, logits: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         labels, weight = ops.convert_to_tensor(labels), label_weights(labels, sample_weight)
-        replaced, found = ops.equal(labels, 1), ops.greater(logits, 0)
-        values, counted = self.compare(replaced, found)
+        replaced, predicted = ops.equal(labels, 1), ops.greater(logits, 0)
+        values, counted = self.compare(replaced, predicted)
         weight = weight * ops.cast(counted, "float32")
         return super().update_state(ops.cast(values, "float32"), sample_weight=weight)
 
-    def compare(self, replaced: Tensor, found: Any) -> tuple[Tensor, Tensor]:
+    def compare(self, replaced: Tensor, predicted: Any) -> tuple[Tensor, Tensor]:
         """Return the values to average, and a mask of which values count, bool (B, S) each."""
-        return ops.equal(replaced, found), ops.ones_like(found)
+        return ops.equal(replaced, predicted), ops.ones_like(predicted)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -64,8 +64,8 @@ class ReplacedPrecision(ReplacedAccuracy):
     def __init__(self, name: str = "precision", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def compare(self, replaced: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-        return replaced, found
+    def compare(self, replaced: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+        return replaced, predicted
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -75,8 +75,8 @@ class ReplacedRecall(ReplacedAccuracy):
     def __init__(self, name: str = "recall", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def compare(self, replaced: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-        return found, replaced
+    def compare(self, replaced: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+        return predicted, replaced
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -86,8 +86,8 @@ class ReplacedShare(ReplacedAccuracy):
     def __init__(self, name: str = "share", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def compare(self, replaced: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-        return replaced, ops.ones_like(found)
+    def compare(self, replaced: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+        return replaced, ops.ones_like(predicted)
 
 
 @register_objective
@@ -201,10 +201,10 @@ class ReplacedByGenerator(ReplacedTokens):
             )
         logits = self.generator(inputs, training=training)  # (B, M, V)
         inputs, replaced = self.fill_in(inputs, labels, self.sample(logits, training))
-        found = task(inputs, training=training)["replaced_logits"]  # (B, S)
+        replaced_logits = task(inputs, training=training)["replaced_logits"]  # (B, S)
         return (
             {"generator_logits": labels, "replaced_logits": replaced},
-            {"generator_logits": logits, "replaced_logits": found},
+            {"generator_logits": logits, "replaced_logits": replaced_logits},
         )
 
     def counted_labels(self, inputs: dict[str, Tensor], labels: Tensor) -> Any:

@@ -52,12 +52,12 @@ def joined(graphs):
     rows, length = tf.shape(graphs)[0], tf.reduce_max(graphs[:, 0])  # T, 0 of an empty graph
     length = tf.maximum(length, 1)
     counts = dict(zip(WIDTHS, (1, 2, 3, 3, 4, 4, 4), strict=True))  # where its number stands
-    column, start, found = tf.range(tf.shape(graphs)[1]), tf.fill([rows], GRAPH_SIZES), {}
+    column, start, parts = tf.range(tf.shape(graphs)[1]), tf.fill([rows], GRAPH_SIZES), {}
     for name, width in WIDTHS.items():
         width = length if width is None else width
         end = start + graphs[:, counts[name]] * width  # (R,)
         own = (column >= start[:, tf.newaxis]) & (column < end[:, tf.newaxis])
-        found[name] = tf.reshape(tf.boolean_mask(graphs, own), [-1, width])
+        parts[name] = tf.reshape(tf.boolean_mask(graphs, own), [-1, width])
         start = end
     nodes, edges, pairs, paths = tf.unstack(graphs[:, 1:GRAPH_SIZES], 4, axis=1)
     first_node, first_pair = (tf.cumsum(x, exclusive=True) for x in (nodes, pairs))
@@ -65,21 +65,21 @@ def joined(graphs):
     def moved(name, first, number):
         """Return numbers that count from 0 in each graph as those of all; -1 stays."""
         by = tf.repeat(first, number)[:, tf.newaxis]
-        return tf.where(found[name] < 0, -1, found[name] + by)
+        return tf.where(parts[name] < 0, -1, parts[name] + by)
 
-    concepts = found["node_concepts"][:, 0]
+    concepts = parts["node_concepts"][:, 0]
     path_nodes = moved("path_nodes", first_node, paths)
     with_none = tf.concat([concepts, [0]], axis=0)
     return {
         "node_concepts": concepts,
         "edges": moved("edges", first_node, edges),
         "pair_texts": tf.repeat(tf.range(rows), pairs),
-        "pair_concepts": found["pair_concepts"],
+        "pair_concepts": parts["pair_concepts"],
         "pair_nodes": moved("pair_nodes", first_node, pairs),
         "path_pairs": moved("path_pairs", first_pair, paths)[:, 0],
         "path_nodes": path_nodes,
         "path_concepts": tf.gather(
             with_none, tf.where(path_nodes < 0, tf.shape(concepts)[0], path_nodes)
         ),
-        "path_relations": found["path_relations"],
+        "path_relations": parts["path_relations"],
     }

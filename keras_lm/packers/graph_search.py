@@ -51,31 +51,31 @@ class GraphSearch(tf.Module):
 
     def __init__(self, graphs: SchemaGraphs):
         super().__init__()
-        found, finder = GraphConstants.of(graphs), graphs.finder
-        self._size, self._num_lemmas = graphs.store.num_concepts, found.num_lemmas
+        constants, finder = GraphConstants.of(graphs), graphs.finder
+        self._size, self._num_lemmas = graphs.store.num_concepts, constants.num_lemmas
         self._hops, self._path_length = finder.max_hops, graphs.path_length
         self._max_paths = finder.max_paths
         self._threshold = 0.0 if finder.trans_e is None else finder.threshold
         self._between = f"[^{_letters()}]+"
         with tf.init_scope():  # constants, also if this is traced
             words = tf.lookup.KeyValueTensorInitializer(
-                tf.constant([*found.words], tf.string),
-                tf.constant([*found.words.values()], tf.int64),
+                tf.constant([*constants.words], tf.string),
+                tf.constant([*constants.words.values()], tf.int64),
             )
             self._lemmas = tf.lookup.StaticHashTable(words, tf.constant(NO_LEMMA))
             # (A namespace, because a module would track a dict.)
             self._held = types.SimpleNamespace(
-                steps=tf.constant(np.append(found.steps, NONE)),
-                concepts=tf.constant(np.append(found.concepts, 0), tf.int64),
-                first_concept=tf.constant(found.first_concept),
-                stems=[tf.constant(stems, tf.int64) for stems in found.stems],
-                edges=tf.constant(np.append(found.edges, NONE)),
-                first_edge=tf.constant(found.first_edge),
-                relations=tf.constant(np.append(found.relations, 0), tf.int32),
-                lengths=tf.constant(np.append(found.lengths, 0)),
-                scores=tf.constant(np.append(found.scores, 0), tf.float32),
-                names=tf.constant(found.names),
-                relation_names=tf.constant(found.relation_names),
+                steps=tf.constant(np.append(constants.steps, NONE)),
+                concepts=tf.constant(np.append(constants.concepts, 0), tf.int64),
+                first_concept=tf.constant(constants.first_concept),
+                stems=[tf.constant(stems, tf.int64) for stems in constants.stems],
+                edges=tf.constant(np.append(constants.edges, NONE)),
+                first_edge=tf.constant(constants.first_edge),
+                relations=tf.constant(np.append(constants.relations, 0), tf.int32),
+                lengths=tf.constant(np.append(constants.lengths, 0)),
+                scores=tf.constant(np.append(constants.scores, 0), tf.float32),
+                names=tf.constant(constants.names),
+                relation_names=tf.constant(constants.relation_names),
             )
 
     @property

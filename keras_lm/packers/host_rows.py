@@ -1,4 +1,4 @@
-"""Packing lists of ids where TensorFlow is not installed.
+"""Packing lists of ids without TensorFlow.
 
 Shapes: B batch, C choices, S sequence, W words of a text.
 """
@@ -9,7 +9,7 @@ from keras_lm.tokenizers import host
 
 
 def packed(packer, texts):
-    """Return what `Packer.pack` does of ragged ids, as numpy arrays (B, S).
+    """As `Packer.pack`, for lists of ids: numpy arrays (B, S).
 
     Args:
         packer: `Packer`.
@@ -19,14 +19,14 @@ def packed(packer, texts):
     room = packer.sequence_length - sum(not isinstance(piece, str) for piece, _ in pieces)
     rows = []
     for ids in zip(*texts.values(), strict=True):
-        lengths = _lengths([len(each) for each in ids], room, packer.truncation)
-        cut = {name: _kept(packer, each, n) for name, each, n in zip(texts, ids, lengths)}
+        lengths = _lengths([len(text_ids) for text_ids in ids], room, packer.truncation)
+        cut = {name: _kept(packer, text_ids, n) for name, text_ids, n in zip(texts, ids, lengths)}
         row = [(id, segment) for piece, segment in pieces for id in _ids(piece, cut)]
         rows.append(row)
     columns = packer.sequence_length
     if packer.padding == "longest":
         columns = max(1, *map(len, rows))  # of texts without tokens, a column of padding
-    found = {
+    inputs = {
         "token_ids": np.full((len(rows), columns), packer.pad_id, "int32"),
         "segment_ids": np.full((len(rows), columns), packer.template.padding_segment, "int32"),
         "padding_mask": np.zeros((len(rows), columns), "int32"),
@@ -34,40 +34,40 @@ def packed(packer, texts):
     for place, row in enumerate(rows):
         begin = columns - len(row) if packer.template.padding_side == "left" else 0
         here = slice(begin, begin + len(row))
-        found["token_ids"][place, here] = [id for id, _ in row]
-        found["segment_ids"][place, here] = [segment for _, segment in row]
-        found["padding_mask"][place, here] = 1
-    return found
+        inputs["token_ids"][place, here] = [id for id, _ in row]
+        inputs["segment_ids"][place, here] = [segment for _, segment in row]
+        inputs["padding_mask"][place, here] = 1
+    return inputs
 
 
 def packed_choices(packer, columns, tokenize):
-    """Return what `Choices.pack` does of a list of choices for each text: arrays (B, C, S)."""
+    """As `Choices.pack`, for a list of choices for each text: arrays (B, C, S)."""
     rows = [[*choices] for choices in columns["choices"]]
     number = max(map(len, rows))
     rows = [[*choices, *[b""] * (number - len(choices))] for choices in rows]
     texts = [text for text, choices in zip(columns["text"], rows, strict=True) for _ in choices]
     flat = [choice for choices in rows for choice in choices]
-    found = packed(
+    inputs = packed(
         packer,
         {"text": packer.ids(texts, tokenize), "text_pair": packer.ids(flat, tokenize)},
     )
-    found = {name: value.reshape(len(rows), number, -1) for name, value in found.items()}
-    found["padding_mask"] *= np.array([choice != b"" for choice in flat]).reshape(-1, number, 1)
-    return found
+    inputs = {name: value.reshape(len(rows), number, -1) for name, value in inputs.items()}
+    inputs["padding_mask"] *= np.array([choice != b"" for choice in flat]).reshape(-1, number, 1)
+    return inputs
 
 
 def packed_words(packer, texts, tokenize):
-    """Return what `Words.pack_words` does of a list of words for each text.
+    """As `Words.pack_words`, for a list of words for each text.
 
-    That is the packed dict, and the column of each word's first piece, (B, W) int32: -1 for words
+    Returns the packed dict, and the column of each word's first piece, (B, W) int32: -1 for words
     without pieces, for truncated ones, and in padding.
     """
     pieces = [tokenize([*words]) if len(words) else [] for words in texts]
     ids = [[id for of_word in row for id in of_word] for row in pieces]
-    found = packed(packer, {"text": ids})
+    inputs = packed(packer, {"text": ids})
     template = [piece for piece, _ in packer._pieces["single"]]
     room = packer.sequence_length - (len(template) - 1)
-    columns = found["padding_mask"].shape[1]
+    columns = inputs["padding_mask"].shape[1]
     places = np.full((len(texts), max([1, *map(len, texts)])), -1, "int32")
     for row, of_text in enumerate(pieces):
         kept = min(len(ids[row]), room)
@@ -78,16 +78,16 @@ def packed_words(packer, texts, tokenize):
             if len(of_word) and 0 <= place < kept:
                 places[row, word] = begin + template.index("text") + place
             place += len(of_word)
-    return found, places
+    return inputs, places
 
 
 def packed_windows(packer, columns, tokenize):
-    """Return what `Windows.pack` does of questions and contexts: arrays (R, S), and (R,)."""
+    """As `Windows.pack`, for questions and contexts: arrays (R, S), and (R,)."""
     rows = packer.rows
     template = [piece for piece, _ in packer._pieces["pair"]]
     is_left = packer.template.padding_side == "left"
     names = ("text_pair", "text") if is_left else ("text", "text_pair")
-    found = {name: [] for name in ("example", "first", *names)}
+    windows = {name: [] for name in ("example", "first", *names)}
     contexts = [*zip(*host.places_of(packer.tokenizer, columns["context"]), strict=True)]
     best = []  # of each context, the window (tokens,) where each token has most context
     for example, question in enumerate(packer.ids(columns["question"], tokenize)):
@@ -101,23 +101,23 @@ def packed_windows(packer, columns, tokenize):
         best.append(firsts[context.argmax(axis=1)])
         for first, end in zip(firsts, ends, strict=True):
             values = (example, first, question, ids[first:end])
-            for name, value in zip(found, values, strict=True):
-                found[name].append(value)
-    packed_rows = packed(packer, {name: found[name] for name in ("text", "text_pair")})
+            for name, value in zip(windows, values, strict=True):
+                windows[name].append(value)
+    packed_rows = packed(packer, {name: windows[name] for name in ("text", "text_pair")})
     shape = packed_rows["token_ids"].shape
     places = {name: np.full(shape, -1, "int32") for name in ("start", "end")}
     most = np.zeros(shape, "int32")
-    for row, (example, first) in enumerate(zip(found["example"], found["first"], strict=True)):
+    for row, (example, first) in enumerate(zip(windows["example"], windows["first"], strict=True)):
         before = template[: template.index(names[1])]
-        column = sum(len(found[p][row]) if isinstance(p, str) else 1 for p in before)
+        column = sum(len(windows[p][row]) if isinstance(p, str) else 1 for p in before)
         column += is_left * (shape[1] - packed_rows["padding_mask"][row].sum())
-        number = len(found[names[1]][row])
+        number = len(windows[names[1]][row])
         here, tokens = slice(column, column + number), slice(first, first + number)
         places["start"][row, here], places["end"][row, here] = (
-            each[tokens] for each in contexts[example][1:]
+            bounds[tokens] for bounds in contexts[example][1:]
         )
         most[row, here] = best[example][tokens] == first
-    example = np.array(found["example"], "int32")
+    example = np.array(windows["example"], "int32")
     return packed_rows | places | {"example": example, "max_context": most}
 
 

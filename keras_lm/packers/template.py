@@ -39,8 +39,8 @@ class Template:
 
     def __post_init__(self):
         for name, texts in (("single", ["$A"]), ("pair", ["$A", "$B"])):
-            found = [piece for piece, _ in self.pieces(name) if piece.startswith("$")]
-            if sorted(found) != texts:
+            placeholders = [piece for piece, _ in self.pieces(name) if piece.startswith("$")]
+            if sorted(placeholders) != texts:
                 raise ValueError(f"{name}={getattr(self, name)!r} must hold {texts}, each once.")
         if self.padding_side not in ("right", "left"):
             raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")

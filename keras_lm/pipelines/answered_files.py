@@ -84,11 +84,11 @@ class TextModelHandler(ModelHandler):
     ) -> list[Any]:
         """Return the answer to each dict of `batch`, or a `Failure`."""
         columns = {name: [texts[name] for texts in batch] for name in model.inputs}
-        found = [None] * len(batch)
+        answers = [None] * len(batch)
         for places, texts in by_length(columns, self.batch_size):
             for place, answer in zip(places, _answers(model, texts), strict=True):
-                found[place] = answer
-        return found
+                answers[place] = answer
+        return answers
 
 
 def _answers(model, texts):
@@ -165,7 +165,7 @@ def answer_files(
     def build(pipeline):
         rows = (
             pipeline
-            | "Files" >> beam.Create([(i, *each) for i, each in enumerate(zip(inputs, formats))])
+            | "Files" >> beam.Create([(i, *pair) for i, pair in enumerate(zip(inputs, formats))])
             | "Share files" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(read).with_outputs("shards", "failed", "finished", main="rows")
         )
@@ -203,7 +203,7 @@ def _identity(model):
     """Return an identifier that changes if another model is saved at the same path."""
     path = Path(model).expanduser()
     paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
-    stats = [(str(each), each.stat()) for each in paths if each.is_file()]
+    stats = [(str(file), file.stat()) for file in paths if file.is_file()]
     return [str(model), [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]]
 
 
@@ -292,19 +292,19 @@ class WriteAnswers(beam.DoFn):
         _, groups = element
         ((name, path, number, left_out, digest),) = groups["shards"]
         # A CSV row of several lines is numbered by its last line, so all numbers differ.
-        found = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
-        if len({key.line for key, _ in found}) != number or len(found) != number:
+        rows = sorted([*groups["answers"], *groups["failed"]], key=lambda row: row[0].line)
+        if len({key.line for key, _ in rows}) != number or len(rows) != number:
             raise RuntimeError(
-                f"{path} has {number} rows in {name}, but {len(found)} came back: run it again."
+                f"{path} has {number} rows in {name}, but {len(rows)} came back: run it again."
             )
         answered = [
             {"input": json.loads(key.row), "answer": answer}
-            for key, answer in found
+            for key, answer in rows
             if not isinstance(answer, Failure)
         ]
         failed = [
             {"file": path, "line": key.line, "reason": answer.reason, "input": json.loads(key.row)}
-            for key, answer in found
+            for key, answer in rows
             if isinstance(answer, Failure)
         ]
         failures = name.replace("answers", "failed") if failed else None

@@ -34,10 +34,10 @@ def find_inputs(patterns):
         FileNotFoundError: if a path or pattern matches no file.
     """
     patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
-    found = []
+    inputs = []
     for pattern in map(os.fspath, patterns):
         if is_local(pattern):
-            found += [
+            inputs += [
                 (os.path.abspath(path), os.stat(path).st_size)
                 for path in input_files.find_files(pattern)
             ]
@@ -45,8 +45,8 @@ def find_inputs(patterns):
         matched = FileSystems.match([pattern])[0].metadata_list
         if not matched:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
-        found += sorted((each.path, each.size_in_bytes) for each in matched)
-    return list(dict.fromkeys(found))
+        inputs += sorted((file.path, file.size_in_bytes) for file in matched)
+    return list(dict.fromkeys(inputs))
 
 
 def join(folder, name):
@@ -119,7 +119,7 @@ class GrowingFolder:
 
     def finish(self, names):
         """Rename the folder, with only the files in `names` in it; return its index."""
-        paths = [each.path for each in FileSystems.match([join(self.path, "*")])[0].metadata_list]
+        paths = [file.path for file in FileSystems.match([join(self.path, "*")])[0].metadata_list]
         paths = [path for path in paths if FileSystems.split(path)[1] not in names]
         if paths:  # notes, and leftovers of an earlier run with other settings
             FileSystems.delete(paths)

@@ -266,11 +266,11 @@ class WriteShard(beam.DoFn):
     def process(self, element):
         """Write a shard unless it is finished already, and yield its note."""
         number, groups = element
-        found = sorted(groups["texts"])
+        texts = sorted(groups["texts"])
         repeats = set(groups.get("repeats", ()))
         kept, exact, near = [], 0, 0
-        for i, (digest, text) in enumerate(found):
-            if self.is_set and i and digest == found[i - 1][0]:
+        for i, (digest, text) in enumerate(texts):
+            if self.is_set and i and digest == texts[i - 1][0]:
                 exact += 1
             elif digest in repeats:
                 near += 1
@@ -285,7 +285,7 @@ class WriteShard(beam.DoFn):
             note = {
                 "digest": digest,
                 "documents": {
-                    "read": len(found),
+                    "read": len(texts),
                     "exact duplicates": exact,
                     "near duplicates": near,
                 },
@@ -303,16 +303,16 @@ class WriteShard(beam.DoFn):
 
 def _write_index(notes, index, folder):
     """Write the index of all shards, which completes the folder."""
-    found = sorted((note["shard"] for note in notes), key=lambda shard: shard["name"])
+    written = sorted((note["shard"] for note in notes), key=lambda shard: shard["name"])
     documents = {
         name: sum(note["documents"][name] for note in notes) for name in notes[0]["documents"]
     }
     if not documents["read"]:
         raise input_error("The files have no documents: all lines are blank.")
-    if not sum(shard["windows"] for shard in found):
+    if not sum(shard["windows"] for shard in written):
         raise input_error(
             f"The documents fill no window of {index['sequence_length']} tokens in any of "
-            f"{len(found)} shards: pass more text, or lower sequence_length or num_shards."
+            f"{len(written)} shards: pass more text, or lower sequence_length or num_shards."
         )
-    index = {**index, "prepared": {**index["prepared"], "documents": documents}, "shards": found}
+    index = {**index, "prepared": {**index["prepared"], "documents": documents}, "shards": written}
     beam_files.write_json(beam_files.join(folder, shards.INDEX), with_sum(index))

@@ -49,9 +49,9 @@ def run(build, flags=()):
     except Exception as error:
         if str(error).startswith(KeyboardInterrupt.__name__):  # Ctrl-C in a thread of this process
             raise KeyboardInterrupt from None
-        found = re.search(f"{OPENS}(.*?){CLOSES}", str(error), re.DOTALL)
-        if not found:
+        match = re.search(f"{OPENS}(.*?){CLOSES}", str(error), re.DOTALL)
+        if not match:
             raise
-        raise ValueError(found[1]) from None
+        raise ValueError(match[1]) from None
     finally:
         beam_log.setLevel(level)

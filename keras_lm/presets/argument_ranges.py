@@ -218,7 +218,7 @@ def check_arguments(cls, arguments):
 
 
 def _with_lists(value):
-    return [_with_lists(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _check(given, signature, ranges):
@@ -315,11 +315,11 @@ def least_parameters(arguments, layers):
 
 def _sizes_in(value):
     """Return the largest number in an argument and in its lists, and how long its list is."""
-    found, largest = [value], 0
-    while found:
-        part = found.pop()
+    pending, largest = [value], 0
+    while pending:
+        part = pending.pop()
         if isinstance(part, (list, tuple)):
-            found += part
+            pending += part
         elif type(part) is int:
             largest = max(largest, part)
     return largest, len(value) if isinstance(value, (list, tuple)) else 0
@@ -335,20 +335,20 @@ def _parts(value):
 
 
 def _layers_with_tensors(arguments, cls):
-    found = arguments.get("num_layers", 0) if cls is None else cls.layers_with_tensors(arguments)
-    return found if type(found) is int and found > 0 else 0
+    number = arguments.get("num_layers", 0) if cls is None else cls.layers_with_tensors(arguments)
+    return number if type(number) is int and number > 0 else 0
 
 
 def nested_dicts(value):
     """Yield a dict and the dicts in it, however deep: backbones of backbones."""
-    found = [value]
-    while found:
-        value = found.pop()
+    pending = [value]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             yield value
-            found += value.values()
+            pending += value.values()
         elif isinstance(value, list):
-            found += value
+            pending += value
 
 
 def _error(checkpoint, sizes, reason):

@@ -34,7 +34,7 @@ ASKED_BY = (
     *("classify", "regress", "tag", "choose", "parse", "resolve", "fill_mask", "embed"),
     *("generate", "answer"),
 )
-# What stands in an example, by the name of a text.
+# Texts of an example, by their names.
 EXAMPLES = {"choices": '[["one", "another"]]', "prompt": '["a prompt"]'}
 
 
@@ -66,8 +66,8 @@ def read_origin(source, text):
         front, body = "", text
 
     def stated(key):  # its value, or the first of several
-        found = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
-        return found and found[1]
+        match = re.search(rf"^{key}:\s*(?:\n\s*)?(?:- )?['\"]?([\w./+-]+)", front, re.M | re.A)
+        return match and match[1]
 
     is_ours = TAG in front.splitlines()
     return Origin(
@@ -79,8 +79,8 @@ def read_origin(source, text):
 
 
 def _section(body, title):
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", body, re.M | re.S)
+    return match[1].strip() if match else ""
 
 
 def card(model, code, facts=(), tag=None, library="keras_lm"):
@@ -106,10 +106,10 @@ def card(model, code, facts=(), tag=None, library="keras_lm"):
     arrays = [
         weight for weight in model.weights if weight.path.split("/")[-1] != "seed_generator_state"
     ]
-    size = sum(np.prod(each.shape) * np.dtype(_numpy(each.dtype)).itemsize for each in arrays)
+    size = sum(np.prod(array.shape) * np.dtype(_numpy(array.dtype)).itemsize for array in arrays)
     facts = [
         *facts,
-        ("Parameters", f"{int(sum(np.prod(each.shape) for each in arrays)):,}"),
+        ("Parameters", f"{int(sum(np.prod(array.shape) for array in arrays)):,}"),
         ("Size of the weights", f"{size / 1e6:,.1f} MB"),
         ("Longest text", length and f"{length} tokens"),
         ("Labels", ", ".join(f"`{name}`" for name in getattr(model, "class_names", None) or [])),
@@ -232,8 +232,8 @@ def _texts(task):
 
 
 def _arguments(task):
-    each = (f"{name}=tf.constant({EXAMPLES.get(name, _text(name))})" for name in _names(task))
-    return ", ".join(each)
+    arguments = (f"{name}=tf.constant({EXAMPLES.get(name, _text(name))})" for name in _names(task))
+    return ", ".join(arguments)
 
 
 def _text(name):

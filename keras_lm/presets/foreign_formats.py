@@ -2,8 +2,8 @@
 
 The tables that read a format are reversed: `ConfigTable` for the configuration, `NameTable` for
 the weights. What the library has no counterpart for is refused by name, before anything is written.
-Google-research's TensorFlow 1 checkpoints need no more than these parts. That format has no word
-for the names of labels: they stand in the card.
+Google-research's TensorFlow 1 checkpoints need no more than these parts. That format cannot
+store the names of labels: they are in the card.
 """
 
 import json
@@ -142,9 +142,9 @@ def check_labels(new, folder, converter, labels):
     """Raise a ValueError if the folder's head would be taken for another here."""
     if labels is None:
         return
-    found = converter.labels(open_checkpoint(new))
+    stored = converter.labels(open_checkpoint(new))
     for name in ("problem_type", "num_classes"):
-        one, other = getattr(labels, name), getattr(found, name, None)
+        one, other = getattr(labels, name), getattr(stored, name, None)
         if one != other:
             raise ValueError(
                 f"The head has {name}={one!r}, and {folder} would say {other!r}, as the format "
@@ -156,15 +156,15 @@ def check_tokenizer(folder, tokenizer, backbone, converter):
     """Raise a ValueError if the tokenizer that a folder has is not the one that was written."""
     usual = type(backbone).tokenizer_class
     cls = usual.class_for(folder)
-    found = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
+    stored = cls.from_files(folder, **(converter.vocabulary if cls is usual else {}))
     ours, theirs = (
-        each.get_config() | {"vocabulary": each.vocabulary} for each in (tokenizer, found)
+        side.get_config() | {"vocabulary": side.vocabulary} for side in (tokenizer, stored)
     )
-    for each in (ours, theirs):
+    for settings in (ours, theirs):
         # KerasHub splits text in a way of its own, which no other library has; see docs/sources.md.
-        each.pop("keras_hub", None)
-        if each.get("pre_tokenizer") == KERAS_HUB:
-            each["pre_tokenizer"] = None
+        settings.pop("keras_hub", None)
+        if settings.get("pre_tokenizer") == KERAS_HUB:
+            settings["pre_tokenizer"] = None
     for name in ours.keys() - {"template"}:
         one, other = (
             sorted(value) if isinstance(value, list) and name != "vocabulary" else value

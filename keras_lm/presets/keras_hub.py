@@ -1,7 +1,7 @@
 """From a backbone or a task to a preset that KerasHub loads.
 
 This reverses the tables that read presets, see `foreign_formats.py`. The format cannot store
-the names of labels: they stand in the card.
+the names of labels: they are in the card.
 """
 
 import pathlib

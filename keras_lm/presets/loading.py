@@ -175,8 +175,8 @@ def load_ensemble(source, cls, **arguments):
     Raises:
         ValueError: if the source holds an ensemble of other tasks, or one that is damaged.
     """
-    found, checkpoint = source.task, source.checkpoint
-    if found is None or (cls.__name__ in TASKS and not issubclass(found, cls)):
+    task_class, checkpoint = source.task, source.checkpoint
+    if task_class is None or (cls.__name__ in TASKS and not issubclass(task_class, cls)):
         raise ValueError(
             f"{source} holds several tasks that answer as one "
             f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
@@ -187,7 +187,7 @@ def load_ensemble(source, cls, **arguments):
         members = [load_task(folder, object, **arguments) for folder in folders]
     except RecursionError as error:
         raise CheckpointError(f"{folders[0]}: too many ensembles in ensembles.") from error
-    return found(members)
+    return task_class(members)
 
 
 def _check_links(folders):

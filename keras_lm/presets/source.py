@@ -364,13 +364,17 @@ class PublishedCheckpoint(Source):
         """Return the registered models of the format, as (class, `Converter`).
 
         If the configuration states a `model_type`, they are those that it names, and those that no
-        configuration names. Otherwise tensors decide, and all may be meant.
+        configuration names. Otherwise tensors decide, and all are candidates.
         """
         model_type = self.checkpoint.config.get("model_type")
         models = [
             (cls, cls.CONVERTERS.get(self.checkpoint.format)) for cls in backbone_classes().values()
         ]
-        return [(cls, each) for cls, each in models if each is not None and each.may_be(model_type)]
+        return [
+            (cls, converter)
+            for cls, converter in models
+            if converter is not None and converter.may_be(model_type)
+        ]
 
     def _what_it_is(self):
         if what := super()._what_it_is() or what_it_is(self.checkpoint):
@@ -570,7 +574,7 @@ def load_backbone(
 
 
 def check_load_weights(load_weights, cls):
-    """Raise a ValueError if another argument stands in the place of `load_weights`."""
+    """Raise a ValueError if another argument is in the place of `load_weights`."""
     if not isinstance(load_weights, (bool, np.bool_)):
         raise ValueError(
             f"load_weights={repr(load_weights)[:200]} must be True or False: {cls.__name__}."
@@ -626,8 +630,8 @@ def reading(source, what):
         ) from error
 
 
-def _names(found):
-    return [backbone.__name__ for backbone, _ in found]
+def _names(candidates):
+    return [backbone.__name__ for backbone, _ in candidates]
 
 
 def _innermost(config):
@@ -782,11 +786,12 @@ OTHER_NAMES = {
 
 def argument_names(cls):
     """Return the names of the arguments of a backbone or a task that `from_preset` takes, a set."""
-    found = inspect.signature(cls.__init__).parameters.values()
+    parameters = inspect.signature(cls.__init__).parameters.values()
     return {
-        each.name
-        for each in found
-        if each.kind is each.POSITIONAL_OR_KEYWORD or each.kind is each.KEYWORD_ONLY
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        or parameter.kind is parameter.KEYWORD_ONLY
     } - {"self", "backbone"}
 
 
@@ -803,7 +808,7 @@ def refuse_unknown(arguments, known):
             else advice(name, sorted(names))
             for name in unknown
         )
-        takes = ", ".join(f"{what} takes {sorted(each)}" for what, each in known.items())
+        takes = ", ".join(f"{what} takes {sorted(own)}" for what, own in known.items())
         raise ValueError(f"from_preset got the unknown arguments {unknown}.{near} {takes}.")
 
 

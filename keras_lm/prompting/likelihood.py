@@ -50,11 +50,11 @@ def choose(
     """
     if normalization not in NORMALIZATIONS:
         raise ValueError(f"normalization={normalization!r}: use one of {NORMALIZATIONS}.")
-    found = task.score_continuations(contexts, choices, batch_size, verbose)
-    is_choice = found["num_tokens"] > 0
-    compared = found["scores"]
+    scored = task.score_continuations(contexts, choices, batch_size, verbose)
+    is_choice = scored["num_tokens"] > 0
+    compared = scored["scores"]
     if normalization == "tokens":
-        compared = compared / np.maximum(found["num_tokens"], 1)
+        compared = compared / np.maximum(scored["num_tokens"], 1)
     elif normalization == "unconditional":
         rows = [tuple(row) for row in choices]
         different = list(dict.fromkeys(rows))
@@ -63,17 +63,17 @@ def choose(
         )["scores"]
         alone = alone[[different.index(row) for row in rows]]
         compared = np.where(is_choice, compared - np.where(is_choice, alone, 0.0), -np.inf)
-    return compare(compared, found)
+    return compare(compared, scored)
 
 
-def compare(compared, found):
+def compare(compared, scored):
     """Return the result of `choose` for scores (B, C) to compare, -inf if there is no choice."""
     odds = np.exp(compared - compared.max(axis=1, keepdims=True))
     return {
         "labels": compared.argmax(axis=1),
         "scores": (odds / odds.sum(axis=1, keepdims=True)).astype("float32"),
-        "log_likelihoods": found["scores"],
-        "num_tokens": found["num_tokens"],
+        "log_likelihoods": scored["scores"],
+        "num_tokens": scored["num_tokens"],
     }
 
 
@@ -115,13 +115,13 @@ def perplexity(
     if not num_tokens:
         raise ValueError("documents have no words: pass some text.")
     texts = documents if detokenizer is None else [detokenizer(text) for text in documents]
-    found = task.score(texts, stride=stride, batch_size=batch_size, verbose=verbose)
-    log_likelihood = float(np.sum(found["scores"], dtype="float64"))
+    scored = task.score(texts, stride=stride, batch_size=batch_size, verbose=verbose)
+    log_likelihood = float(np.sum(scored["scores"], dtype="float64"))
     num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in documents)
     return {
         "perplexity": float(np.exp(-log_likelihood / num_tokens)),
         "bits_per_byte": -log_likelihood / np.log(2.0) / num_bytes,
         "log_likelihood": log_likelihood,
         "num_tokens": num_tokens,
-        "num_model_tokens": int(found["num_tokens"].sum()),
+        "num_model_tokens": int(scored["num_tokens"].sum()),
     }

@@ -315,5 +315,5 @@ class Prompted:
         if not names:
             raise ValueError("class_names is missing, and the prompt has no examples: pass them.")
         queries = query_list(queries)
-        found = self.choose(queries, [names] * len(queries), batch_size, verbose)
-        return {"labels": np.array(names, object)[found["labels"]], "scores": found["scores"]}
+        chosen = self.choose(queries, [names] * len(queries), batch_size, verbose)
+        return {"labels": np.array(names, object)[chosen["labels"]], "scores": chosen["scores"]}

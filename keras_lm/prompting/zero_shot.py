@@ -142,8 +142,8 @@ def predict_last_words(
     """
     texts = query_list(texts)
     if not stop_words:
-        found = task.generate(texts, max_new_tokens=max_new_tokens, verbose=verbose)
-        return [first_word(text) for text in found]
+        generated = task.generate(texts, max_new_tokens=max_new_tokens, verbose=verbose)
+        return [first_word(text) for text in generated]
     if num_candidates < 2 or max_new_tokens < 1:
         raise ValueError(
             f"num_candidates={num_candidates} and max_new_tokens={max_new_tokens}: stop words need "
@@ -158,9 +158,11 @@ def predict_last_words(
     rest = iter(task.generate(prompts, max_new_tokens=max_new_tokens - 1, verbose=verbose))
     words = []
     for row in begun:
-        found = dict.fromkeys(first_word(x + next(rest)) for x in row)
-        found.pop("", None)
-        words.append([word for word in found if word.lower() not in stop_words] or [*found])
+        candidates = dict.fromkeys(first_word(x + next(rest)) for x in row)
+        candidates.pop("", None)
+        words.append(
+            [word for word in candidates if word.lower() not in stop_words] or [*candidates]
+        )
     answers = [""] * len(texts)
     rows = [i for i, row in enumerate(words) if row]
     if rows:
@@ -219,25 +221,25 @@ def fill_blank(
         return choose(task, contexts, endings, normalization=None, **options)
     contexts = [begin + choice for (begin, _), row in zip(parts, choices) for choice in row]
     endings = [[end] for (_, end), row in zip(parts, choices) for _ in row]
-    found = task.score_continuations(contexts, endings, batch_size, verbose)
+    scored = task.score_continuations(contexts, endings, batch_size, verbose)
     is_choice = np.arange(max(map(len, choices))) < np.array([[len(row)] for row in choices])
     scores = np.full(is_choice.shape, -np.inf, "float32")
     num_tokens = np.zeros(is_choice.shape, "int32")
-    scores[is_choice], num_tokens[is_choice] = found["scores"][:, 0], found["num_tokens"][:, 0]
+    scores[is_choice], num_tokens[is_choice] = scored["scores"][:, 0], scored["num_tokens"][:, 0]
     return compare(scores, {"scores": scores, "num_tokens": num_tokens})
 
 
 def first_sentences(text, number):
     """Return the first sentences of a text; the end of a line ends a sentence, too."""
     text = text.strip()
-    ends = [found.end() for found in SENTENCE_END.finditer(text)]
+    ends = [match.end() for match in SENTENCE_END.finditer(text)]
     return text[: ends[number - 1]].rstrip() if len(ends) >= number else text
 
 
 def first_word(text):
     """Return the first word of a text, without punctuation; empty if there is none."""
-    found = WORD.search(text)
-    return found.group() if found else ""
+    match = WORD.search(text)
+    return match.group() if match else ""
 
 
 def _first_tokens(tokenizer, text, number):

@@ -74,7 +74,7 @@ def can_join(signature):
     infos = [*signature.inputs.values(), *signature.outputs.values()]
     sizes = [[dim.size for dim in info.tensor_shape.dim] for info in infos]
     return bool(signature.inputs) and all(
-        each and each[0] == -1 and min(each[1:], default=0) >= 0 for each in sizes
+        shape and shape[0] == -1 and min(shape[1:], default=0) >= 0 for shape in sizes
     )
 
 
@@ -140,7 +140,7 @@ class Batcher:
             number = min(self._most_rows, rows - start)
             if {len(array) for array in outputs[-1].values()} != {number}:
                 return self._run(inputs)  # an output does not have one entry per row
-        return {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}
+        return {name: np.concatenate([output[name] for output in outputs]) for name in outputs[0]}
 
     def _next_batch(self):
         """Take a batch from the queue, or return None if none is due."""
@@ -150,7 +150,7 @@ class Batcher:
         is_full = sum(request.rows for request in self._queue) >= self._most_rows
         if not (is_late or is_full or self._running == 0):
             return None
-        for request in [each for each in self._queue if each.caller.has_left]:
+        for request in [waiting for waiting in self._queue if waiting.caller.has_left]:
             self._queue.remove(request)
             request.drop()
         if not self._queue:
@@ -165,7 +165,9 @@ class Batcher:
     def _answer(self, batch):
         """Run a batch, wake its requests, and hand the next batch to one of its own requests."""
         now = time.monotonic()
-        self._observe(sum(each.rows for each in batch), [now - each.since for each in batch])
+        self._observe(
+            sum(request.rows for request in batch), [now - request.since for request in batch]
+        )
         if len(batch) == 1 or not self._run_joined(batch):
             for request in batch:
                 try:

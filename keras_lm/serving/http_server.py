@@ -88,8 +88,8 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets=None):
         try:
             await super().startup(sockets)
-            for each in sockets:
-                each.listen(QUEUED)
+            for listener in sockets:
+                listener.listen(QUEUED)
         finally:
             self.is_ready.set()
 

@@ -337,7 +337,9 @@ def _signature_of_examples(served, name, kind):
         raise invalid("Expected one input Tensor.")
     if "inputs" not in signature.inputs:
         fitting = [
-            key for key, each in served.signature_defs.items() if set(each.inputs) == {"inputs"}
+            key
+            for key, definition in served.signature_defs.items()
+            if set(definition.inputs) == {"inputs"}
         ]
         remedy = f" Pass signature_name, one of: {', '.join(sorted(fitting))}." if fitting else ""
         raise ServingError(

@@ -54,7 +54,9 @@ def document(models):
     for name, signatures in signatures_of.items():
         paths |= _paths_of_model(name, signatures)
     if any(
-        "embedding" in each.outputs for defs in signatures_of.values() for each in defs.values()
+        "embedding" in signature.outputs
+        for defs in signatures_of.values()
+        for signature in defs.values()
     ):
         paths["/v1/embeddings"] = {"post": _embeddings()}
     if any({"generate", "next_token"} <= defs.keys() for defs in signatures_of.values()):
@@ -100,14 +102,14 @@ def _paths_of_model(name, signatures):
         f"{place}/metadata": {"get": _get(f"Signatures of {name}")},
     }
     for verb, method in {"classify": "classify", "regress": "regress"}.items():
-        if any(each.method_name.endswith(method) for each in signatures.values()):
+        if any(signature.method_name.endswith(method) for signature in signatures.values()):
             examples = {"type": "array", "items": {"type": "object"}}
             body = {"type": "object", "properties": {"examples": examples}}
             paths[f"{place}:{verb}"] = {"post": _post(f"{verb.title()} tf.Examples", body)}
     bodies = [
-        _predict_body(signature_name, each, signature_name == DEFAULT_SIGNATURE)
-        for signature_name, each in signatures.items()
-        if each.inputs and not each.method_name.endswith(("classify", "regress"))
+        _predict_body(signature_name, signature, signature_name == DEFAULT_SIGNATURE)
+        for signature_name, signature in signatures.items()
+        if signature.inputs and not signature.method_name.endswith(("classify", "regress"))
     ]
     if bodies:
         answer = {"predictions": {"type": "array"}, "outputs": {}}

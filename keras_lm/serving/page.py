@@ -17,7 +17,7 @@ ATTENTION = "../analysis/attention_page"
 def render(model_names, grpc_address, examples=None):
     """Return the HTML of the page to try the served models.
 
-    `examples` is a dict of a model's name → what stands in its fields at first; see `Server`.
+    `examples` is a dict of a model's name → what its fields contain at first; see `Server`.
     """
     config = {
         "models": list(model_names),

@@ -92,7 +92,7 @@ class Server:
             that the process may use.
         cors: bool. Whether web pages of other origins may ask over REST, as with
             TensorFlow Serving's `rest_api_enable_cors_support`.
-        examples: dict of a model's name → what stands in its fields on the page at first: a text,
+        examples: dict of a model's name → what its fields on the page contain at first: a text,
             or a dict of inputs → text, or list of texts. None for examples of the task.
 
     Raises:
@@ -349,7 +349,7 @@ def _check_examples(examples, model_names):
         texts = example.values() if isinstance(example, Mapping) else [example]
         for text in texts:
             if not isinstance(text, str) and not (
-                isinstance(text, (list, tuple)) and all(isinstance(each, str) for each in text)
+                isinstance(text, (list, tuple)) and all(isinstance(part, str) for part in text)
             ):
                 raise ValueError(
                     f"examples[{name!r}] has {text!r}: pass a text, or a dict of inputs → text, or "
@@ -366,7 +366,7 @@ def _make_configs(folders):
                 f"folders is a {type(folders).__name__}: pass the path of a folder of exports, as "
                 "`task.export` writes them."
             )
-        paths = [each for path in paths for each in find_models(Path(path).resolve())]
+        paths = [model for path in paths for model in find_models(Path(path).resolve())]
         named = [(default_name(path), path) for path in paths]
     else:
         named = list(folders.items())

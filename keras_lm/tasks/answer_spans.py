@@ -46,7 +46,7 @@ def _answers_of_row(label, row):
     else:
         answers = [label]
     label = label.item() if isinstance(label, np.generic) else label
-    found = []
+    spans = []
     for answer in answers:
         is_dict = isinstance(answer, dict) and isinstance(answer.get("text"), (str, bytes))
         if not is_dict or {"start", "answer_start"}.isdisjoint(answer):
@@ -62,8 +62,8 @@ def _answers_of_row(label, row):
                 "characters before it in its context."
             )
         if text:
-            found.append((text, int(start)))
-    return found
+            spans.append((text, int(start)))
+    return spans
 
 
 def rows_of_columns(labels):
@@ -270,10 +270,10 @@ def labels_of_windows(packed, context, text, start, null):
     context, text = strings.valid_utf8(context), strings.valid_utf8(text)
     size = tf.strings.length(text, unit="UTF8_CHAR")
     start = tf.where(size > 0, tf.cast(start, tf.int32), 0)
-    found = strings.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
+    piece = strings.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
     message = "labels: an answer is not where it should begin in its context. It is, and there is,"
-    both = tf.boolean_mask(tf.stack([text, found], axis=1), found != text)[:1]
-    start = required(start, found == text, message, both)
+    both = tf.boolean_mask(tf.stack([text, piece], axis=1), piece != text)[:1]
+    start = required(start, piece == text, message, both)
     begin, end = (tf.gather(x, packed["example"])[:, tf.newaxis] for x in (start, start + size))
     is_in = (packed["end"] > begin) & (packed["start"] < end) & (packed["start"] >= 0)  # (R, S)
     is_in = is_in & (end > begin)

@@ -225,10 +225,10 @@ class CausalLM(GenerationSettings, PretrainingTask):
     def _continued(self, **inputs):
         if jax_decoding:
             return jax_decoding.continued(self, **inputs)
-        found = self.in_graph(self.continue_columns, tensors_of(inputs))
+        answer = self.in_graph(self.continue_columns, tensors_of(inputs))
         if "prompt" in inputs:
-            return [text.decode("utf-8", "replace") for text in found["text"].numpy()]
-        rows = zip(found["token_ids"].numpy(), found["num_tokens"].numpy(), strict=True)
+            return [text.decode("utf-8", "replace") for text in answer["text"].numpy()]
+        rows = zip(answer["token_ids"].numpy(), answer["num_tokens"].numpy(), strict=True)
         return [ids[:number].tolist() for ids, number in rows]
 
     def continue_columns(self, columns: dict[str, Any]) -> dict[str, Any]:

@@ -352,13 +352,13 @@ class NamedClasses(TaskLabels):
         """
         names = [name if name is None else text_of(name) for name in names]
         if self.class_names is None:
-            found = sorted(set(names))
-            if len(found) != self.num_classes:
+            class_names = sorted(set(names))
+            if len(class_names) != self.num_classes:
                 raise ValueError(
-                    f"labels holds {len(found)} different names, but "
+                    f"labels holds {len(class_names)} different names, but "
                     f"num_classes={self.num_classes}: pass class_names when making the task."
                 )
-            self.class_names = found
+            self.class_names = class_names
         numbers = {name: number for number, name in enumerate(self.class_names)}
         for i, name in enumerate(names):
             if name not in numbers:

@@ -66,10 +66,10 @@ class TreeLabels(NamedClasses):
         if is_packed:
             raise ValueError("labels are trees, and x is packed: pass numbers, (B, F, F).")
         words, _ = self.rows.words(columns["text"])
-        for row, (found, tree) in enumerate(zip(words.to_list(), labels, strict=True)):
-            found = [unescaped(word.decode("utf-8", "replace")) for word in found]
-            if found != list(tree.words):
-                pairs = zip([*found, None], [*tree.words, None])
+        for row, (text_words, tree) in enumerate(zip(words.to_list(), labels, strict=True)):
+            text_words = [unescaped(word.decode("utf-8", "replace")) for word in text_words]
+            if text_words != list(tree.words):
+                pairs = zip([*text_words, None], [*tree.words, None])
                 place, pair = next((i, pair) for i, pair in enumerate(pairs) if len({*pair}) > 1)
                 raise ValueError(
                     f"word {place} of text[{row}] is {pair[0]!r}, and of the tree labels[{row}] "
@@ -91,9 +91,9 @@ class TreeLabels(NamedClasses):
                 f"{len(unknown)} of {len(spans)} constituents have a label that is not in "
                 f"class_names, such as {unknown[0]!r}: the loss does not count them."
             )
-        found = [(start, end, numbers.get(label, 0)) for label, start, end in spans]
-        found = np.array(found, "int32").reshape(-1, 3)
-        return tf.RaggedTensor.from_row_lengths(found, [len(row) for row in rows])
+        triples = [(start, end, numbers.get(label, 0)) for label, start, end in spans]
+        triples = np.array(triples, "int32").reshape(-1, 3)
+        return tf.RaggedTensor.from_row_lengths(triples, [len(row) for row in rows])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -294,14 +294,14 @@ class ConstituencyParser(WordReader, ScoredAnswers):
         """
         texts = self.columns(x)["text"]
         answer = self.answer_all(x, batch_size, verbose=verbose)
-        is_list, found = isinstance(texts, tf.RaggedTensor), []
+        is_list, constituents = isinstance(texts, tf.RaggedTensor), []
         for row, text in enumerate(texts):
             if is_list:
                 text = [word.decode("utf-8", "replace") for word in text.numpy()]
             else:
                 text = text.numpy().decode("utf-8", "replace")
             columns = (answer[name][row].tolist() for name in ("labels", "scores", "start", "end"))
-            found.append(
+            constituents.append(
                 [
                     {
                         "text": " ".join(text[start:end]) if is_list else text[start:end],
@@ -311,7 +311,7 @@ class ConstituencyParser(WordReader, ScoredAnswers):
                     if label
                 ]
             )
-        return found
+        return constituents
 
     @property
     def signatures(self) -> "ParserSignatures":
@@ -391,8 +391,8 @@ def constituents_in_graph(tree, scores, class_names, words, places):
     in_tree, labels = tree
     last = tf.shape(labels, tf.int64)[1] - 1
     # The widest of those with one start comes first.
-    found = tf.where(tf.reverse(in_tree & (labels > 0), axis=[2]))
-    row, start, end = found[:, 0], found[:, 1], last - found[:, 2]
+    indices = tf.where(tf.reverse(in_tree & (labels > 0), axis=[2]))
+    row, start, end = indices[:, 0], indices[:, 1], last - indices[:, 2]
     index = tf.stack([row, start, end], axis=1)
     chains = tf.ragged.constant([[], *(name.split(CHAIN) for name in class_names)], tf.string)
     names = tf.gather(chains, tf.gather_nd(labels, index))  # (N, of a chain)

@@ -208,7 +208,7 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         metric = CoreferenceF1()
         metric.update_state(list(y), self.resolve(x, batch_size, verbose))
         scores = metric.scores()
-        f1 = {name: found["f1"] for name, found in scores.items() if name != "conll_f1"}
+        f1 = {name: measures["f1"] for name, measures in scores.items() if name != "conll_f1"}
         return f1 | {"conll_f1": scores["conll_f1"]}
 
     # === Answers ===
@@ -225,8 +225,8 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
         words, places, packed = self.preprocessor.pack_documents(columns, tokenize)
         usual = 2 * self.packing["sequence_length"]
         packed = few_pairs(packed, words.nrows(), longest(words), NUMBERS_A_PAIR, usual)
-        found = clusters_of(self(packed, training=False))
-        start, last = found["start"], tf.maximum(found["end"] - 1, 0)
+        mentions = clusters_of(self(packed, training=False))
+        start, last = mentions["start"], tf.maximum(mentions["end"] - 1, 0)
         if not places:
             text = strings.join(words, " ")
             ends = tf.strings.length(words.values, "UTF8_CHAR") + 1
@@ -240,12 +240,12 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
             tf.gather(tf.pad(places[name], [[0, 0], [0, 1]]), index, batch_dims=1)
             for name, index in (("start", start), ("end", last))
         )
-        is_mention = found["cluster"] > 0
+        is_mention = mentions["cluster"] > 0
         first, end = (tf.where(is_mention, x, 0) for x in (first, end))
-        found["text"] = strings.substrings(text, first, end)
+        mentions["text"] = strings.substrings(text, first, end)
         if columns["text"].shape.rank == 1:
-            found |= {"start": first, "end": end}
-        return found
+            mentions |= {"start": first, "end": end}
+        return mentions
 
     def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         raise ValueError(
@@ -267,14 +267,14 @@ class CoreferenceResolver(WordReader, ScoredAnswers):
             in characters of a string, as Python counts them, or in words of a list.
         """
         answer = self.answer_all(x, batch_size, verbose=verbose)
-        found = []
+        documents = []
         for texts, *rows in zip(*(answer[n] for n in ("text", "start", "end", "cluster"))):
             clusters = [[] for _ in range(rows[-1].max(initial=0))]
             for text, start, end, cluster in zip(texts, *(row.tolist() for row in rows)):
                 if cluster:
                     clusters[cluster - 1].append({"text": text, "start": start, "end": end})
-            found.append(clusters)
-        return found
+            documents.append(clusters)
+        return documents
 
     @property
     def signatures(self) -> "CoreferenceSignatures":
@@ -326,13 +326,13 @@ def check_mentions(mentions, text, words, places):
     `text` if there are `places` of the words there.
     """
     lengths = words.row_lengths().numpy()
-    for row, found in enumerate(mentions):
+    for row, row_mentions in enumerate(mentions):
         bounds = [range(lengths[row]), range(1, lengths[row] + 1)]
         size, unit = lengths[row], "words"
         if places:
             bounds = [set(places[name][row].numpy().tolist()) for name in ("start", "end")]
             size, unit = len(text[row].numpy().decode("utf-8", "replace")), "characters"
-        for start, end, cluster in found.numpy().tolist():
+        for start, end, cluster in row_mentions.numpy().tolist():
             if not cluster:  # padding
                 continue
             check_place((start, end), size, unit, f"labels[{row}]: ")
@@ -357,9 +357,9 @@ def in_words(mentions, places):
     is_padding = cluster <= 0
     are_words = begins & ends | is_padding
     message = "labels: mentions must begin and end with words of their texts, and one is"
-    found = tf.stack([first, last + 1, cluster], axis=2)
-    found = required(found, are_words, message, tf.boolean_mask(mentions, ~are_words)[:1, :2])
-    return tf.where(is_padding[:, :, tf.newaxis], 0, found)
+    spans = tf.stack([first, last + 1, cluster], axis=2)
+    spans = required(spans, are_words, message, tf.boolean_mask(mentions, ~are_words)[:1, :2])
+    return tf.where(is_padding[:, :, tf.newaxis], 0, spans)
 
 
 def clusters_of(outputs):
@@ -382,12 +382,13 @@ def clusters_of(outputs):
     )
     size = tf.reduce_sum(tf.one_hot(first, shape[1], dtype=tf.int32), axis=1)  # (B, K)
     cluster = tf.cumsum(tf.cast(size > 1, tf.int32), axis=1)
-    found = {
+    mentions = {
         "start": outputs["start"],
         "end": outputs["end"],
         "cluster": tf.gather(cluster, first, batch_dims=1),
     }
     is_mention = tf.gather(size, first, batch_dims=1) > 1
     return {
-        name: tf.ragged.boolean_mask(value, is_mention).to_tensor() for name, value in found.items()
+        name: tf.ragged.boolean_mask(value, is_mention).to_tensor()
+        for name, value in mentions.items()
     }

@@ -109,7 +109,7 @@ class Distiller(TextModel):
         _check_pair(student, teacher)
         super().__init__(name=name, dtype=student.dtype_policy)
         # Which other backends than TensorFlow lack.
-        strategies = [getattr(each, "_distribute_strategy", None) for each in (student, self)]
+        strategies = [getattr(model, "_distribute_strategy", None) for model in (student, self)]
         if strategies[0] is not strategies[1]:
             raise ValueError(
                 "student was made in another scope of tf.distribute than this Distiller: make both "

@@ -35,7 +35,7 @@ class EnsemblePreprocessor(Preprocessor):
 
     def pack_lite(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return what calling does, by operations that LiteRT has."""
-        return self._packed(columns, [each.tokenizer.tokenize_lite for each in self.members])
+        return self._packed(columns, [member.tokenizer.tokenize_lite for member in self.members])
 
     def is_packed(self, x):
         return isinstance(x, dict) and any(name.startswith(_prefix(0)) for name in x)
@@ -96,7 +96,7 @@ class Ensemble(Task):
         arguments = members[0].get_arguments() | self.OWN
         for learned in arguments.keys() & {"class_names", "text_pair"}:  # from data, by some
             known = [getattr(member, learned) for member in members]
-            arguments[learned] = next((each for each in known if each is not None), None)
+            arguments[learned] = next((value for value in known if value is not None), None)
         super().__init__(members[0].backbone, name=name, **arguments)
         self.members = list(members)
         check_alike(self, "members", members)
@@ -111,7 +111,9 @@ class Ensemble(Task):
     @property
     def packer(self) -> Packer:
         """That of a member which takes no more than the others: lists of words only if all do."""
-        return min((member.packer for member in self.members), key=lambda each: each.takes_words)
+        return min(
+            (member.packer for member in self.members), key=lambda packer: packer.takes_words
+        )
 
     def _make_packer(self):
         """Members have theirs."""
@@ -196,14 +198,18 @@ class Ensemble(Task):
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
         members = config["members"]
-        names = [each.get("class_name") if isinstance(each, dict) else each for each in members]
+        names = [
+            member.get("class_name") if isinstance(member, dict) else member for member in members
+        ]
         for name in names:
             if name not in TASKS:  # Keras would make whatever it is
                 raise ValueError(
                     f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as a member, "
                     "which is not a task: the file is damaged, or another program's."
                 )
-        members = [keras.saving.deserialize_keras_object(each, custom_objects) for each in members]
+        members = [
+            keras.saving.deserialize_keras_object(member, custom_objects) for member in members
+        ]
         return cls(members, name=config["name"])
 
     compile_from_config = Task.compile_by  # no state of the optimizer, which has nothing to train

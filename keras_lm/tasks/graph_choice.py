@@ -45,7 +45,7 @@ class GraphSignatures(TextSignatures):
         super().texts()
         return self.task.packer.specs(optional=self.search is None)
 
-    def found(self, columns):
+    def with_graphs(self, columns):
         """Return columns with a packed graph for each choice."""
         if "graphs" in columns or self.search is None:
             return columns
@@ -53,7 +53,7 @@ class GraphSignatures(TextSignatures):
 
     def answer(self, tokenize=None):
         answer = super().answer(tokenize)
-        return lambda **columns: answer(**self.found(columns))
+        return lambda **columns: answer(**self.with_graphs(columns))
 
     def pieces(self, tokenize=None):
         pieces = super().pieces(tokenize)
@@ -72,7 +72,7 @@ class GraphSignatures(TextSignatures):
 
     def explain(self, **columns):
         task = self.task
-        packed = task.preprocess(self.found(columns))
+        packed = task.preprocess(self.with_graphs(columns))
         outputs = task.read_graphs(packed)
         graphs = tf.reshape(packed["graphs"], [-1, tf.shape(packed["graphs"])[2]])  # (R, L)
         graph, weights = joined(graphs), outputs["pair_attention"]
@@ -86,7 +86,7 @@ class GraphSignatures(TextSignatures):
 
         pair_counts, path_counts = graphs[:, 3], graphs[:, 4]
         path_weights = outputs["path_attention"] * tf.gather(weights, graph["path_pairs"])
-        found = {
+        explanation = {
             "pairs": of_choices(tf.gather(self.search.names, graph["pair_concepts"]), pair_counts),
             "pair_weights": of_choices(weights, pair_counts),
             "paths": of_choices(names, path_counts),
@@ -94,7 +94,7 @@ class GraphSignatures(TextSignatures):
             "path_weights": of_choices(path_weights, path_counts),
         }
         logits = task.packer.join(outputs["logits"], packed)
-        return plain_floats(task.decode(logits, packed) | found)
+        return plain_floats(task.decode(logits, packed) | explanation)
 
     def lite_texts(self):
         # LiteRT has no kernels to decode strings (DecodeBase64, DecodeRaw): it takes numbers.
@@ -205,7 +205,7 @@ class GraphChoice(MultipleChoice):
 
     Raises:
         ValueError: if an argument is out of range, the model has no head for classification, or
-            `graph_in_export` is True and the graph is too large, which the message tells.
+            `graph_in_export` is True and the graph is too large for that.
 
     Example:
 
@@ -350,11 +350,11 @@ class GraphChoice(MultipleChoice):
 
     def packed_graphs(self, texts: Tensor, choices: Sequence[Sequence[str]]) -> np.ndarray:
         """Return what `find_graphs` does for arrays of bytes, (B,) and (B, C): (B, C)."""
-        found = self.find_graphs(
+        graphs = self.find_graphs(
             [text.decode("utf-8", "replace") for text in texts.tolist()],
             [[choice.decode("utf-8", "replace") for choice in row] for row in choices.tolist()],
         )
-        return np.array(found, "S").reshape(choices.shape)
+        return np.array(graphs, "S").reshape(choices.shape)
 
     # === Answers ===
 
@@ -373,7 +373,7 @@ class GraphChoice(MultipleChoice):
         Raises:
             ValueError: if the graph of concepts is not on this machine.
         """
-        columns, found = self.columns(x), []
+        columns, explanations = self.columns(x), []
         self.require_graphs()
         for start in range(0, len(columns["text"]), batch_size):
             batch = {name: column[start : start + batch_size] for name, column in columns.items()}
@@ -399,8 +399,8 @@ class GraphChoice(MultipleChoice):
                         )
                 label = int(scores[row].argmax())
                 text = text.decode("utf-8", "replace")
-                found.append({"text": text, "label": label, "choices": choices})
-        return found
+                explanations.append({"text": text, "label": label, "choices": choices})
+        return explanations
 
     @property
     def signatures(self) -> GraphSignatures:

@@ -1,4 +1,4 @@
-"""Answers where TensorFlow is not installed, with what TensorFlow's graph would say.
+"""Answers without TensorFlow, equal to those of its graph.
 
 Shapes: B batch, W words of a text, S sequence, M masks of a text, k candidates, V vocabulary, R
 windows of all texts, L tokens of an answer, n answers.
@@ -21,7 +21,7 @@ SPACES = characters(WHITE_SPACE)
 
 
 def tags(task, columns, tokenize):
-    """Return what `TokenClassifier.answer` does of lists of words: (B, W) each."""
+    """As `TokenClassifier.answer`, for lists of words: (B, W) each."""
     texts = columns["text"]
     spaced = task.tokenizer.with_space
     if task.whole_texts and spaced is not task.tokenizer:
@@ -36,8 +36,10 @@ def tags(task, columns, tokenize):
         mask = np.zeros(logits.shape[:2], "int32")
         rows, _ = np.nonzero(is_there)
         mask[rows, places[is_there]] = 1
-        found = (each(logits, mask, task.allowed) for each in (task.crf.decode, task.crf.marginals))
-        labels, likely = map(np.asarray, found)
+        labels, likely = (
+            np.asarray(answer(logits, mask, task.allowed))
+            for answer in (task.crf.decode, task.crf.marginals)
+        )
     labels = np.take_along_axis(labels, places, axis=1)
     likely = np.take_along_axis(likely, places[:, :, np.newaxis], axis=1)  # (B, W, classes)
     scores = np.take_along_axis(likely, labels[:, :, np.newaxis], axis=2)[:, :, 0]
@@ -51,7 +53,7 @@ def tags(task, columns, tokenize):
 
 
 def fills(task, packed):
-    """Return what `MaskedLM.decode` does of packed texts."""
+    """As `MaskedLM.decode`, for packed texts."""
     ids, tokenizer = packed["token_ids"], task.tokenizer
     is_mask = ids == tokenizer.special_id("mask")  # (B, S)
     number = is_mask.sum(axis=1).max()
@@ -84,12 +86,12 @@ def _asking(task, packed, is_mask, columns, known):
 
 
 def answers(task, columns):
-    """Return what `QuestionAnswerer.answer` does of questions and contexts: (B, n) each."""
+    """As `QuestionAnswerer.answer`, for questions and contexts: (B, n) each."""
     if task.ends.kind != "question_answering":
         require_installed("A head whose ends depend on starts")
     packed, number = task.preprocess(columns), task.num_answers
     scores, first, last, nulls = _spans(task, packed)
-    found = {"text": [], "scores": [], "start": [], "end": []}
+    lists = {"text": [], "scores": [], "start": [], "end": []}
     for example, context in enumerate(columns["context"]):
         rows = np.flatnonzero(packed["example"] == example)
         best = np.argsort(-scores[rows], axis=None, kind="stable")[:number]
@@ -103,16 +105,18 @@ def answers(task, columns):
         likely = np.where(likely > LOWEST / 2, _softmax(likely), 0)
         ends = [packed["start"][rows, first[rows, places]], packed["end"][rows, last[rows, places]]]
         is_there = scores[rows, places] > LOWEST / 2
-        starts, ends = (np.append(np.where(is_there, each, 0), 0)[order][:number] for each in ends)
+        starts, ends = (
+            np.append(np.where(is_there, column, 0), 0)[order][:number] for column in ends
+        )
         text = host.valid(context)
-        parts = [_without_outer_space(text, *each) for each in zip(starts, ends, strict=True)]
+        parts = [_without_outer_space(text, *span) for span in zip(starts, ends, strict=True)]
         for name, values in zip(("text", "start", "end"), zip(*parts, strict=True), strict=True):
-            found[name].append(values)
-        found["scores"].append(likely[:number])
-    texts = _strings([text for row in found.pop("text") for text in row])
+            lists[name].append(values)
+        lists["scores"].append(likely[:number])
+    texts = _strings([text for row in lists.pop("text") for text in row])
     shape = len(columns["context"]), number
-    places = {name: np.array(found[name], "int32") for name in ("start", "end")}
-    return {"text": texts.reshape(shape), "scores": np.array(found["scores"], "float32")} | places
+    places = {name: np.array(lists[name], "int32") for name in ("start", "end")}
+    return {"text": texts.reshape(shape), "scores": np.array(lists["scores"], "float32")} | places
 
 
 def _spans(task, packed):
@@ -164,6 +168,6 @@ def _softmax(logits):
 
 def _strings(values):
     """Return strings as an array of bytes, as TensorFlow has them."""
-    found = np.empty(len(values), object)
-    found[:] = [value.encode("utf-8", "surrogatepass") for value in values]
-    return found
+    array = np.empty(len(values), object)
+    array[:] = [value.encode("utf-8", "surrogatepass") for value in values]
+    return array

@@ -71,7 +71,9 @@ class _Scope(keras.StatelessScope):
         """Return the values of the variables that are not trained, and of the metrics'."""
         model = self.model
         both = model.non_trainable_variables, model.metrics_variables
-        return tuple([self.get_current_value(variable) for variable in each] for each in both)
+        return tuple(
+            [self.get_current_value(variable) for variable in variables] for variables in both
+        )
 
 
 def _train(model, trained, others, metrics, data, optimizer):
@@ -129,12 +131,12 @@ def _train_in_parts(model, trained, others, metrics, data, optimizer):
 
     def add_part(sums, part):
         gradients, loss, others, metrics = sums
-        found, (own, others, metrics) = jax.grad(loss_of, has_aux=True)(
+        part_gradients, (own, others, metrics) = jax.grad(loss_of, has_aux=True)(
             trained, others, metrics, part
         )
-        return (jax.tree.map(jnp.add, gradients, found), loss + own, others, metrics), None
+        return (jax.tree.map(jnp.add, gradients, part_gradients), loss + own, others, metrics), None
 
-    # A loop, for XLA might compute parts that stand beside each other at once.
+    # A loop, because XLA might compute independent parts at once.
     number = rows // size
     sums = jax.tree.map(jnp.zeros_like, list(trained)), jnp.zeros(()), others, metrics
     if number:

@@ -23,8 +23,8 @@ class MaskedPreprocessor(Preprocessor):
     """A `Preprocessor` of texts that may spell the mask."""
 
     def tokens_in_text(self, tokenizer):
-        found = super().tokens_in_text(tokenizer)
-        return found if found is True else [*(found or []), tokenizer.special_tokens["mask"]]
+        tokens = super().tokens_in_text(tokenizer)
+        return tokens if tokens is True else [*(tokens or []), tokenizer.special_tokens["mask"]]
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -156,8 +156,8 @@ class MaskedLM(PretrainingTask):
         for batch in tf.data.Dataset.from_tensor_slices(given).batch(batch_size):
             labels, known = batch.pop("labels"), batch.pop("known")
             logits = self(batch, training=False)  # (B, M, V)
-            found = tf.gather(tf.nn.log_softmax(logits), labels, batch_dims=2)
-            scores.append(tf.reduce_sum(tf.where(known, found, 0.0), axis=1).numpy())
+            log_likelihoods = tf.gather(tf.nn.log_softmax(logits), labels, batch_dims=2)
+            scores.append(tf.reduce_sum(tf.where(known, log_likelihoods, 0.0), axis=1).numpy())
         return np.concatenate(scores)
 
     def _asking(self, packed, is_mask, columns, known, fills=None):

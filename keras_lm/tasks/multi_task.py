@@ -84,8 +84,8 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     # === Training ===
 
     def get_compile_config(self) -> dict[str, Any]:
-        each = {name: task.get_compile_config() for name, task in self.tasks.items()}
-        return {"optimizer": super().get_compile_config()["optimizer"], "tasks": each}
+        configs = {name: task.get_compile_config() for name, task in self.tasks.items()}
+        return {"optimizer": super().get_compile_config()["optimizer"], "tasks": configs}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         config = dict(config)
@@ -236,11 +236,11 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     def _by_task(self, data):
         """Return name → (x, y, sample_weight)."""
         self._check_names(data)
-        found = {}
+        by_task = {}
         for name, given in data.items():
             x, y, weights = (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
-            found[name] = *labelled(self.tasks[name].feed, x, y), weights
-        return found
+            by_task[name] = *labelled(self.tasks[name].feed, x, y), weights
+        return by_task
 
     def _check_names(self, data):
         if not isinstance(data, dict) or not data or not set(data) <= set(self.tasks):
@@ -286,15 +286,15 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
                 f"its backbone and tokenizer, and pass them to {cls.__name__}."
             )
         made = {}
-        for each, stated in tasks.items():
+        for key, stated in tasks.items():
             if stated["class"] not in TASKS:
                 raise ValueError(
-                    f"tasks[{each!r}] is of the class {stated['class']!r}, which no task has: "
+                    f"tasks[{key!r}] is of the class {stated['class']!r}, which no task has: "
                     "the file is damaged, or another program's."
                 )
             task = TASKS[stated["class"]]
             arguments = task.completed(stated["arguments"])
-            made[each] = task.from_parts(backbone, tokenizer=tokenizer, **arguments)
+            made[key] = task.from_parts(backbone, tokenizer=tokenizer, **arguments)
         return cls(made, name=name)
 
     def get_arguments(self) -> dict[str, Any]:
@@ -424,7 +424,7 @@ class MultiTaskSignatures:
     def _named(self, of_part):
         named = {}
         for name, part in self.parts.items():
-            mine = {_name_of(name, signature): each for signature, each in of_part(part).items()}
+            mine = {_name_of(name, signature): value for signature, value in of_part(part).items()}
             for both in mine.keys() & named.keys():
                 raise ValueError(
                     f"two tasks of {[*self.parts]} have a signature {both!r}: rename one of them."
@@ -441,8 +441,8 @@ class _EachEvaluated(keras.callbacks.Callback):
         self.task, self.data, self.batch_size = task, data, batch_size
 
     def on_epoch_end(self, epoch, logs=None):
-        found = self.task.evaluate(self.data, self.batch_size, verbose=0)
-        logs.update({f"val_{name}": value for name, value in found.items()})
+        results = self.task.evaluate(self.data, self.batch_size, verbose=0)
+        logs.update({f"val_{name}": value for name, value in results.items()})
 
 
 def _name_of(task, signature):
@@ -450,7 +450,7 @@ def _name_of(task, signature):
 
 
 def _joined(logs):
-    return {f"{name}_{key}": v for name, found in logs.items() for key, v in found.items()}
+    return {f"{name}_{key}": v for name, task_logs in logs.items() for key, v in task_logs.items()}
 
 
 def _check_tasks(tasks):

@@ -104,7 +104,7 @@ class PretrainingTask(Task):
 
     def known_inputs(self) -> set[str] | None:
         # (A user's own objective may read whatever its rows have.)
-        ours = [each.__module__.startswith("keras_lm.") for each in map(type, self.objectives)]
+        ours = [cls.__module__.startswith("keras_lm.") for cls in map(type, self.objectives)]
         names = [objective.row_names for objective in self.objectives]
         is_known = all(ours) and None not in names
         return super().known_inputs().union(*names) if is_known else None
@@ -251,20 +251,21 @@ class Pretrainer(PretrainingTask):
         self, inputs: dict[str, Tensor], training: bool | None = None, with_terms: bool = False
     ) -> Any:
         outputs, terms = self._encode(inputs, training), []
-        found = {
+        head_outputs = {
             name: self.read_head(self.heads[kind], outputs, inputs, training, terms)
             for name, kind in self.output_kinds.items()
         }
-        return (found, terms) if with_terms else found
+        return (head_outputs, terms) if with_terms else head_outputs
 
     @property
     def has_terms(self) -> bool:
         return any(getattr(head, "has_terms", False) for head in self.heads.values())
 
     def predict_step(self, *data: Any) -> Any:
-        # Without masked spans nothing is asked of SpanBERT's head, and workers cannot exchange it.
-        found = super().predict_step(*data)
-        outputs, *state = found if isinstance(found, tuple) else [found]  # JAX has a state as well
+        # Without masked spans, SpanBERT's head has empty outputs, which workers cannot exchange.
+        result = super().predict_step(*data)
+        # On JAX, there is a state as well.
+        outputs, *state = result if isinstance(result, tuple) else [result]
         outputs = {name: value for name, value in outputs.items() if 0 not in value.shape[1:]}
         return (outputs, *state) if state else outputs
 

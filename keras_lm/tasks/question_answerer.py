@@ -261,7 +261,7 @@ class QuestionAnswerer(ScoredAnswers):
     ) -> dict[str, float]:
         """Compare the best answers of raw texts with their labels, as SQuAD's script does.
 
-        The loss and the accuracies that `evaluate` tells beside them are means over windows.
+        The loss and the accuracies that `evaluate` adds to them are means over windows.
 
         Args:
             x, y: see `fit`; with several answers to a question, the most similar counts.
@@ -274,11 +274,11 @@ class QuestionAnswerer(ScoredAnswers):
         require_installed("Comparing answers with labels")
         gold = answer_spans.required_answers(x, y)
         texts = self._compared(x, batch_size, verbose)["text"][:, 0].tolist()
-        found = {}
+        scores = {}
         for metric in (metrics.ExactMatch(), metrics.AnswerF1(), metrics.NoAnswerAccuracy()):
             metric.update_state(gold, texts)
-            found[metric.name] = float(metric.result())
-        return found
+            scores[metric.name] = float(metric.result())
+        return scores
 
     def predict(
         self, x: RawTexts, batch_size: int | None = None, verbose: int | str = "auto", **kwargs: Any
@@ -293,7 +293,7 @@ class QuestionAnswerer(ScoredAnswers):
             x = x.map(windows)
         elif datasets.is_stream(x):
             read = x if hasattr(x, "__next__") else map(x.__getitem__, range(x.num_batches))
-            x = (self._windows(each[0] if isinstance(each, tuple) else each) for each in read)
+            x = (self._windows(batch[0] if isinstance(batch, tuple) else batch) for batch in read)
         else:
             x = self._windows(x)
         return super().predict(x, batch_size, verbose, **kwargs)
@@ -337,8 +337,8 @@ class QuestionAnswerer(ScoredAnswers):
             return self._answer(self.preprocess(x, tokenize), strings.valid_utf8(x["context"]))
         if top_k is not None:
             check_whole("top_k", top_k, 1, otherwise=", or None for all")
-        found = self._compared(x, batch_size, verbose)
-        columns = [found[name].tolist() for name in ("text", "scores", "start", "end")]
+        compared = self._compared(x, batch_size, verbose)
+        columns = [compared[name].tolist() for name in ("text", "scores", "start", "end")]
         answers = []
         for row in zip(*columns, strict=True):
             several = [
@@ -415,12 +415,12 @@ class QuestionAnswerer(ScoredAnswers):
         size = tf.shape(packed["padding_mask"])
         outputs = self.ends.outputs
 
-        def read(done, *found):
+        def read(done, *earlier):
             part = {name: x[done : done + WINDOWS_AT_ONCE] for name, x in inputs.items()}
             logits = self(part, training=False)
             joined = [
-                tf.concat([so_far, tf.ensure_shape(logits[name], [None, *shape])], axis=0)
-                for so_far, (name, (shape, _)) in zip(found, outputs.items(), strict=True)
+                tf.concat([rows, tf.ensure_shape(logits[name], [None, *shape])], axis=0)
+                for rows, (name, (shape, _)) in zip(earlier, outputs.items(), strict=True)
             ]
             return done + WINDOWS_AT_ONCE, *joined
 
@@ -431,7 +431,7 @@ class QuestionAnswerer(ScoredAnswers):
             )
             for shape, is_int in outputs.values()
         ]
-        _, *found = tf.while_loop(
+        _, *all_logits = tf.while_loop(
             lambda done, *_: done < size[0],
             read,
             (0, *empty),
@@ -441,7 +441,7 @@ class QuestionAnswerer(ScoredAnswers):
             ),
             parallel_iterations=1,
         )
-        return dict(zip(outputs, found, strict=True))
+        return dict(zip(outputs, all_logits, strict=True))
 
     def tune_null_threshold(
         self, x: RawTexts, y: RawLabels = None, batch_size: int = 32, verbose: int | str = "auto"
@@ -468,14 +468,14 @@ class QuestionAnswerer(ScoredAnswers):
                 "y needs questions with an answer and questions without: between these the "
                 "threshold decides."
             )
-        found = self.answer_all(
+        answers = self.answer_all(
             x, batch_size, lambda columns: self.in_graph(self.best_and_null, columns), verbose
         )
-        f1 = [answer_f1(*each) for each in zip(found["text"], gold, strict=True)]
+        f1 = [answer_f1(*pair) for pair in zip(answers["text"], gold, strict=True)]
         # What is won by an answer over none, question by question, the surest first.
-        order = np.argsort(found["difference"], kind="stable")
+        order = np.argsort(answers["difference"], kind="stable")
         gains = np.cumsum((np.array(f1) - ~has_answer)[order])
-        differences = found["difference"][order].astype("float64")
+        differences = answers["difference"][order].astype("float64")
         differences = np.concatenate([differences[:1] - 2, differences, differences[-1:] + 2])
         best = int(np.argmax(np.concatenate([[0.0], gains])))
         self.null_threshold = float(differences[best : best + 2].mean())

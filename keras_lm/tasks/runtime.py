@@ -1,4 +1,4 @@
-"""What depends on Keras's backend: the step, and how text, TensorFlow's, meets the network."""
+"""What depends on Keras's backend: the step, and how TensorFlow's texts reach the network."""
 
 import keras
 import numpy as np
@@ -46,9 +46,9 @@ def at_numbers(names, *numbers):
     """Return the names that tensors of numbers stand for: strings in the graph, or numpy bytes."""
     if IS_TENSORFLOW:
         names = tf.constant(names)
-        return [tf.gather(names, each) for each in numbers]
+        return [tf.gather(names, number) for number in numbers]
     names = np.array([name.encode() for name in names], object)
-    return [names[np.asarray(each)] for each in numbers]
+    return [names[np.asarray(number)] for number in numbers]
 
 
 def require_tensorflow(what):

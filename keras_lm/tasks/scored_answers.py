@@ -9,9 +9,9 @@ from keras_lm.utils.argument_types import RawLabels, RawTexts
 
 
 class ScoredAnswers(Task):
-    """A task whose measures need whole answers: `evaluate` and `fit`'s validation tell them too.
+    """A task whose measures need whole answers: `evaluate` and `fit`'s validation add them.
 
-    A subclass gives `score(x, y, batch_size, verbose)`, a dict of floats, and may override
+    A subclass defines `score(x, y, batch_size, verbose)`, a dict of floats, and may override
     `has_answers`.
     """
 

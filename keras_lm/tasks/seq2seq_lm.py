@@ -318,8 +318,8 @@ class Seq2SeqLM(GenerationSettings, Task):
             return [*zip(texts, scores, strict=True)] if return_scores else texts
 
         if jax_decoding:
-            found = written_for_all(self, columns, write_by_jax, batch_size, number, verbose)
-            return with_scores(found, number) if return_scores else found
+            written = written_for_all(self, columns, write_by_jax, batch_size, number, verbose)
+            return with_scores(written, number) if return_scores else written
         once, batched = tensors_of(once), columns | tensors_of(options)
 
         def write(places):
@@ -327,8 +327,8 @@ class Seq2SeqLM(GenerationSettings, Task):
             texts = [value.decode("utf-8", "replace") for value in answer["text"].numpy()]
             return [*zip(texts, answer["scores"].numpy(), strict=True)] if return_scores else texts
 
-        found = written_for_all(self, columns, write, batch_size, number, verbose)
-        return with_scores(found, number) if return_scores else found
+        written = written_for_all(self, columns, write, batch_size, number, verbose)
+        return with_scores(written, number) if return_scores else written
 
     def write_columns(self, columns: dict[str, Tensor]) -> Any:
         """Call `write` with the texts and the other arguments in one dict."""
@@ -413,12 +413,12 @@ class Seq2SeqLM(GenerationSettings, Task):
         """
         require_installed("Scoring targets")
         columns, targets = self._pairs(x, targets)
-        found, columns = [], columns | targets
+        parts, columns = [], columns | targets
         starts = range(0, len(targets["labels"]), batch_size)
         for start in with_progress(starts, len(starts), verbose):
             batch = {name: column[start : start + batch_size] for name, column in columns.items()}
-            found.append(self.in_graph(self.score_columns, batch))
-        return {key: join_answers([each[key].numpy() for each in found]) for key in found[0]}
+            parts.append(self.in_graph(self.score_columns, batch))
+        return {key: join_answers([part[key].numpy() for part in parts]) for key in parts[0]}
 
     def score_columns(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
@@ -464,9 +464,9 @@ def attention_by_words(task, columns, targets, block=None):
     """Return what targets (B,) read of sources, named texts; see `Seq2SeqLM.attention`."""
     inputs, labels = task.packer.targets(targets)
     packed = task.preprocess(columns) | inputs
-    found = task.backbone.cross_attention_probabilities(packed)
-    found = found if block is None else [found[block]]
-    mean = np.mean([np.mean(each, axis=1) for each in found], axis=0)  # (B, T, S)
+    probabilities = task.backbone.cross_attention_probabilities(packed)
+    probabilities = probabilities if block is None else [probabilities[block]]
+    mean = np.mean([np.mean(layer, axis=1) for layer in probabilities], axis=0)  # (B, T, S)
     pictures = []
     for row, attention in enumerate(mean):
         known = packed["encoder_padding_mask"][row].numpy() > 0
@@ -499,5 +499,5 @@ def by_words(attention, source, target):
     """
     (source_words, columns), (target_words, rows) = source, target
     rows, columns = np.eye(len(target_words))[rows], np.eye(len(source_words))[columns]
-    found = rows.T @ attention @ columns / rows.sum(axis=0)[:, np.newaxis]
-    return {"source": source_words, "target": target_words, "attention": found.astype("float32")}
+    weights = rows.T @ attention @ columns / rows.sum(axis=0)[:, np.newaxis]
+    return {"source": source_words, "target": target_words, "attention": weights.astype("float32")}

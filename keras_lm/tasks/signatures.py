@@ -417,12 +417,12 @@ class ByteSignatures(TextSignatures):
         }
         with without_text_operations():
             answer = self.task.answer_lite(columns)
-        found = {}
+        outputs = {}
         for name, value in answer.items():
-            found[name] = value
+            outputs[name] = value
             if strings.are_bytes(value):
-                found[name], found[f"{name}_ends"] = strings.to_bytes(value)
-        return plain_floats(found)
+                outputs[name], outputs[f"{name}_ends"] = strings.to_bytes(value)
+        return plain_floats(outputs)
 
     def lite_requests(self):
         if not self.offer.answers_in_lite:
@@ -581,13 +581,13 @@ def attention_of_pair(task, columns, tokenize=None):
     given = _named(target, tf.where(labels == IGNORED, 0, labels), packed["decoder_padding_mask"])
     packed = _few(packed, "encoder_token_ids")
     packed = _few(packed, "decoder_token_ids")
-    found = {}
+    maps = {}
     if "attention_contexts" in backbone.symbolic:  # else a recurrent one, which has no others
         encoder = backbone.encoder_attention_probabilities(packed)
-        found |= _outputs("encoder", encoder, source, source)
-        found |= _outputs("decoder", backbone.attention_probabilities(packed), taken, taken)
+        maps |= _outputs("encoder", encoder, source, source)
+        maps |= _outputs("decoder", backbone.attention_probabilities(packed), taken, taken)
     # What was read to write a token: the label, not the input, names the row.
-    return found | _outputs("cross", backbone.cross_attention_probabilities(packed), given, source)
+    return maps | _outputs("cross", backbone.cross_attention_probabilities(packed), given, source)
 
 
 def _few(packed, name):
@@ -607,15 +607,15 @@ def _named(tokenizer, ids, mask):
 
 def _outputs(name, layers, tokens, attended):
     """Return what describes the probabilities of L layers, (B, N, S, T) each, under a name."""
-    found = [tf.cast(tf.round(tf.sqrt(layer) * STEPS), tf.uint8) for layer in layers]
-    found = tf.stack(found, axis=1)  # (B, L, N, S, T)
-    sizes = tf.shape(found)
+    rounded = [tf.cast(tf.round(tf.sqrt(layer) * STEPS), tf.uint8) for layer in layers]
+    rounded = tf.stack(rounded, axis=1)  # (B, L, N, S, T)
+    sizes = tf.shape(rounded)
     more = tf.fill([sizes[0], sizes[4] - tf.shape(attended)[1]], MEMORY)
     return {
         f"{name}_tokens": tokens,
         f"{name}_attended": tf.concat([more, attended], axis=1),
         f"{name}_sizes": tf.tile(sizes[tf.newaxis, 1:], [sizes[0], 1]),
-        f"{name}_bytes": tf.map_fn(_as_string, found, fn_output_signature=tf.string),
+        f"{name}_bytes": tf.map_fn(_as_string, rounded, fn_output_signature=tf.string),
     }
 
 
@@ -640,8 +640,8 @@ def constants(task, weights):
 
 def checked(function):
     """Return a `ConcreteFunction`; raise a ValueError if its constants are too large."""
-    found = [op for op in function.graph.get_operations() if op.type == "Const"]
-    _check_size([op.outputs[0] for op in found])
+    operations = [op for op in function.graph.get_operations() if op.type == "Const"]
+    _check_size([op.outputs[0] for op in operations])
     return function
 
 

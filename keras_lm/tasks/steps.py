@@ -180,10 +180,10 @@ def build(model, iterator, data_batch):
 
 def first_batch(model, iterator):
     """Return the first batch of one of Keras's iterators, as the first replica here has it."""
-    found = next(iter(iterator), None)
-    if found is None:
+    step = next(iter(iterator), None)
+    if step is None:
         return None
-    _, _, batches = found
+    _, _, batches = step
     return keras.tree.map_structure(
         lambda x: model.distribute_strategy.experimental_local_results(x)[0], next(batches)
     )
@@ -221,7 +221,7 @@ def check_compiled(model, metrics):
             "scope of a MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy."
         )
     made = [model.optimizer, *keras.tree.flatten(metrics)]
-    for variable in [v for each in made for v in getattr(each, "variables", ())]:
+    for variable in [v for owner in made for v in getattr(owner, "variables", ())]:
         if not strategy.extended.variable_created_in_scope(variable.value):
             raise ValueError(
                 f"{variable.path} was made outside of strategy.scope(), and the task inside: make "

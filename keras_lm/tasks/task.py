@@ -350,13 +350,13 @@ class Task(KerasFile, SavedWhole, TextModel):
         `given` are the user's, which count more; `limit` is the number of tokens that the backbone
         has positions for, or None.
         """
-        found = {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
+        stated = {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
         length, side = stated_limits(folder)
         if length is not None and length < cls.usual_length(limit):
-            found["sequence_length"] = length
+            stated["sequence_length"] = length
         if has_fast_tokenizer(folder):
-            found["truncation"] = "halves"
-        return found if side == "right" else found | {"truncation_side": side}
+            stated["truncation"] = "halves"
+        return stated if side == "right" else stated | {"truncation_side": side}
 
     @classmethod
     def arguments_from_checkpoint(cls, labels: Any) -> dict[str, Any] | None:
@@ -466,9 +466,9 @@ class Task(KerasFile, SavedWhole, TextModel):
         outputs, terms = self._encode(rows, training), []
         if with_terms and self.fine_tuning:
             terms += self.fine_tuning.terms(self, outputs, rows)
-        found = self.read_head(self.head, outputs, rows, training, terms)
-        found = self.packer.join(found, inputs)
-        return (found, terms) if with_terms else found
+        answer = self.read_head(self.head, outputs, rows, training, terms)
+        answer = self.packer.join(answer, inputs)
+        return (answer, terms) if with_terms else answer
 
     def read_head(
         self,
@@ -481,9 +481,9 @@ class Task(KerasFile, SavedWhole, TextModel):
         """Return what a head makes of a backbone's outputs, and extend the terms of the loss."""
         if not (training and getattr(head, "has_terms", False)):
             return head(outputs, rows, training=training)
-        found, more = head(outputs, rows, training=training, with_terms=True)
+        answer, more = head(outputs, rows, training=training, with_terms=True)
         terms += more
-        return found
+        return answer
 
     @property
     def has_terms(self) -> bool:
@@ -603,15 +603,15 @@ class Task(KerasFile, SavedWhole, TextModel):
         return export(self, path, format, **options)
 
     def trimmed(self) -> Self:
-        """Return what an export holds: the task, or a copy without what no text can ask for."""
-        found = self.tokenizer and self.backbone.trimmed(self.tokenizer)
-        if found is None:
+        """Return what an export holds: the task, or a copy without weights that no text uses."""
+        parts = self.tokenizer and self.backbone.trimmed(self.tokenizer)
+        if parts is None:
             return self
-        copy = self.with_backbone(*found)
+        copy = self.with_backbone(*parts)
         for variable, own in zip(copy.weights, self.weights, strict=True):
             if variable.shape == own.shape:  # of others, the backbone has a part
                 variable.assign(own)
-        # What the card of an export tells.
+        # What the card of an export says.
         copy.history = getattr(self, "history", None)
         copy.backbone.origin = getattr(self.backbone, "origin", None)
         return copy

@@ -49,9 +49,9 @@ def entities_of(answer, texts, plain=False):
 
     For `plain` see `keras_lm.datasets.tag_schemes.is_plain`.
     """
-    found = []
+    entities = []
     for row, labels in enumerate(answer["labels"]):
-        found.append([])
+        entities.append([])
         for label, first, end in entity_spans(labels, plain=plain):
             entity = {"label": label, "score": float(np.mean(answer["scores"][row][first:end]))}
             if "start" in answer:
@@ -61,8 +61,8 @@ def entities_of(answer, texts, plain=False):
             else:
                 text = " ".join(answer["tokens"][row][first:end])
                 entity |= {"text": text, "start": first, "end": end}
-            found[-1].append(entity)
-    return found
+            entities[-1].append(entity)
+    return entities
 
 
 def classes_in_parts(class_names):
@@ -74,13 +74,13 @@ def classes_in_parts(class_names):
     """
     numbers = {name: number for number, name in enumerate(class_names)}
     parts = {"B": "BBII", "E": "EIIE", "L": "LIIL", "S": "SBIE", "U": "UBIL", "W": "WBIE"}
-    found = []
+    rows = []
     for name, number in numbers.items():
         prefixes = parts.get(name[0], "") if name[1:2] in ("-", "_") else ""
         if "M" + name[1:] in numbers:
             prefixes = prefixes.replace("I", "M")
-        found.append([numbers.get(p + name[1:], number) for p in prefixes] or [number] * 4)
-    return np.array(found, "int32")
+        rows.append([numbers.get(p + name[1:], number) for p in prefixes] or [number] * 4)
+    return np.array(rows, "int32")
 
 
 def tag_rules(class_names, scheme):
@@ -173,7 +173,7 @@ def placed(labels, words, places, shape, rest=0.0):
     Elsewhere it is `IGNORED` or, of floats, `rest`. Of words that share a piece, the first counts.
     """
     labels = ragged(labels)
-    splits = [tf.cast(each.row_splits, tf.int64) for each in (labels, words)]
+    splits = [tf.cast(rows.row_splits, tf.int64) for rows in (labels, words)]
     same = require(splits[0] == splits[1], "labels: there must be one for each word", *splits)
     values = labels.values
     values = values if values.dtype.is_floating else tf.cast(values, tf.int32)
@@ -295,10 +295,10 @@ class WordLabels(ClassLabels):
             return _of_tokens(labels, tokens.shape[1])
         labels = ragged(labels)
         words, _ = self.rows.words(columns["text"])
-        expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
-        for row in np.flatnonzero(expected != found)[:1]:
+        expected, given = words.row_lengths().numpy(), labels.row_lengths().numpy()
+        for row in np.flatnonzero(expected != given)[:1]:
             raise ValueError(
-                f"labels[{row}] has {found[row]} labels, but text[{row}] has {expected[row]} "
+                f"labels[{row}] has {given[row]} labels, but text[{row}] has {expected[row]} "
                 "words: pass one for each word, and words as lists to part them yourself."
             )
         return labels
@@ -384,7 +384,7 @@ class TaggerPreprocessor(WordPreprocessor):
                 "x has no predicates: pass {'text': …, 'predicate': …}, for each text the place of "
                 "one word."
             )
-        columns = super().columns(x | {"predicate": [str(each) for each in x["predicate"]]})
+        columns = super().columns(x | {"predicate": [str(place) for place in x["predicate"]]})
         words, places = self.rows.words(columns["text"])
         known = tf.strings.length(columns["text"], "UTF8_CHAR") if places else words.row_lengths()
         for row, (place, size) in enumerate(zip(x["predicate"], known.numpy(), strict=True)):
@@ -400,7 +400,7 @@ class TaggerPreprocessor(WordPreprocessor):
         shape = tf.shape(packed["padding_mask"])
         rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
         return packed, tf.nest.map_structure(
-            lambda each: placed(each, words, places, shape, rest), labels
+            lambda x: placed(x, words, places, shape, rest), labels
         )
 
     def pack_words(self, columns: dict[str, Tensor]) -> Any:
@@ -562,10 +562,10 @@ class TokenClassifier(WordReader, Task):
         Those of a word that has no pieces, or was truncated, are all `LOWEST`. With a CRF they are
         the logarithms of its marginal probabilities, which know the whole text.
         """
-        found = self.answer_all(
+        answer = self.answer_all(
             x, batch_size, lambda columns: self.in_graph(self.padded_word_logits, columns), verbose
         )
-        return tf.RaggedTensor.from_tensor(found["logits"], found["lengths"])
+        return tf.RaggedTensor.from_tensor(answer["logits"], answer["lengths"])
 
     def padded_word_logits(self, columns: dict[str, Tensor]) -> dict[str, Any]:
         """The same in the graph: padded `logits` (B, W, classes), and `lengths` in words (B,)."""
@@ -607,8 +607,8 @@ class TokenClassifier(WordReader, Task):
             text, self.splitter, self.whole_texts
         )
         if self.whole_texts and tokenizer.has_offsets():
-            found = tokens_and_places_lite(tokenizer, text)
-            pieces = pieces_in_text(*found, words, start, end)
+            tokens_and_places = tokens_and_places_lite(tokenizer, text)
+            pieces = pieces_in_text(*tokens_and_places, words, start, end)
         else:
             # A word tokenizer would split by its own rules; no word contains white space.
             rule = {"splitter": "whitespace"} if hasattr(tokenizer, "tokenize_words") else {}

@@ -337,10 +337,10 @@ class BytePairTokenizer(Tokenizer):
         if not tokens:
             return parts
         rows = tf.where(self._is_token(parts))
-        found = tf.strings.substr(tf.gather_nd(parts, rows), 1, MAX_INT)
+        texts = tf.strings.substr(tf.gather_nd(parts, rows), 1, MAX_INT)
         names = "|".join(regex_literal(token) for token in _longest_first(tokens))
-        found = tf.strings.regex_replace(found, f"^[{S}]*({names})[{S}]*$", r"\1")
-        return tf.tensor_scatter_nd_update(parts, rows, TOKEN + found)
+        texts = tf.strings.regex_replace(texts, f"^[{S}]*({names})[{S}]*$", r"\1")
+        return tf.tensor_scatter_nd_update(parts, rows, TOKEN + texts)
 
     def _is_token(self, parts):
         return tf.strings.substr(parts, 0, 1) == TOKEN
@@ -591,8 +591,8 @@ def _replacements(step):
 
 
 def _behavior(step):
-    found = BEHAVIORS.get(step["behavior"])
-    return found or _refuse(step)
+    behavior = BEHAVIORS.get(step["behavior"])
+    return behavior or _refuse(step)
 
 
 def _of_expression(expression):
@@ -619,10 +619,10 @@ def in_re2(expression, step=None):
         CheckpointError: if it has something else than letters, numbers and white space, and what
             both know.
     """
-    found, is_inside = [], False
+    parts, is_inside = [], False
     for token in re.findall(r"\\p\{\^?\w+\}|\\.|\(\?.?|[*+?}][+?]|.", expression, re.DOTALL):
         if token in CLASSES:
-            found.append(CLASSES[token] if is_inside else f"[{CLASSES[token]}]")
+            parts.append(CLASSES[token] if is_inside else f"[{CLASSES[token]}]")
             continue
         is_escape = len(token) == 2 and token[0] == "\\"
         is_known = token in (r"\r", r"\n", r"\t") or (is_escape and not token[1].isalnum())
@@ -630,8 +630,8 @@ def in_re2(expression, step=None):
         if not (is_known or is_group or (len(token) == 1 and token != "\\")):
             _refuse(step or {"type": "Split"}, f"whose {token!r} is not known here")
         is_inside = token == "[" or (is_inside and token != "]")
-        found.append(token)
-    return "".join(found)
+        parts.append(token)
+    return "".join(parts)
 
 
 def _refuse(step, reason=""):
@@ -698,16 +698,16 @@ class LiteBytePair:
         starts = places_of(begins)
         nodes = self._words(data, starts, tf.concat([starts[1:], [size]], 0))
         known = tf.gather(self._words.numbers, nodes) + 1
-        found = put(known, starts, size)
+        numbers = put(known, starts, size)
 
         words = tf.cumsum(tf.cast(begins, tf.int32)) - 1
         rare = places_of(tf.gather(known, words) == 0, [size - 1])
         pieces = self._merge(tf.gather(data, rare), tf.gather(words, rare))
-        found += put(tf.gather(self._ids, pieces + 1), rare, size)
+        numbers += put(tf.gather(self._ids, pieces + 1), rare, size)
 
-        is_there = found > 0
+        is_there = numbers > 0
         at = places_of(is_there)
-        ids = tf.gather(found, at) - 1
+        ids = tf.gather(numbers, at) - 1
         row_splits = tf.gather(count_before(is_there), row_splits)
         ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
         places = places_in_texts(at, tf.ones_like(is_there), of_character, ids, text_begins)
@@ -724,8 +724,8 @@ def symbols_and_merger(first, merges, ranks):
 
 def id_table(symbols, ids, ranks, unknown_id):
     """Return 1 + the id of each symbol; first 0, for what became part of another symbol."""
-    found = [ids[symbol] if symbol in ranks else unknown_id or 0 for symbol in symbols]
-    return tf.constant([0, *(1 + id for id in found)], tf.int32)
+    symbol_ids = [ids[symbol] if symbol in ranks else unknown_id or 0 for symbol in symbols]
+    return tf.constant([0, *(1 + id for id in symbol_ids)], tf.int32)
 
 
 # Kinds of characters. ONE_SPACE is one that words begin with; EDGE is beyond the text.

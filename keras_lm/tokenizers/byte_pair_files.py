@@ -103,7 +103,7 @@ def check_merges(merges, entries, whole, end=""):
 
 def last_ranks(words, ranks):
     """Return the rank of the last merge of each entry that BPE builds, -1 for single symbols."""
-    found = {}
+    entry_ranks = {}
     none = len(ranks)
     for entry, word in words.items():
         rank = -1
@@ -116,8 +116,8 @@ def last_ranks(words, ranks):
             place = pairs.index(rank)
             word[place : place + 2] = [word[place] + word[place + 1]]
         if len(word) == 1:
-            found[entry] = rank
-    return found
+            entry_ranks[entry] = rank
+    return entry_ranks
 
 
 def _is_long(entry, end):
@@ -210,7 +210,9 @@ def _vocabulary_and_merges(folder, tokenizer):
             [os.path.join(folder, place, name) for name in names]
             for names in (VOCABULARY_FILES, MERGES_FILES)
         ]
-        vocabulary, merges = (next(filter(os.path.isfile, found), None) for found in paths)
+        vocabulary, merges = (
+            next(filter(os.path.isfile, candidates), None) for candidates in paths
+        )
         if vocabulary and merges:
             return read_vocabulary(vocabulary), read_merges(merges), vocabulary
         if merges:
@@ -240,10 +242,10 @@ def _check_letters(files):
 
 
 def _byte_level_settings(files):
-    found = _hugging_face_json(files)
+    settings = _hugging_face_json(files)
     if files.config.get("add_prefix_space") is not None:
-        found["add_prefix_space"] = files.config["add_prefix_space"]
-    return found
+        settings["add_prefix_space"] = files.config["add_prefix_space"]
+    return settings
 
 
 def _hugging_face_json(files):
@@ -266,12 +268,12 @@ def _hugging_face_json(files):
     if not steps or steps[-1]["type"] != "ByteLevel":
         steps = [step["type"] for step in steps]
         files.refuse("tokenizer.json", {"pre_tokenizer": steps}, {"pre_tokenizer": ["ByteLevel"]})
-    found = {"add_prefix_space": bool(steps[-1].get("add_prefix_space"))}
+    settings = {"add_prefix_space": bool(steps[-1].get("add_prefix_space"))}
     if len(steps) > 1 or not steps[-1].get("use_regex", True):
-        found["pre_tokenizer"] = steps
+        settings["pre_tokenizer"] = steps
     if model.get("ignore_merges"):
-        found["ignore_merges"] = True
-    return found | ({"normalization": forms[0]} if forms else {})
+        settings["ignore_merges"] = True
+    return settings | ({"normalization": forms[0]} if forms else {})
 
 
 def _special_tokens(files, vocabulary, path):

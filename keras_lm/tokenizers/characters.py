@@ -189,16 +189,16 @@ class CharacterTokenizer(Tokenizer):
             FileNotFoundError: if there is no `options.json` of a model that reads characters.
             ValueError: if the file is not JSON, or numbers characters differently.
         """
-        found = {
+        files = {
             path: _read_options(path) for path in glob.glob(f"{glob.escape(folder)}/*options.json")
         }
-        found = {path: options for path, options in found.items() if "char_cnn" in options}
-        if len(found) != 1:
+        files = {path: options for path, options in files.items() if "char_cnn" in options}
+        if len(files) != 1:
             raise FileNotFoundError(
-                f"`folder` {os.fspath(folder)!r} holds {len(found)} files options.json (or "
+                f"`folder` {os.fspath(folder)!r} holds {len(files)} files options.json (or "
                 "NAME_options.json) with `char_cnn`; put that of one ELMo checkpoint there."
             )
-        ((path, options),) = found.items()
+        ((path, options),) = files.items()
         if not isinstance(options["char_cnn"], dict):
             raise ValueError(f"{path!r}: `char_cnn` is not an object; copy or download it again.")
         number = options["char_cnn"].get("n_characters", 262)

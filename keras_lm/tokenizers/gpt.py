@@ -133,8 +133,8 @@ class GPTTokenizer(BytePairTokenizer):
         parts = self._part_tokens(valid_utf8(text), tokens)  # ragged (B, P)
         is_token = self._is_token(parts.values)
         ids = self._encode(self._strip_tokens(parts.values, tokens), with_tokens=True)  # (P, S)
-        found = tf.where(is_token, tf.strings.substr(parts.values, 1, MAX_INT), parts.values)
-        characters = tf.strings.unicode_split(found, "UTF-8")  # ragged (P, N)
+        texts = tf.where(is_token, tf.strings.substr(parts.values, 1, MAX_INT), parts.values)
+        characters = tf.strings.unicode_split(texts, "UTF-8")  # ragged (P, N)
         characters = characters.with_row_splits_dtype(tf.int64)
         left = wordpiece.visible_lengths(characters, self._clean, "UTF8_CHAR")
         # Of a part that is a token, everything is left, and the token covers it.
@@ -245,11 +245,11 @@ class LiteGPT:
         is_last = value_after(is_first, 1, True) & ~is_space
         symbols += tf.where(is_last, self._num_letters, 0)
         pieces = self._merge(symbols, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
-        found = tf.where(is_space, 0, tf.gather(self._ids, pieces + 1))
+        numbers = tf.where(is_space, 0, tf.gather(self._ids, pieces + 1))
 
-        is_there = found > 0
+        is_there = numbers > 0
         at = places_of(is_there, [size - 1])
-        ids = tf.gather(found, at) - 1
+        ids = tf.gather(numbers, at) - 1
         row_splits = tf.gather(count_before(is_there), row_splits)
         ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
         places = places_in_texts(at, ~is_space, of_character, ids, text_begins)

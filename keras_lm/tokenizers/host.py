@@ -18,8 +18,8 @@ def ids_of(tokenizer, text, parse_special):
     rows = list(text)
     if all(isinstance(row, (str, bytes)) for row in rows):
         backend = _backend(tokenizer, tuple(tokenizer._special_in_text(parse_special)))
-        found = backend.encode_batch([valid(row) for row in rows], add_special_tokens=False)
-        return [each.ids for each in found]
+        encodings = backend.encode_batch([valid(row) for row in rows], add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
     return [ids_of(tokenizer, row, parse_special) for row in rows]
 
 
@@ -32,9 +32,9 @@ def places_of(tokenizer, texts):
     if type(tokenizer).__name__ == "SentencePieceTokenizer":
         require_installed("Where tokens of SentencePiece's models are in a text")
     texts = [valid(text) for text in texts]
-    found = _backend(tokenizer, ()).encode_batch(texts, add_special_tokens=False)
-    places = [list(zip(*each.offsets)) or [(), ()] for each in found]
-    return [each.ids for each in found], *map(list, zip(*places))
+    encodings = _backend(tokenizer, ()).encode_batch(texts, add_special_tokens=False)
+    places = [list(zip(*encoding.offsets)) or [(), ()] for encoding in encodings]
+    return [encoding.ids for encoding in encodings], *map(list, zip(*places))
 
 
 def text_of(tokenizer, ids):
@@ -54,10 +54,10 @@ def as_lists(ids):
 
 def as_texts(tokenizer, rows):
     """Return the texts of lists of ids, with TensorFlow or without it, as a list of str."""
-    found = tokenizer.detokenize(rows) if rows else []
-    if isinstance(found, list):
-        return found
-    return [text.decode("utf-8", "replace") for text in found.numpy()]
+    texts = tokenizer.detokenize(rows) if rows else []
+    if isinstance(texts, list):
+        return texts
+    return [text.decode("utf-8", "replace") for text in texts.numpy()]
 
 
 def valid(text):
@@ -80,8 +80,8 @@ def _backend(tokenizer, special):
         }
         backend = _without(backend, hidden)
         added = tokenizer.get_config().get("added_tokens", [])
-        found = [*special, *(token for token in added if token not in hidden)]
-        huggingface_files.add_tokens(backend, tokenizer, dict.fromkeys(found))
+        tokens = [*special, *(token for token in added if token not in hidden)]
+        huggingface_files.add_tokens(backend, tokenizer, dict.fromkeys(tokens))
         made[special] = backend
     return made[special]
 

@@ -41,7 +41,7 @@ def write(
         template: `keras_lm.packers.Template`, the special tokens around texts.
         name: str, Hugging Face's class for the model's usual tokenizer, or None.
         max_sequence_length: int or None, the most tokens that the model reads.
-        reads_segments: bool. Whether the model tells segments apart.
+        reads_segments: bool. Whether the model distinguishes segments.
         truncation_side: str, on which texts that are too long are cut off.
 
     Raises:
@@ -105,9 +105,9 @@ def _named(tokenizer):
     """Return the special tokens by Hugging Face's names for their roles."""
     known = {*tokenizer.ROLES, "unknown"}
     roles = tokenizer.special_tokens.items()
-    found = {f"{_role(role)}_token": token for role, token in roles if role in known}
+    tokens = {f"{_role(role)}_token": token for role, token in roles if role in known}
     more = tokenizer.get_config()["additional_special_tokens"]
-    return found | ({"additional_special_tokens": list(more)} if more else {})
+    return tokens | ({"additional_special_tokens": list(more)} if more else {})
 
 
 def _role(role):
@@ -170,10 +170,10 @@ def backend(tokenizer):
         ValueError: if it has no such tokenizer, or lacks one of its settings.
     """
     kind = type(tokenizer).__name__
-    found = _WRITERS[kind](tokenizer)[0] if kind in _WRITERS else None
-    if found is None:
+    written = _WRITERS[kind](tokenizer)[0] if kind in _WRITERS else None
+    if written is None:
         raise ValueError(f"{kind} has no counterpart in the package tokenizers.")
-    return found
+    return written
 
 
 def _package():

@@ -287,18 +287,18 @@ def _displace(pairs, num_rows):
     begins = {}  # size of rows → where the last one was placed
     for row in sorted(rows, key=len, reverse=True):
         columns = np.sort(pairs[row, 1])
-        found, begin = (), max(begins.get(len(row), 0) - columns[0], 0)
-        while not len(found):
+        candidates, begin = (), max(begins.get(len(row), 0) - columns[0], 0)
+        while not len(candidates):
             while begin + columns[-1] + WINDOW > len(is_free):
                 is_free = np.concatenate([is_free, np.ones_like(is_free)])
-            found = begin + np.flatnonzero(is_free[begin + columns[0] :][:WINDOW])
+            candidates = begin + np.flatnonzero(is_free[begin + columns[0] :][:WINDOW])
             for column in columns[1:]:
-                found = found[is_free[found + column]]
+                candidates = candidates[is_free[candidates + column]]
             begin += WINDOW
-        shifts[pairs[row[0], 0]] = found[0]
-        places[row] = found[0] + pairs[row, 1]
+        shifts[pairs[row[0], 0]] = candidates[0]
+        places[row] = candidates[0] + pairs[row, 1]
         is_free[places[row]] = False
-        begins[len(row)] = found[0] + columns[0]
+        begins[len(row)] = candidates[0] + columns[0]
     # Most rows have a single column, and fit anywhere.
     first = pairs[:, 1].max(initial=0)
     is_free = np.concatenate([is_free[first:], np.ones(len(single), bool)])
@@ -334,7 +334,7 @@ class Trie:
         """
         size = tf.size(starts)
 
-        def step(found, which, places, ends, nodes):
+        def step(longest, which, places, ends, nodes):
             nodes = self._pairs(nodes, tf.gather(data, places))
             goes_on = nodes < NONE
             nodes = tf.where(goes_on, nodes, 0)
@@ -343,16 +343,16 @@ class Trie:
             is_text = read(self.numbers, nodes) >= 0
             # A longer key has a node of a higher number.
             more = tf.where(is_text & at_end if whole else is_text, nodes, 0)
-            found = tf.maximum(found, put(more, which, tf.size(found)))
+            longest = tf.maximum(longest, put(more, which, tf.size(longest)))
             stays = tf.where(tf.concat([(goes_on & ~at_end)[:-1], [True]], 0))[:, 0]
             which, places, ends, nodes = (tf.gather(x, stays) for x in (which, places, ends, nodes))
-            return found, which, tf.minimum(places, tf.size(data) - 1), ends, nodes
+            return longest, which, tf.minimum(places, tf.size(data) - 1), ends, nodes
 
         # The last one is there so that no list is empty.
         which = tf.range(size + 1)
         starts, ends = tf.concat([starts, [0]], 0), tf.concat([ends, [NONE]], 0)
         state = tf.zeros_like(which), which, starts, ends, tf.fill(tf.shape(which), root)
-        return loop(lambda found, which, *_: tf.size(which) > 1, step, state)[0][:-1]
+        return loop(lambda longest, which, *_: tf.size(which) > 1, step, state)[0][:-1]
 
 
 class PairMerger:

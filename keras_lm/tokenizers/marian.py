@@ -165,9 +165,9 @@ class MarianTokenizer(Tokenizer):
             def with_foreign():
                 rows, _ = tf.unique(tf.boolean_mask(strings.row_ids(ids), is_unknown))
                 characters = self._aligner(tf.gather(text, rows))
-                found = tf.boolean_mask(characters.pieces, characters.are_unknown)
-                found = self._foreign.lookup(found)
-                return tf.tensor_scatter_nd_update(values, tf.where(is_unknown), found)
+                foreign = tf.boolean_mask(characters.pieces, characters.are_unknown)
+                foreign = self._foreign.lookup(foreign)
+                return tf.tensor_scatter_nd_update(values, tf.where(is_unknown), foreign)
 
             values = tf.cond(tf.reduce_any(is_unknown), with_foreign, lambda: values)
         return ids.with_values(values)

@@ -199,7 +199,7 @@ COMPONENTS = {
         ),
         "ByteLevel": Entries(harmless={"add_prefix_space", "trim_offsets", "use_regex"}),
     },
-    # The vocabulary's own spelling tells how ids become text.
+    # The vocabulary's own spelling decides how ids become text.
     "decoder": {
         "Sequence": Entries(read={"decoders"}),
         "WordPiece": Entries(read={"cleanup"}, implied={"prefix"}),
@@ -289,7 +289,7 @@ OF_GPT2, END_OF_TEXT = ("gpt2", "gpt_neo"), "<|endoftext|>"
 CONFIG = "tokenizer_config.json"
 FILES = (CONFIG, "special_tokens_map.json", "tokenizer.json")
 UNUSED = re.compile(r"<unused id \d+>")
-# In transformers 5, whose files name a backend, others than these tell no segments apart unless
+# In transformers 5, whose files name a backend, others than these have one segment only unless
 # `model_input_names` says so.
 _WITH_SEGMENTS = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
 # Classes that leave it to a tokenizer.json.
@@ -380,11 +380,11 @@ def additional_tokens(named):
 def stated_class(folder):
     """Return Hugging Face's class that a folder's configurations name, without "Fast", or None."""
     for name in ("tokenizer_config.json", "config.json"):
-        found = read_json(folder, name).get("tokenizer_class")
-        if found is not None and not isinstance(found, str):
-            raise TypeError(f"tokenizer_class in {name} is {found!r}")
-        if found and found.removesuffix("Fast") not in _GENERIC:
-            return found.removesuffix("Fast")
+        stated = read_json(folder, name).get("tokenizer_class")
+        if stated is not None and not isinstance(stated, str):
+            raise TypeError(f"tokenizer_class in {name} is {stated!r}")
+        if stated and stated.removesuffix("Fast") not in _GENERIC:
+            return stated.removesuffix("Fast")
     return None
 
 
@@ -399,7 +399,7 @@ def steps(tokenizer, name, of_sequence):
 
     def flat(step):
         if step.get("type") == "Sequence":
-            return [inner for each in step[of_sequence] for inner in flat(each)]
+            return [inner for part in step[of_sequence] for inner in flat(part)]
         return [step] * bool(step)
 
     return flat(tokenizer.get(name) or {})
@@ -431,8 +431,8 @@ def kind_of(folder, usual):
         )
     names = {kind: cls.PUBLISHED_FILES for kind, cls in tokenizer_classes().items()}
     kinds = [usual, *names] if names.get(usual) else []
-    found = next((kind for kind in kinds if _holds(folder, names[kind])), None)
-    return found or ("ByteTokenizer" if reads_bytes(folder) else usual)
+    matching = next((kind for kind in kinds if _holds(folder, names[kind])), None)
+    return matching or ("ByteTokenizer" if reads_bytes(folder) else usual)
 
 
 def reads_bytes(folder):
@@ -604,11 +604,11 @@ class TokenizerFolder:
         Raises:
             ValueError: if the tokenizer.json adds them in a way that is not supported.
         """
-        found, names = self._template(), self.config.get("model_input_names")
+        template, names = self._template(), self.config.get("model_input_names")
         has_segments = "backend" not in self.config or stated_class(self.folder) in _WITH_SEGMENTS
-        if found is None or (has_segments if names is None else "token_type_ids" in names):
-            return found
-        return tuple(re.sub(r":\d+( |$)", r":0\1", each) for each in found)
+        if template is None or (has_segments if names is None else "token_type_ids" in names):
+            return template
+        return tuple(re.sub(r":\d+( |$)", r":0\1", piece) for piece in template)
 
     def _template(self):
         if "model" not in self.tokenizer:

@@ -81,8 +81,8 @@ class ByteTokenizer(Tokenizer):
         return strings.tokenize_parts(self, text, special, lambda parts, begins: self._ids(parts))
 
     def _ids(self, text):
-        found = bytes_of(text)
-        return found.with_values(tf.cast(found.values, tf.int32) + self.offset)
+        data = bytes_of(text)
+        return data.with_values(tf.cast(data.values, tf.int32) + self.offset)
 
     def _tokenize_with_offsets(self, text, special=()):
         text = valid_utf8(text)
@@ -154,10 +154,10 @@ class ByteTokenizer(Tokenizer):
                 number = config.config.get("extra_ids", EXTRA_IDS)
                 usual = [f"<extra_id_{i}>" for i in range(number)]
                 more = published_files.additional_tokens(config.named) or usual
-                found = BYT5 | config.special_tokens(cls.ROLES)
-                found |= {"additional_special_tokens": more, "template": config.template()}
-                found["clean_up"] = bool(config.config.get("clean_up_tokenization_spaces"))
-                return cls(**{**found, **overrides})
+                arguments = BYT5 | config.special_tokens(cls.ROLES)
+                arguments |= {"additional_special_tokens": more, "template": config.template()}
+                arguments["clean_up"] = bool(config.config.get("clean_up_tokenization_spaces"))
+                return cls(**{**arguments, **overrides})
             if not published_files.reads_bytes(folder):
                 raise FileNotFoundError(
                     f"`folder` {os.fspath(folder)!r} holds no configuration of a network that "

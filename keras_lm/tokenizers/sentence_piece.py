@@ -322,7 +322,7 @@ class SentencePieceTokenizer(Tokenizer):
         ]
         places = tf.argsort(tf.cast(~is_spaced, tf.int32), stable=True)  # of each part in `parts`
         places = tf.math.invert_permutation(places)
-        return [tf.gather(tf.concat(found, 0), places) for found in zip(*some, strict=True)]
+        return [tf.gather(tf.concat(pair, 0), places) for pair in zip(*some, strict=True)]
 
     def _stripped(self, text):
         return without_end_space(text) if self._rules.strip_end else text
@@ -704,8 +704,8 @@ class CommaSplits(tf.Module):
         kept = 2 * tf.range(tf.size(starts))
         replaced = tf.concat([tf.gather(ids, places) - self._first, [self._num_rows]], 0)
         replaced += 2 * tf.size(starts) - 1
-        found = tf.gather(rows, tf.reshape(tf.stack([kept, replaced], 1), [-1]))
-        return found.values, found.row_splits[:-1:2] - starts
+        joined = tf.gather(rows, tf.reshape(tf.stack([kept, replaced], 1), [-1]))
+        return joined.values, joined.row_splits[:-1:2] - starts
 
     def lite(self, ids):
         """Return ids like a call, without ragged gathers."""
@@ -729,7 +729,7 @@ class Aligner(tf.Module):
 
     A model of single characters with the same normalizer maps each normalised character to the
     bytes of the text that it came from. A run of characters without pieces is one unknown token in
-    both models, which tells its length.
+    both models, so that its length is known.
     """
 
     def __init__(self, proto):

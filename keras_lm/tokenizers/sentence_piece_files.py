@@ -153,8 +153,8 @@ def read_folder(folder, family, usual_family):
             settings[key] = named[key]
         elif settings.get(key) not in entries:
             # A model may lack what its family usually has.
-            found = [name for name in NAMES[role] if name in known and key not in settings]
-            settings[key] = found[0] if found else None
+            candidates = [name for name in NAMES[role] if name in known and key not in settings]
+            settings[key] = candidates[0] if candidates else None
 
     beyond = vocabulary[len(pieces) :]
     extra_ids = files.config.get("extra_ids", settings.pop("extra_ids", 0))

@@ -136,8 +136,8 @@ class Table:
             node, end, longest = 0, start, None
             while end < len(data) and (node := self.children(node).get(data[end])) is not None:
                 end += 1
-                if (found := self.text(node)) is not None:
-                    longest = end, found
+                if (replacement := self.text(node)) is not None:
+                    longest = end, replacement
             if longest is None:
                 length = len(data[start:].decode()[0].encode())
                 longest = start + length, data[start : start + length].decode()

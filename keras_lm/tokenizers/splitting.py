@@ -221,12 +221,12 @@ def _signs(splitter, code_point, by_character):
     with tf.init_scope():  # a constant, also if this is traced
         signs = tf.constant(_table_of_signs(splitter, by_character))
     is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
-    found = tf.gather(signs, tf.where(is_known, code_point, NUM_CODE_POINTS))
-    found = tf.cast(found, tf.int32)
+    kinds = tf.gather(signs, tf.where(is_known, code_point, NUM_CODE_POINTS))
+    kinds = tf.cast(kinds, tf.int32)
     if not by_character:
-        return found
+        return kinds
     is_above = (code_point >= FIRST_IDEOGRAPH) & (code_point <= LAST_IDEOGRAPH)
-    return tf.where(is_above, ALONE, found)
+    return tf.where(is_above, ALONE, kinds)
 
 
 @functools.cache
@@ -320,9 +320,9 @@ RULES = {"conll": begins_run, "punctuation": begins_part, "whitespace": begins_p
 
 def looked_up(sign, characters, others=()):
     """Return whether signs are one of some characters, or of some of OTHER, SPACE and MARK."""
-    found = np.zeros(128, bool)
-    found[[*map(ord, characters), *others]] = True
-    return tf.gather(tf.constant(found), sign)  # one operation, however many characters
+    table = np.zeros(128, bool)
+    table[[*map(ord, characters), *others]] = True
+    return tf.gather(tf.constant(table), sign)  # one operation, however many characters
 
 
 def among(sign, characters):

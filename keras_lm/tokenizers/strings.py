@@ -87,10 +87,10 @@ def join(ragged, separator=""):
 
 def split(text, separator):
     """Split (B,) strings at a separator of one byte; return ragged (B, S), without empty parts."""
-    found = tf.raw_ops.StringSplit(input=text, delimiter=separator, skip_empty=True)
+    parts = tf.raw_ops.StringSplit(input=text, delimiter=separator, skip_empty=True)
     rows = tf.range(tf.size(text, tf.int64) + 1)
-    splits = tf.searchsorted(found.indices[:, 0], rows, out_type=tf.int64)
-    return tf.RaggedTensor.from_row_splits(found.values, splits, validate=False)
+    splits = tf.searchsorted(parts.indices[:, 0], rows, out_type=tf.int64)
+    return tf.RaggedTensor.from_row_splits(parts.values, splits, validate=False)
 
 
 # The kernels of TensorFlow Text's ByteSplitter. The class itself makes several ragged tensors of
@@ -321,8 +321,8 @@ def offsets_in_form(text, form, find):
     ids, *offsets = find(text)
     zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
 
-    def in_text(each):
-        return tf_text.find_source_offsets(places, tf.concat([zero, each], axis=1))[:, 1:]
+    def in_text(offset):
+        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
 
     return ids, *map(in_text, offsets)
 
@@ -519,10 +519,10 @@ def with_tokens(tokenizer, parts, ids, tokens):
     spelled = tf.constant([TOKEN + token.encode() for token in tokens])
     numbers = tf.constant([tokenizer.token_to_id(token) for token in tokens])
     places = tf.where(parts[:, tf.newaxis] == spelled)  # (tokens found, 2)
-    found = tf.RaggedTensor.from_value_rowids(
+    token_ids = tf.RaggedTensor.from_value_rowids(
         tf.gather(numbers, places[:, 1]), places[:, 0], tf.size(parts, tf.int64), validate=False
     )
-    return tf.concat([ids, found], 1)
+    return tf.concat([ids, token_ids], 1)
 
 
 def without_tokens(parts):

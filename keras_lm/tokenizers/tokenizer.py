@@ -261,8 +261,8 @@ class Tokenizer(tf.Module):
                 f"{text.dtype.name} with the shape {text.shape}."
             )
         if text.shape.rank == 0:
-            found = self.tokenize_with_offsets(text[tf.newaxis], unit, parse_special)
-            return tuple(x[0] for x in found)
+            rows = self.tokenize_with_offsets(text[tf.newaxis], unit, parse_special)
+            return tuple(x[0] for x in rows)
         special = self._special_in_text(parse_special)
         if special and not self.has_offsets_of_special:
             raise NotImplementedError(f"{type(self).__name__} has no offsets of special tokens.")
@@ -474,8 +474,8 @@ class Tokenizer(tf.Module):
         new = [entry for entry in dict.fromkeys(new) if entry not in self._vocabulary.ids]
         grown = self._with_entries(new) if new else self
         if words:
-            found = grown.tokens(grown(words)).to_list()
-            for word, tokens, several in zip(words, found, entries):
+            token_lists = grown.tokens(grown(words)).to_list()
+            for word, tokens, several in zip(words, token_lists, entries):
                 tokens = [token.decode() for token in tokens]
                 if len(tokens) != 1 or tokens[0] not in several:
                     raise ValueError(

@@ -317,9 +317,9 @@ def learn_words(
         counts.update(words.numpy().tolist())
     for word in SPECIAL_WORDS:
         del counts[word.encode()]
-    found = [word for word, count in counts.items() if count >= min_count]
-    if not found:
+    frequent = [word for word, count in counts.items() if count >= min_count]
+    if not frequent:
         raise ValueError(f"texts has no word that occurs min_count={min_count} times.")
-    found.sort(key=lambda word: (-counts[word], word))
-    found = found[: vocabulary_size - len(SPECIAL_WORDS)]
-    return [*SPECIAL_WORDS, *(word.decode() for word in found)]
+    frequent.sort(key=lambda word: (-counts[word], word))
+    frequent = frequent[: vocabulary_size - len(SPECIAL_WORDS)]
+    return [*SPECIAL_WORDS, *(word.decode() for word in frequent)]

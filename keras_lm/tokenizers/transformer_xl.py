@@ -122,8 +122,8 @@ class TransformerXLTokenizer(Tokenizer):
         if self.rules == "whitespace":
             return strings.split(tf.strings.regex_replace(text, f"{SPACE}+", " "), b" ")
         if self.rules == "bytes":
-            found = strings.bytes_of(text)
-            return found.with_values(tf.strings.as_string(tf.cast(found.values, tf.int32)))
+            data = strings.bytes_of(text)
+            return data.with_values(tf.strings.as_string(tf.cast(data.values, tf.int32)))
         if self._space == " ":
             text = tf.strings.regex_replace(text, EDGES, "")
         text = tf.strings.regex_replace(text, " ", self._space)
@@ -214,13 +214,13 @@ class TransformerXLTokenizer(Tokenizer):
             rules = "characters"
         lowercase = settings.get("lower_case") if is_corpus else stated.get("lower_case")
         more = published_files.additional_tokens(stated) or ["<formula>"]
-        found = {
+        arguments = {
             **roles,
             "additional_special_tokens": [token for token in more if token in known],
             "rules": rules,
             "lowercase": bool(lowercase) and rules != "bytes",
         }
-        return cls(words, **{**found, **overrides})
+        return cls(words, **{**arguments, **overrides})
 
 
 def _sentinel(id):

@@ -186,9 +186,9 @@ def read_json(folder, name):
 def _without_repeats(pairs):
     from keras_lm.converters.checked_files import plain_numbers  # with all readers of checkpoints
 
-    found = {}
+    entries = {}
     for key, value in pairs:
-        if key in found:
+        if key in entries:
             raise ValueError(f"the key {key!r} occurs twice in one object")
-        found[key] = value
-    return plain_numbers(found)
+        entries[key] = value
+    return plain_numbers(entries)

@@ -455,10 +455,10 @@ def _begins_with(prefix, texts, starts):
     )
     rows = tf.cumsum(size(texts), exclusive=True)
     places = starts.values + tf.gather(rows, strings.row_ids(starts))
-    found = tf.ones_like(places, tf.bool)
+    begins = tf.ones_like(places, tf.bool)
     for i, byte in enumerate(prefix.encode()):
-        found &= tf.gather(data, places + i) == byte
-    return found
+        begins &= tf.gather(data, places + i) == byte
+    return begins
 
 
 # === LiteRT, whose operations are those of integers ===
@@ -515,19 +515,19 @@ class LiteWordPiece:
         last = tf.gather(ends, tf.gather(word, places))
         within = self._pieces(symbols, places, last, whole=False, root=self._within)
         nodes = put(nodes, starts, size) + put(within, places, size)
-        found = tf.gather(self._pieces.numbers, nodes)  # -1 if there is no piece
+        numbers = tf.gather(self._pieces.numbers, nodes)  # -1 if there is no piece
         sizes = tf.gather(self._pieces.lengths, nodes) - put(
             tf.cast(within > 0, tf.int32), places, size
         )
 
         taken = self._follow(starts, ends, sizes) & ~is_space
-        is_bad = put(tf.cast(taken & (found < 0), tf.int32), word, tf.size(starts)) > 0
+        is_bad = put(tf.cast(taken & (numbers < 0), tf.int32), word, tf.size(starts)) > 0
         is_bad |= ends - starts > self._max_word_length
         is_bad = tf.gather(is_bad, word)
         is_there = tf.where(is_bad, is_first, taken)
-        found = tf.where(is_bad, self._unknown_id, found)
+        numbers = tf.where(is_bad, self._unknown_id, numbers)
         at = places_of(is_there, [size - 1])
-        ids = tf.gather(found, at)
+        ids = tf.gather(numbers, at)
         row_splits = tf.gather(count_before(is_there), row_splits)
         ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
         places = places_in_texts(at, ~is_space, of_character, ids, text_begins)
@@ -571,8 +571,8 @@ def split_as_keras_hub(text, lowercase, strip_accents):
         text = _without_accents(text)
     text = tf.strings.regex_replace(text, f"{KERAS_HUB_SPACES}+", PART)
     text = tf.strings.regex_replace(text, KERAS_HUB_ALONE, PART + rb"\0" + PART)
-    found = strings.split(text, PART)
-    return found.with_values(tf_text.case_fold_utf8(found.values)) if lowercase else found
+    words = strings.split(text, PART)
+    return words.with_values(tf_text.case_fold_utf8(words.values)) if lowercase else words
 
 
 def keras_hub_lengths(characters, lowercase, strip_accents):

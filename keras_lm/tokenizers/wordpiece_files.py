@@ -118,14 +118,14 @@ def _hugging_face_json(files):
     model = files.tokenizer["model"]
     splitters = steps(files.tokenizer, "pre_tokenizer", "pretokenizers")
     normalizers = steps(files.tokenizer, "normalizer", "normalizers")
-    found = {"model": model["type"]}
-    found |= {"pre_tokenizer": [step["type"] for step in splitters]}
+    stated = {"model": model["type"]}
+    stated |= {"pre_tokenizer": [step["type"] for step in splitters]}
     # (sentence-transformers adds a step for lower case, after which accents are left.)
     lowers = len(normalizers) == 2 and {"type": "Lowercase"} in normalizers
     normalizers = [step for step in normalizers if not lowers or step["type"] != "Lowercase"]
-    found |= {"normalizer": [step["type"] for step in normalizers]}
+    stated |= {"normalizer": [step["type"] for step in normalizers]}
     supported = {"model": ("WordPiece",), "pre_tokenizer": (["BertPreTokenizer"],)}
-    files.refuse("tokenizer.json", found, supported | {"normalizer": (["BertNormalizer"],)})
+    files.refuse("tokenizer.json", stated, supported | {"normalizer": (["BertNormalizer"],)})
     (normalizer,) = normalizers
     lowercase = normalizer.get("lowercase", True)
     strips = normalizer.get("strip_accents")

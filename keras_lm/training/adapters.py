@@ -85,14 +85,14 @@ def load_adapters(task: keras.Model, path: PathLike) -> None:
 
     def shapes(settings):
         norms = updates.of_backbone(task, lambda path: path.endswith(NORMS))
-        found = {name: tuple(variable.shape) for name, variable in norms.items()}
+        expected = {name: tuple(variable.shape) for name, variable in norms.items()}
         for layer in innermost_backbone(task).adapted_layers():
             path, bottleneck = layer._kernel.path.removesuffix("kernel"), settings["adapter_dim"]
-            found[f"{path}adapter/down/kernel"] = (layer.units, bottleneck)
-            found[f"{path}adapter/down/bias"] = (bottleneck,)
-            found[f"{path}adapter/up/kernel"] = (bottleneck, layer.units)
-            found[f"{path}adapter/up/bias"] = (layer.units,)
-        return found
+            expected[f"{path}adapter/down/kernel"] = (layer.units, bottleneck)
+            expected[f"{path}adapter/down/bias"] = (bottleneck,)
+            expected[f"{path}adapter/up/kernel"] = (bottleneck, layer.units)
+            expected[f"{path}adapter/up/bias"] = (layer.units,)
+        return expected
 
     settings, arrays = updates.load(task, path, FORMAT, "save_adapters", _is_learnt, shapes)
     enable_adapters(task, settings["adapter_dim"])

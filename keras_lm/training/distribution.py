@@ -70,8 +70,8 @@ def gather(strategy, number):
 
 def check_agreement(strategy, number, message):
     """Raise a ValueError with a message on every worker, unless all have the same int."""
-    found = gather(strategy, number)
-    if (found != found[0]).any():
+    numbers = gather(strategy, number)
+    if (numbers != numbers[0]).any():
         raise ValueError(message)
 
 

@@ -102,13 +102,13 @@ def load_lora(task: keras.Model, path: PathLike) -> None:
     """
 
     def shapes(settings):
-        found = {}
+        expected = {}
         _check(settings["rank"], settings["alpha"])
-        for layer in [each for each in _dense_layers(task) if each.name in settings["layers"]]:
+        for layer in [dense for dense in _dense_layers(task) if dense.name in settings["layers"]]:
             (rows, columns), beside = layer._kernel.shape, layer._kernel.path.removesuffix("kernel")
-            found[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
-            found[f"{beside}lora_kernel_b"] = (settings["rank"], columns)
-        return found
+            expected[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
+            expected[f"{beside}lora_kernel_b"] = (settings["rank"], columns)
+        return expected
 
     settings, arrays = updates.load(task, path, FORMAT, "save_lora", _is_learnt, shapes)
     enable_lora(task, settings["rank"], settings["alpha"], settings["layers"])

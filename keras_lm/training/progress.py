@@ -196,7 +196,7 @@ def watched(callbacks: Any, model: keras.Model) -> Any:
     """
     is_list = isinstance(callbacks, keras.callbacks.CallbackList)
     given = keras.tree.flatten(callbacks.callbacks if is_list else callbacks or [])
-    if any(isinstance(each, WatchedSteps) for each in given):
+    if any(isinstance(callback, WatchedSteps) for callback in given):
         return callbacks
     own = WatchedSteps(not any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in given))
     if not is_list:
@@ -220,7 +220,7 @@ def restored_epoch(callbacks: Any) -> int | None:
     Args:
         callbacks: Keras's callbacks, a list or a `CallbackList`, or None.
     """
-    for each in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or []):
-        if isinstance(each, keras.callbacks.EarlyStopping) and each.restore_best_weights:
-            return each.best_epoch if each.best_weights is not None else None
+    for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or []):
+        if isinstance(callback, keras.callbacks.EarlyStopping) and callback.restore_best_weights:
+            return callback.best_epoch if callback.best_weights is not None else None
     return None

@@ -286,12 +286,12 @@ class SeveralSeeds(Run):
             self._say_values(
                 f"seed {seed}", {metric: f"{value(seed, metric):.4f}" for metric in metrics}
             )
-        found = {metric: [value(seed, metric) for seed in done] for metric in metrics}
+        by_metric = {metric: [value(seed, metric) for seed in done] for metric in metrics}
         self._say_values(
             "mean",
             {
                 metric: f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
-                for metric, values in found.items()
+                for metric, values in by_metric.items()
             },
         )
         best = min(done, key=value)
@@ -325,7 +325,7 @@ def kept_epoch(history, early_stopping):
 
 
 def fingerprint(texts):
-    """Return what tells a corpus from another: a digest of its texts, str or bytes."""
+    """Return a digest of the texts of a corpus, str or bytes, which identifies it."""
     digest = hashlib.sha256()
     for text in texts:
         text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")

@@ -103,11 +103,11 @@ class AdversarialSmoothing:
         step = ops.stop_gradient(self.radius * tf.math.divide_no_nan(direction, length))
         with changed(embedding, lambda x: x + ops.cast(step, x.dtype)):
             moved = task(inputs, training=True)
-        found = ops.cast(task.divergence(moved, outputs), "float32")  # (B,)
-        return ops.sum(found), ops.cast(ops.shape(found)[0], "float32"), self.weight
+        divergence = ops.cast(task.divergence(moved, outputs), "float32")  # (B,)
+        return ops.sum(divergence), ops.cast(ops.shape(divergence)[0], "float32"), self.weight
 
 
 def symmetric_divergence(logits, others):
     """Return the two Kullback-Leibler divergences between softmaxes (…, C), summed: (…,)."""
-    p, q = (ops.log_softmax(ops.cast(each, "float32"), axis=-1) for each in (logits, others))
+    p, q = (ops.log_softmax(ops.cast(x, "float32"), axis=-1) for x in (logits, others))
     return ops.sum((ops.exp(p) - ops.exp(q)) * (p - q), axis=-1)

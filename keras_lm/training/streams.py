@@ -72,8 +72,8 @@ def fit_streams(
     if steps is not None and (steps < 1 or epochs != 1):
         raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
     streams = _streams(windows, batch_size)
-    each = len(tf.nest.flatten(streams)[0])  # steps of an epoch
-    settings = {"batch_size": batch_size, "epochs": epochs, "steps": each}
+    num_steps = len(tf.nest.flatten(streams)[0])  # steps of an epoch
+    settings = {"batch_size": batch_size, "epochs": epochs, "steps": num_steps}
     validation = None
     if validation_windows is not None:
         validation = _batches(_streams(validation_windows, batch_size))
@@ -228,7 +228,7 @@ def _streams(windows, batch_size):
 
     def cut(column):
         streams = [column[rows][: steps * share] for rows in directions]
-        streams = [each.reshape(share, steps, *column.shape[1:]) for each in streams]
+        streams = [stream.reshape(share, steps, *column.shape[1:]) for stream in streams]
         return np.swapaxes(np.concatenate(streams), 0, 1)
 
     return tf.nest.map_structure(cut, columns)

@@ -44,12 +44,12 @@ def of_backbone(task, is_learnt):
 
 def digest(task, is_learnt):
     """Return the SHA-256 of the weights of a task's backbone that a policy leaves as they are."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for variable in sorted(task.backbone.weights, key=lambda v: v.path):
         if not is_learnt(variable.path) and "seed_generator" not in variable.path:
-            found.update(f"{variable.path} {variable.dtype} {tuple(variable.shape)}\n".encode())
-            found.update(np.ascontiguousarray(variable.numpy()).view(np.uint8).data)
-    return found.hexdigest()
+            checksum.update(f"{variable.path} {variable.dtype} {tuple(variable.shape)}\n".encode())
+            checksum.update(np.ascontiguousarray(variable.numpy()).view(np.uint8).data)
+    return checksum.hexdigest()
 
 
 def save(task, path, format, settings, is_learnt):
@@ -94,11 +94,11 @@ def load(task, path, format, call, is_learnt, shapes):
             "preset or checkpoint that the training began with."
         )
     expected |= {name: tuple(variable.shape) for name, variable in head(task).items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if found != expected:
-        wrong = next(n for n in [*expected, *found] if found.get(n) != expected.get(n))
+    stored = {name: array.shape for name, array in arrays.items()}
+    if stored != expected:
+        wrong = next(n for n in [*expected, *stored] if stored.get(n) != expected.get(n))
         raise ValueError(
-            f"{path} is of a {settings.get('task')} in which {wrong!r} is {found.get(wrong)}, and "
+            f"{path} is of a {settings.get('task')} in which {wrong!r} is {stored.get(wrong)}, and "
             f"in this {type(task).__name__} it is {expected.get(wrong)}: make the task as it was."
         )
     for name, array in arrays.items():

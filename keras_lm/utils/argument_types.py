@@ -1,4 +1,4 @@
-"""The types that public calls share, by the names that stand in their annotations."""
+"""The types that public calls share, by the names in their annotations."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ PathLike = str | os.PathLike[str]
 # strings, a tuple of these for pairs, or a dict of columns.
 RawTexts = str | Iterable[Any] | Mapping[str, Any]
 
-# What stands beside texts: class names, numbers, positions, lists of these, a dict of columns; None
+# What comes with texts: class names, numbers, positions, lists of these, a dict of columns; None
 # where there is none, or where a dataset has both.
 RawLabels = Iterable[Any] | Mapping[str, Any] | None
 

@@ -54,8 +54,8 @@ def has_changed(entries: dict) -> bool:
 
 def write_sums(folder: Path, names: Iterable[str]) -> None:
     """Write the checksums of files of a folder, named by their paths in it, beside them."""
-    found = {name: _sum_of_file(folder / name) for name in sorted(names)}
-    (folder / FILE).write_text(json.dumps(with_sum(found), indent=2) + "\n", encoding="utf-8")
+    sums = {name: _sum_of_file(folder / name) for name in sorted(names)}
+    (folder / FILE).write_text(json.dumps(with_sum(sums), indent=2) + "\n", encoding="utf-8")
 
 
 def check_sums(folder: Path, remedy: str = "copy the folder again, whole") -> None:

@@ -183,8 +183,8 @@ def _swap(one, other):
 def sync(path):
     """Sync a file or a folder to disk; without it, a power cut may leave an empty file."""
     path = Path(path)
-    for each in [*path.rglob("*"), path]:
-        sync_one(each)
+    for entry in [*path.rglob("*"), path]:
+        sync_one(entry)
 
 
 def sync_one(path):
@@ -225,5 +225,5 @@ def numbered(folder):
     except OSError:
         return {}
     names = [n for n in names if n.isascii() and n.isdigit() and len(n) < 20]
-    found = {int(name): folder / name for name in names}
-    return {number: found[number] for number in sorted(found) if number <= LARGEST_VERSION}
+    paths = {int(name): folder / name for name in names}
+    return {number: paths[number] for number in sorted(paths) if number <= LARGEST_VERSION}

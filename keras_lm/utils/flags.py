@@ -59,7 +59,7 @@ def check_constructor(cls: type, args: tuple, kwargs: Mapping[str, Any]) -> None
 def _flags_of_class(cls):
     constructors = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]
     flags = {}
-    for constructor in reversed([each for each in constructors if inspect.isfunction(each)]):
+    for constructor in reversed([*filter(inspect.isfunction, constructors)]):
         flags |= _flags(constructor)
     return flags
 
@@ -68,10 +68,10 @@ def _flags(function):
     """Return a dict of the flags of a function → whether they may be None."""
     optional = (bool | None, "bool | None")
     return {
-        name: each.annotation in optional
-        for name, each in inspect.signature(function).parameters.items()
-        if each.annotation in (bool, "bool", *optional)
-        or (each.annotation is each.empty and isinstance(each.default, bool))
+        name: parameter.annotation in optional
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.annotation in (bool, "bool", *optional)
+        or (parameter.annotation is parameter.empty and isinstance(parameter.default, bool))
     }
 
 

@@ -62,13 +62,15 @@ def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []
     for pattern in map(os.fspath, patterns):
-        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
-        found = [path for path in found if os.path.isfile(path)]
-        if not found:
+        matching = (
+            [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+        )
+        matching = [path for path in matching if os.path.isfile(path)]
+        if not matching:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
-        for path in found:
+        for path in matching:
             require_text(path)
-        paths += found
+        paths += matching
     return list(dict.fromkeys(paths))
 
 

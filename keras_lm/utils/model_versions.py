@@ -47,9 +47,9 @@ def find_models(path):
     if find_saved_models(path):
         return [path]
     inner = [
-        each
-        for each in sorted(path.glob("[!.]*"))
-        if find_saved_models(each) or (each.suffix == ".tflite" and each.is_file())
+        entry
+        for entry in sorted(path.glob("[!.]*"))
+        if find_saved_models(entry) or (entry.suffix == ".tflite" and entry.is_file())
     ]
     return inner or [path]
 

@@ -87,7 +87,7 @@ def refuse_tables(value, name):
     refuse_queries(value, name)
     names = columns_of(value)
     if names is not None:
-        names = [str(each) for each in names]
+        names = list(map(str, names))
         raise ValueError(
             f"{name} is a {type(value).__name__} with the columns {names}: pass one of them, "
             f"{name}[{(names or ['…'])[0]!r}]."
