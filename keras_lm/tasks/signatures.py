@@ -343,8 +343,8 @@ class PlainSignatures(TextSignatures):
     def functions(self):
         self.require()
         answer = trace(self.answer(), self.texts())
-        found = {"serving_default": answer} | self.of_examples(answer)
-        return found if hasattr(self.task, "members") else found | {"tokens": self.raw()}
+        signatures = {"serving_default": answer} | self.of_examples(answer)
+        return signatures if hasattr(self.task, "members") else signatures | {"tokens": self.raw()}
 
     def answer(self, tokenize=None):
         def answer(**columns):
@@ -354,8 +354,8 @@ class PlainSignatures(TextSignatures):
                 more = tf.fill(tf.concat([[blank], tf.shape(text)[1:]], 0), "")
                 columns[name] = strings.valid_utf8(tf.concat([text, more], 0))
             with without_text_operations():
-                found = plain_floats(self.task.answer_lite(columns))
-            return {name: value[:rows] for name, value in found.items()}
+                answers = plain_floats(self.task.answer_lite(columns))
+            return {name: value[:rows] for name, value in answers.items()}
 
         return answer
 

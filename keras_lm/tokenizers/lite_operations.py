@@ -238,8 +238,8 @@ def stored(values, small=False):
 
 def read(table, places):
     """Return the numbers at some places of a table that was `stored`, int32."""
-    found = tf.gather(table, places)
-    return found if found.dtype == tf.int32 else tf.cast(found, tf.int32)
+    numbers = tf.gather(table, places)
+    return numbers if numbers.dtype == tf.int32 else tf.cast(numbers, tf.int32)
 
 
 class CodePointTable:

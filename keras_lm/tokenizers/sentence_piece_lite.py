@@ -286,21 +286,21 @@ def _classes(longer, rules):
         members = {}
         for letter, of in classes.items():
             members.setdefault(of, []).append(letter)
-        found, counts = {}, {}
+        texts_of, counts = {}, {}
         for key, text in longer.items():
             short = "".join(classes[c] for c in key)
-            found.setdefault(short, set()).add(text)
+            texts_of.setdefault(short, set()).add(text)
             counts[short] = counts.get(short, 0) + 1
         bad = {
             letter
-            for short, texts in found.items()
+            for short, texts in texts_of.items()
             if len(texts) > 1 or counts[short] != np.prod([len(members[c]) for c in short])
             for of in short
             if len(members[of]) > 1
             for letter in members[of]
         }
         if not bad:
-            return {short: texts.pop() for short, texts in found.items()}, classes
+            return {short: texts.pop() for short, texts in texts_of.items()}, classes
         classes |= {letter: letter for letter in bad}
 
 
@@ -327,7 +327,7 @@ class Pieces:
         """
         size = tf.size(symbols)
 
-        def step(found, ids, length, at, places, stops, nodes):
+        def step(pieces, ids, length, at, places, stops, nodes):
             nodes = self._trie._pairs(nodes, tf.gather(symbols, places))
             goes_on = nodes < NONE
             nodes = tf.where(goes_on, nodes, 0)
@@ -335,19 +335,19 @@ class Pieces:
             here = places_of((id >= 0) & goes_on)
             length += 1
             place = tf.gather(places, here) * self.longest + self.longest - length
-            found = tf.concat([found, place], 0)
+            pieces = tf.concat([pieces, place], 0)
             ids = tf.concat([ids, tf.gather(id, here)], 0)
             stays = places_of(goes_on & (places + 1 < stops))
             at, places, stops, nodes = (tf.gather(x, stays) for x in (at, places + 1, stops, nodes))
-            return found, ids, length, at, places, stops, nodes
+            return pieces, ids, length, at, places, stops, nodes
 
         everywhere = tf.range(size)
         state = (
             *(tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.zeros([1], tf.int32)),
             *(everywhere, everywhere, ends, tf.zeros_like(everywhere)),
         )
-        found, ids, *_ = loop(lambda _, __, ___, at, *____: tf.size(at) > 0, step, state)
-        return put(ids[1:] + 1, found[1:], size * self.longest) - 1
+        pieces, ids, *_ = loop(lambda _, __, ___, at, *____: tf.size(at) > 0, step, state)
+        return put(ids[1:] + 1, pieces[1:], size * self.longest) - 1
 
 
 class Unigram:
@@ -363,16 +363,16 @@ class Unigram:
         self._scores = tf.constant(scores)
         self._unknown = unknown
 
-    def __call__(self, found, symbols, ends, row):
+    def __call__(self, pieces, symbols, ends, row):
         """Return the lengths of pieces where they begin, 0 elsewhere, and ids there: (N,) each."""
         size = tf.size(symbols)
-        longest = tf.size(found) // size
-        found = tf.reshape(found, tf.stack([size, longest]))
-        last = tf.where(found[:, -1:] < 0, self._unknown, found[:, -1:])
-        found = tf.concat([found[:, :-1], last], 1)  # (N, L)
+        longest = tf.size(pieces) // size
+        pieces = tf.reshape(pieces, tf.stack([size, longest]))
+        last = tf.where(pieces[:, -1:] < 0, self._unknown, pieces[:, -1:])
+        pieces = tf.concat([pieces[:, :-1], last], 1)  # (N, L)
         nothing = self._scores.shape[0] - 1
-        scores = tf.gather(self._scores, tf.where(found < 0, nothing, found))
-        begins = chunks(found, longest)
+        scores = tf.gather(self._scores, tf.where(pieces < 0, nothing, pieces))
+        begins = chunks(pieces, longest)
         stops = tf.concat([begins[1:], [size]], 0)
         zeros = tf.zeros_like(begins, tf.float32)
         back, near = self._best(scores, begins, stops, zeros, longest)
@@ -390,7 +390,7 @@ class Unigram:
         lengths = tf.while_loop(lambda changed, *_: changed, again, state)[1]
         index = tf.range(size) * longest + lengths * longest - lengths
         index = tf.where(lengths > 0, index, 0)
-        return lengths, tf.gather(tf.reshape(found, [-1]), index)
+        return lengths, tf.gather(tf.reshape(pieces, [-1]), index)
 
     def _best(self, scores, begins, stops, sums, longest):
         """Return the length of the best last piece up to each place, and the smallest lead."""
@@ -450,10 +450,10 @@ class Unigram:
         return lengths, put(tf.gather(table, index), at, size)
 
 
-def chunks(found, longest):
+def chunks(pieces, longest):
     """Return where no piece of several characters crosses, the first place among them: (C,)."""
-    size = tf.shape(found)[0]
-    is_there = tf.cast(found[:, :-1] >= 0, tf.int32)  # (N, L - 1), the longest first
+    size = tf.shape(pieces)[0]
+    is_there = tf.cast(pieces[:, :-1] >= 0, tf.int32)  # (N, L - 1), the longest first
     at = tf.range(size)[:, tf.newaxis] - (longest - tf.range(longest - 1)) + 1
     begins = put(tf.reshape(is_there, [-1]), tf.reshape(tf.maximum(at, 0), [-1]), size)
     ends = tf.reduce_sum(is_there, 1)
@@ -495,11 +495,11 @@ class Merges:
         if kept:
             self._kept = Trie({(): -1} | {key: parts[key] for key in kept}, num_symbols)
 
-    def __call__(self, found, symbols, ends, row):
+    def __call__(self, pieces, symbols, ends, row):
         """Return the lengths of pieces where they begin, 0 elsewhere, and ids there: (N,) each."""
         size = tf.size(symbols)
-        longest = tf.size(found) // size
-        begins = chunks(tf.reshape(found, tf.stack([size, longest])), longest)
+        longest = tf.size(pieces) // size
+        begins = chunks(tf.reshape(pieces, tf.stack([size, longest])), longest)
         places = tf.range(size)
         is_kept = tf.zeros_like(places, tf.bool)
         if self._kept is not None:
