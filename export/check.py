@@ -157,7 +157,8 @@ def _format_of(path, task):
     format = "saved_model"
     if path.is_file():
         with path.open("rb") as file:
-            format = "litert" if file.read(8)[4:] == b"TFL3" else "onnx"
+            is_onnx = path.suffix == ".onnx" and file.read(8)[4:] != b"TFL3"
+        format = "onnx" if is_onnx else "litert"
     if format == "saved_model" and not (path / "saved_model.pb").is_file():
         raise FileNotFoundError(
             f"path={str(path)!r} is not an exported model: pass what task.export returned, a "

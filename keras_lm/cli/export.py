@@ -39,7 +39,7 @@ class ExportOptions(opt.TextOptions):
 @click.command(
     "export",
     cls=Command,
-    short_help="A trained preset → a SavedModel or a .tflite that takes strings, or an .onnx.",
+    short_help="A trained preset → a SavedModel, a .tflite or an .onnx.",
 )
 @click.argument("preset", type=Source())
 @click.argument("path", type=ExportPath())

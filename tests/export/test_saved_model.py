@@ -226,7 +226,9 @@ def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
         task.export(tmp_path / "file" / "deeper")
     with pytest.raises(ValueError, match="is a URL"):
         task.export("gs://bucket/models")
-    with pytest.raises(ValueError, match="format='onnx': use 'saved_model' or 'litert'"):
+    with pytest.raises(ValueError, match="format='pb': use one of"):
+        task.export(tmp_path / "models", format="pb")
+    with pytest.raises(ValueError, match=r"tokenizer=None with format='onnx'"):
         task.export(tmp_path / "models", format="onnx")
     (tmp_path / "folder.tflite").mkdir()
     with pytest.raises(IsADirectoryError):  # LiteRT by its suffix
