@@ -342,14 +342,18 @@ def make_token_chooser(begin, options, ending, noise):
 
 
 def process(logits, state, options, begin, limits):
-    """Apply all processing of logits (B, V) that depends on the tokens so far."""
+    """Apply all processing of logits (B, V) that depends on the tokens so far.
+
+    Options that are None have no effect, and no branch in the graph.
+    """
     rules = limits.rules
     logits = rules.before(logits, state, options.source_ids, begin)
-    logits = processors.penalize_repetition(
-        logits, state.token_ids, state.padding_mask, options.repetition_penalty
-    )
+    if (penalty := options.repetition_penalty) is not None:
+        tokens = state.token_ids, state.padding_mask
+        logits = processors.penalize_repetition(logits, *tokens, penalty)
     written = (state.token_ids, state.padding_mask, state.end)
-    logits = processors.ban_repeated_ngrams(logits, *written, options.no_repeat_ngram_size)
+    if options.no_repeat_ngram_size is not None:
+        logits = processors.ban_repeated_ngrams(logits, *written, options.no_repeat_ngram_size)
     if options.forbidden is not None:
         logits = processors.ban_sequences(logits, *written, options.forbidden)
     most = options.max_new_tokens

@@ -8,13 +8,15 @@ Shapes: B batch, P columns of the prompts, T of new tokens, V vocabulary.
 import keras
 
 from keras_lm.generation import logits as processors
-from keras_lm.generation.decoding import State
-from keras_lm.generation.options import OPTIONS
+from keras_lm.generation.decoding import State, process
+from keras_lm.generation.options import OPTIONS, Options
 from keras_lm.layers.state import FIXED
 from keras_lm.layers.tensorflow import growing
 from keras_lm.tensorflow import tf
 
 NO_TOKEN = -1
+# Of the options that a task may state, those that count for a text that is written greedily.
+FOLLOWED = {"repetition_penalty", "no_repeat_ngram_size"}
 
 
 def write(model, limits, token_ids, padding_mask, most, source_ids=None, banned=()):
@@ -89,18 +91,13 @@ def _loop(condition, body, variables):
 
 
 def _processed(logits, token_ids, padding_mask, begin, most, limits, source_ids, banned):
-    """Return logits (B, V) as `decoding.process` does, by what the model states for all texts."""
+    """Return logits (B, V) by what the model states for all texts, and without `banned` ids."""
     rows, end = tf.unstack(tf.shape(token_ids))
-    state = State(tf.fill([rows], end), token_ids, padding_mask, None, None)
-    rules = limits.rules
     for token in banned:
         logits = tf.where(tf.range(tf.shape(logits)[1]) == token, processors.BANNED, logits)
-    logits = rules.before(logits, state, source_ids, begin)
-    stated = {name: limits.options.get(name, option.default) for name, option in OPTIONS.items()}
-    if stated["repetition_penalty"] != 1:
-        penalty = tf.fill([rows], float(stated["repetition_penalty"]))
-        logits = processors.penalize_repetition(logits, token_ids, padding_mask, penalty)
-    if stated["no_repeat_ngram_size"]:
-        size = tf.fill([rows], int(stated["no_repeat_ngram_size"]))
-        logits = processors.ban_repeated_ngrams(logits, token_ids, padding_mask, state.end, size)
-    return rules.after(logits, state, source_ids, begin, tf.fill([rows], most), limits.end_ids)
+    state = State(tf.fill([rows], end), token_ids, padding_mask, None, None)
+    stated = dict.fromkeys(Options._fields) | {"source_ids": source_ids}
+    for name in FOLLOWED & limits.options.keys():
+        stated[name] = tf.fill([rows], tf.constant(limits.options[name], OPTIONS[name].dtype))
+    stated["max_new_tokens"] = tf.fill([rows], most)
+    return process(logits, state, Options(**stated), begin, limits)

@@ -379,6 +379,7 @@ class Rules:
 
 
 RULES = [field.name for field in dataclasses.fields(Rules)]
+OF_SAMPLING = ("min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "early_stopping")  # or search
 
 
 def _plain(value):

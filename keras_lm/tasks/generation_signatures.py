@@ -12,8 +12,10 @@ import numpy as np
 from keras_lm.feeding.datasets import with_known_ids
 from keras_lm.generation import lite
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE, align, real_tokens
+from keras_lm.generation.lite import FOLLOWED
+from keras_lm.generation.logits import OF_SAMPLING
 from keras_lm.generation.options import OPTIONS
-from keras_lm.generation.settings import ENDS_PROMPTS
+from keras_lm.generation.settings import ENDS_PROMPTS, OF_OPTIONS
 from keras_lm.layers.heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow import (
@@ -30,6 +32,7 @@ from keras_lm.tasks.signatures import (
     TextSignatures,
     attention_of_pair,
     attention_of_text,
+    columns_from_bytes,
     plain_floats,
     trace,
     with_few_pairs,
@@ -270,6 +273,16 @@ class GenerationSignatures(TextSignatures):
         stated = self.task.generation or {}
         return {name: value for name, value in stated.items() if name != ENDS_PROMPTS}
 
+    def warn_of_search(self):
+        """Warn of what the task states that only sampling or beam search follow."""
+        of_search = {*OF_OPTIONS, *OF_SAMPLING} - FOLLOWED - {"max_new_tokens"}
+        if settings := {n: value for n, value in self.settings().items() if n in of_search}:
+            warn(
+                "the loop of a .tflite writes greedily, and does not follow what the task states: "
+                + ", ".join(f"{name}={value}" for name, value in settings.items())
+                + ". Export a SavedModel for that."
+            )
+
     def warn_of_settings(self):
         if settings := self.settings():
             warn(
@@ -293,28 +306,24 @@ class GenerationSignatures(TextSignatures):
             functions["tokenize"] = trace(self._lite_tokens, PROMPT)
         yield functions
 
-    def byte_functions(self):
-        """Return the signatures of a `.tflite` that takes bytes: those of a loop within it, too."""
+    def byte_functions(self, specs):
+        """Return the signatures of a `.tflite` that takes bytes: those of a loop within it, too.
+
+        `specs` are the texts as bytes, see `ByteSignatures`.
+        """
         self.require_lite()
+        self.warn_of_search()
         with for_lite(), without_text_operations():
             self.task.tokenizer.target.detokenize_lite(tf.ragged.constant([[0]]))  # or says why not
-            generate = trace(self.generate_lite, self.byte_specs() | MOST_TOKENS)
+            generate = trace(self.generate_lite, specs | MOST_TOKENS)
         return {"generate": generate, "next_token": self._lite_step()}
-
-    def byte_specs(self):
-        """Return texts as bytes, and where each ends; see `ByteSignatures`."""
-        specs = {}
-        for name in self.texts():
-            specs[name] = tf.TensorSpec([None], tf.uint8, name)
-            specs[f"{name}_ends"] = tf.TensorSpec([None], tf.int32, f"{name}_ends")
-        return specs
 
     def generate_lite(self, max_new_tokens, **inputs):
         """The function of `generate` in a `.tflite`: greedily, by what the task states.
 
         It returns `text`, uint8, the bytes of all texts, `text_ends` and `num_tokens`, (B,) int32.
         """
-        columns = self._from_bytes(inputs)
+        columns = columns_from_bytes(inputs, self.texts())
         most = tf.clip_by_value(max_new_tokens, 0, self.task.limits.most_served)
         written = self._written(columns, most)  # (B, T), -1 after an end
         is_token = written >= 0
@@ -327,9 +336,6 @@ class GenerationSignatures(TextSignatures):
         )
         text, ends = strings.to_bytes(self.task.tokenizer.target.detokenize_lite(ids))
         return {"text": text, "text_ends": ends, "num_tokens": number}
-
-    def _from_bytes(self, inputs):
-        return {n: strings.from_bytes(inputs[n], inputs[f"{n}_ends"]) for n in self.texts()}
 
     def _written(self, columns, most):
         (prompt,) = columns.values()
@@ -545,12 +551,13 @@ class Seq2SeqSignatures(GenerationSignatures):
 
     # === LiteRT ===
 
-    def byte_functions(self):
-        functions = super().byte_functions()
+    def byte_functions(self, specs):
+        functions = super().byte_functions(specs)
         encode = self.encode(self.task.tokenizer.tokenize_lite, self.task.target_length)
         with for_lite(), without_text_operations():
-            from_bytes = lambda **inputs: encode(**self._from_bytes(inputs))  # noqa: E731
-            functions["encode"] = trace(from_bytes, self.byte_specs())
+            functions["encode"] = trace(
+                lambda **inputs: encode(**columns_from_bytes(inputs, self.texts())), specs
+            )
         return functions
 
     def _written(self, columns, most):

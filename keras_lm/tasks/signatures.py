@@ -380,7 +380,7 @@ class ByteSignatures(TextSignatures):
         if self.offer.answers_in_lite:
             yield from super().lite_functions()
         else:
-            yield self.offer.byte_functions()
+            yield self.offer.byte_functions(self.lite_texts())
 
     def require_lite(self):
         name = type(self.task).__name__
@@ -409,12 +409,7 @@ class ByteSignatures(TextSignatures):
         return in_bytes(columns)
 
     def answer_lite(self, **inputs):
-        columns = {
-            name: strings.from_bytes(inputs[name], inputs[f"{name}_ends"])
-            if f"{name}_ends" in inputs
-            else inputs[name]
-            for name in self.offer.lite_texts()
-        }
+        columns = columns_from_bytes(inputs, self.offer.lite_texts())
         with without_text_operations():
             answer = self.task.answer_lite(columns)
         outputs = {}
@@ -428,6 +423,16 @@ class ByteSignatures(TextSignatures):
         if not self.offer.answers_in_lite:
             return self.offer.byte_requests()
         return [(name, in_bytes(columns)) for name, columns in self.offer.lite_requests()]
+
+
+def columns_from_bytes(inputs, names):
+    """Return columns by their names; those that come with where each text ends are bytes."""
+    return {
+        name: strings.from_bytes(inputs[name], inputs[f"{name}_ends"])
+        if f"{name}_ends" in inputs
+        else inputs[name]
+        for name in names
+    }
 
 
 def example_function(answer, outputs, names):

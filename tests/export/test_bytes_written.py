@@ -10,6 +10,7 @@ from keras_lm.layers.tensorflow import for_lite, without_text_operations
 from keras_lm.litert import in_bytes
 from keras_lm.models import GPT2Backbone, LSTMBackbone, T5Backbone, TransformerXLBackbone
 from keras_lm.tasks import CausalLM, Seq2SeqLM
+from keras_lm.tasks.signatures import columns_from_bytes
 from keras_lm.tokenizers import (
     SentencePieceTokenizer,
     SubwordTokenizer,
@@ -71,12 +72,12 @@ def make(goldens):
 def test_the_loop_writes_as_the_task(kind, make):
     task = make(kind)
     signatures = task.signatures
+    given = in_bytes(dict.fromkeys(signatures.texts(), PROMPTS))
+    assert given.keys() == task.byte_signatures.lite_texts().keys()
+    given = {name: tf.constant(column) for name, column in given.items()}
     for most in (0, 1, 9):
         with for_lite(), without_text_operations():
-            inputs = {name: tf.constant(PROMPTS) for name in signatures.texts()}
-            columns = signatures._from_bytes(
-                {n: tf.constant(x) for n, x in in_bytes(dict.fromkeys(inputs, PROMPTS)).items()}
-            )
+            columns = columns_from_bytes(given, signatures.texts())
             written = signatures._written(columns, tf.constant(most))
         rows = [[i for i in row if i >= 0] for row in written.numpy().tolist()]
         texts = task.tokenizer.target.detokenize(tf.ragged.constant(rows, tf.int32, 1))
@@ -100,6 +101,15 @@ def test_rules_that_the_task_states_are_followed(make):
     assert isinstance(task.limits.rules, Rules) and number.numpy().min() >= 4
     for row, wanted, size in zip(written.numpy(), expected.numpy(), number.numpy(), strict=True):
         assert row[row >= 0].tolist() == wanted[:size].tolist()
+
+
+@pytest.mark.eager
+def test_what_only_sampling_follows_is_warned_of(make):
+    task = make(gpt2)
+    task.generation = {"temperature": 0.7, "min_p": 0.1, "repetition_penalty": 1.2}
+    with pytest.warns(UserWarning, match=r"greedily, and does not follow .*temperature=0.7") as all:
+        task.signatures.warn_of_search()
+    assert "min_p=0.1" in str(all[0].message) and "penalty" not in str(all[0].message)
 
 
 @pytest.mark.slow
