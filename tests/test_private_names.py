@@ -14,7 +14,7 @@ PRIVATE = re.compile(r"_[a-zA-Z]\w*")
 # The public ones are reached as `keras.…` and `tf.…`.
 PRIVATE_MODULES = re.compile(r"(keras\.src|tensorflow|tensorflow_text)\..+")
 # Documented, in spite of their names.
-PUBLIC = {"_asdict", "_create_resource", "_exit", "_initialize"}
+PUBLIC = {"_asdict", "_create_resource", "_exit", "_fields", "_initialize"}
 # What our classes derive from: a private method of ours that one of these has replaces it.
 BASES = (
     keras.Model,
