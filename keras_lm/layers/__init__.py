@@ -5,6 +5,7 @@ from keras_lm.layers.attention import (
     CausalBias,
     CausalLMHead,
     FeedForward,
+    PaddingBias,
     PostNormBlock,
     PreNormBlock,
     SelfAttention,
@@ -40,7 +41,6 @@ from keras_lm.layers.heads import (
     PooledClassifier,
     SpanHead,
 )
-from keras_lm.layers.masks import PaddingBias
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,
     RelativePositionBias,

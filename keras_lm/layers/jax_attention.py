@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from keras_lm.layers.masks import MASKED, Visible
+from keras_lm.layers.masks import MASKED
 
 # Shapes: B batch, S sequence, T attended length, N heads, H per head.
 
@@ -83,7 +83,7 @@ def _fits(query, key, value):
 
 def _whole(bias, shape):
     """Return a bias as a tensor (B or 1, N or 1, S, T)."""
-    bias = bias.bias() if isinstance(bias, Visible) else bias
+    bias = bias.bias() if isinstance(bias, tuple) else bias  # a `Visible`
     bias = jnp.reshape(bias, (1,) * (4 - bias.ndim) + bias.shape)
     return jnp.broadcast_to(bias, (*bias.shape[:2], *shape[1:]))
 
@@ -94,7 +94,7 @@ def _as_lengths(bias, shape):
     Return None if its shape says that it is more.
     """
     batch, queries, columns = shape
-    is_causal = isinstance(bias, Visible)
+    is_causal = isinstance(bias, tuple)  # a `Visible`
     if is_causal:
         if bias.window or queries != columns:
             return None

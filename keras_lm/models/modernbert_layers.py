@@ -18,8 +18,8 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
+from keras_lm.layers.attention import Visible
 from keras_lm.layers.backend import Dropout, takes_rules
-from keras_lm.layers.masks import Visible
 
 
 class RotaryPositions(keras.layers.Layer):

@@ -29,8 +29,8 @@ from keras_lm.layers import (
     float32_or_wider,
     get_activation,
 )
+from keras_lm.layers.attention import bias_tensor
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.masks import bias_tensor
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size

@@ -20,7 +20,8 @@ from keras_lm.layers import (
     attention,
 )
 from keras_lm.layers import tensorflow as tensorflow_ops
-from keras_lm.layers.masks import MASKED, Visible
+from keras_lm.layers.attention import Visible
+from keras_lm.layers.masks import MASKED
 from keras_lm.layers.tensorflow import for_lite
 from keras_lm.models import GPT2Backbone
 

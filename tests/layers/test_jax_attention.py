@@ -17,8 +17,7 @@ def check_kernel():
     import numpy as np
 
     from keras_lm.layers import SelfAttention, jax_attention
-    from keras_lm.layers.attention import AttentionContext, CausalBias
-    from keras_lm.layers.masks import PaddingBias, bias_tensor
+    from keras_lm.layers.attention import AttentionContext, CausalBias, PaddingBias, bias_tensor
 
     calls = []
     real = jax.nn.dot_product_attention
