@@ -6,7 +6,6 @@ wait for TensorFlow. `keras_lm.tasks` registers all classes with Keras; if Keras
 """
 
 import importlib
-import importlib.util
 import os
 import platform
 import sys
@@ -41,23 +40,9 @@ __all__ = [
 ]
 
 
-class PackagesOfAClone:
-    """Finds `keras_lm.export` and `keras_lm.lectures` beside this folder, as in a clone."""
-
-    FOLDERS = {
-        f"keras_lm.{name}": Path(__file__).parents[1] / name for name in ("export", "lectures")
-    }
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if (folder := cls.FOLDERS.get(name)) is None:
-            return None
-        return importlib.util.spec_from_file_location(name, folder / "__init__.py")
-
-
-# An installation has these packages inside of this folder, where Python finds them itself.
+# An installation has `export` and `lectures` inside of this folder, a clone beside it.
 if not Path(__file__).with_name("export").exists():
-    sys.meta_path.insert(0, PackagesOfAClone)
+    __path__.append(str(Path(__file__).parents[1]))
 
 
 def __getattr__(name):
