@@ -36,7 +36,7 @@ def public_names():
     """Return the full names of what users can reach: classes, their bases, and functions."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.path.insert(0, str(ROOT))
-    package, names = importlib.import_module("keras_lm"), set()
+    names = set()
     modules = {f"keras_lm.{each.name}" for each in pkgutil.iter_modules([ROOT / "keras_lm"])}
     for module in map(importlib.import_module, sorted(modules | {"keras_lm.export"})):
         for member in (getattr(module, name) for name in getattr(module, "__all__", [])):

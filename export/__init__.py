@@ -19,8 +19,8 @@ from keras_lm.export.saved_model import export_saved_model
 from keras_lm.models.backbone import are_random
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.files import ONE_FILE, export_format
-from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
+from keras_lm.utils.user_arguments import checks_flags
 from keras_lm.utils.user_warning import warn
 
 __all__ = ["ExportCheckError", "check", "export"]

@@ -20,7 +20,7 @@ from keras_lm.utils.file_sums import check_end
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.quiet_stderr import quiet
-from keras_lm.utils.user_columns import plain_column
+from keras_lm.utils.user_arguments import plain_column
 
 REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 

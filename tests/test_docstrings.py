@@ -53,7 +53,7 @@ GIVEN = {
     "analysis.word_readings.word_vectors": _READER,
     "models.backbone.Backbone.with_layers": _TEACHER,
     "models.distilbert.DistilBertBackbone.from_teacher": _TEACHER,
-    "models.causal.CausalBackbone": """
+    "models.backbone.CausalBackbone": """
 backbone = GPT2Backbone(
     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
 )

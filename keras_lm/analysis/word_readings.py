@@ -15,8 +15,7 @@ from keras_lm.packers import Words
 from keras_lm.tasks import FeatureExtractor
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
-from keras_lm.utils.batch_iteration import check_batch_size
-from keras_lm.utils.user_columns import iterable
+from keras_lm.utils.user_arguments import check_batch_size, iterable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_lm.tensorflow import tf
-from keras_lm.utils.user_columns import iterable
+from keras_lm.utils.user_arguments import iterable
 
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 BLOCK_WORDS = 256  # looked up together

@@ -19,7 +19,7 @@ from keras_lm.utils.input_files import (
     unpacking,
     whole,
 )
-from keras_lm.utils.user_columns import iterable
+from keras_lm.utils.user_arguments import iterable
 
 UNITS = ("line", "block", "file")
 DOCUMENTS_AT_ONCE = 64  # tokenized together

@@ -7,8 +7,7 @@ from keras_lm.data.documents import document_batches
 from keras_lm.objectives import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
-from keras_lm.utils.batch_iteration import check_batch_size
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import check_batch_size, checks_flags
 
 SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 

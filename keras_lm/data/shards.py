@@ -30,7 +30,7 @@ from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
 from keras_lm.utils.file_sums import ITSELF, has_changed, with_sum
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 FORMAT_VERSIONS = (1, 2)
 INDEX = "tokens.json"

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from keras_lm.analysis.drawings import Picture
-from keras_lm.feeding.labels import named_column
-from keras_lm.utils.flags import checks_flags
+from keras_lm.feeding.feed import named_column
+from keras_lm.utils.user_arguments import checks_flags
 
 INCHES, MOST_NAMED = 0.45, 60  # of a class in a picture; more classes have no names and numbers
 

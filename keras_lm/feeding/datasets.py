@@ -11,18 +11,19 @@ import keras
 import numpy as np
 
 from keras_lm.data.shards import is_own
-from keras_lm.feeding.labels import (
+from keras_lm.feeding.feed import (
     check_label_names,
+    check_names,
+    is_stream,
     labelled,
     labels_from_user,
     weights_from_user,
 )
-from keras_lm.feeding.user_data import check_names, is_stream
 from keras_lm.layers.tensorflow import required
 from keras_lm.models.backbone import allowed_ids, check_ids, id_limit
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import check_agreement, common_seed, workers_of
-from keras_lm.utils.batch_iteration import check_batch_size
+from keras_lm.utils.user_arguments import check_batch_size
 
 
 def with_known_ids(model: keras.Model, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +176,7 @@ def batches(
 ):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` from arguments of `fit`.
 
-    `feed` is a task's `keras_lm.feeding.labels.Feed`. With `shuffle` and `group`, rows of similar
+    `feed` is a task's `keras_lm.feeding.feed.Feed`. With `shuffle` and `group`, rows of similar
     lengths are batched together, so that there is little padding. Under a strategy, batches are
     divided into `parts`, unless `whole`. With `needs_labels`, data without labels raise a
     ValueError. `seed` is of the order.

@@ -20,11 +20,11 @@ from keras_lm.feeding.datasets import (
     prepared,
     take,
 )
-from keras_lm.feeding.labels import labelled
-from keras_lm.feeding.user_data import is_stream
+from keras_lm.feeding.feed import is_stream, labelled
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import gather
-from keras_lm.utils.batch_iteration import check_batch_size, iterate_batches, with_progress
+from keras_lm.utils.batch_iteration import iterate_batches, with_progress
+from keras_lm.utils.user_arguments import check_batch_size
 
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values

@@ -25,8 +25,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.feeding.feed import columns_from_user
 from keras_lm.feeding.predict_batches import longest_first
-from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.generation import logits as processors
 from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import batch_options, no_room
@@ -464,7 +464,7 @@ def real_tokens(token_ids, padding_mask):
 def prompt_arrays(task, prompts):
     """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
     if not isinstance(prompts, dict) or "token_ids" not in prompts:
-        task.require_tokenizer()
+        task.preprocessor.require_tokenizer()
         if isinstance(prompts, str):
             prompts = prompts.encode("utf-8", "surrogatepass")
         if isinstance(prompts, bytes):

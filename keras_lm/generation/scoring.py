@@ -6,7 +6,7 @@ each, P columns of contexts.
 
 import numpy as np
 
-from keras_lm.feeding.user_data import columns_from_user
+from keras_lm.feeding.feed import columns_from_user
 from keras_lm.layers.masks import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.host import as_lists

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.batch_iteration import check_batch_size
+from keras_lm.utils.user_arguments import check_batch_size
 
 
 def context_losses(

@@ -16,7 +16,7 @@ from keras_lm.datasets.tag_schemes import (
 )
 from keras_lm.objectives import IGNORED
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 
 class Entities(NamedTuple):

@@ -10,7 +10,7 @@ from keras_lm.metrics.squad_answers import AnswerMetric, decoded_rows, some, str
 from keras_lm.tensorflow import tf
 from keras_lm.utils import optional_dependencies
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 
 class CorpusMetric(keras.metrics.Metric):

@@ -23,9 +23,8 @@ from keras_lm.models import (  # each gives its model the `CONVERTERS`
     xlnet_checkpoints,
 )
 from keras_lm.models.albert import AlbertBackbone
-from keras_lm.models.backbone import Backbone
+from keras_lm.models.backbone import Backbone, CausalBackbone
 from keras_lm.models.bert import BertBackbone
-from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.cove import CoveBackbone
 from keras_lm.models.deberta import DebertaV3Backbone
 from keras_lm.models.distilbert import DistilBertBackbone

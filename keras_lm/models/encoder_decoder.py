@@ -14,8 +14,7 @@ from keras import ops
 
 from keras_lm.layers.decoder import DecoderCache
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.causal import CachedBackbone
+from keras_lm.models.backbone import Backbone, CachedBackbone, Input
 from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import Template

@@ -17,8 +17,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import KeyValueCache
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Head, from_backbone
-from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.backbone import CausalBackbone, Head, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer

@@ -17,7 +17,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import KeyValueCache
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.backbone import CausalBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.utils.argument_types import DType, Tensor

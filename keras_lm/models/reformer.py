@@ -24,8 +24,7 @@ from keras_lm.layers.backend import Dropout, draw_seed, split_seed
 from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
-from keras_lm.models.backbone import Head, Input, from_backbone
-from keras_lm.models.causal import CachedBackbone
+from keras_lm.models.backbone import CachedBackbone, Head, Input, from_backbone
 from keras_lm.models.reformer_attention import HashedAttention, make_attention
 from keras_lm.models.reformer_layers import (
     AtPlaces,

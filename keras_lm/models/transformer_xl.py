@@ -17,8 +17,7 @@ from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.backbone import Backbone, CausalBackbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels
 from keras_lm.models.transformer_xl_layers import (
     RelativeBiases,

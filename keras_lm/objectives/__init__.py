@@ -15,12 +15,14 @@ from keras_lm.objectives.distillation import (
     TeacherMeanSquares,
 )
 from keras_lm.objectives.entity_alignment import EntityAlignment
-from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss, MeanOfKnown
 from keras_lm.objectives.margin_ranking import MarginRanking, TreeHinge
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_runs import MaskedNGrams, MaskedSpans
 from keras_lm.objectives.objective import (
     MaskedAccuracy,
+    MaskedCrossentropy,
+    MeanLoss,
+    MeanOfKnown,
     Objective,
     pretraining_objectives,
     register_objective,

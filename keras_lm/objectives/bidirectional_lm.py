@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MeanOfKnown
-from keras_lm.objectives.objective import Objective
+from keras_lm.objectives.objective import MeanOfKnown, Objective
 from keras_lm.utils.argument_types import Tensor
 
 

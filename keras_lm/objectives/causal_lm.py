@@ -6,8 +6,13 @@ import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MaskedCrossentropy, MeanOfKnown
-from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import (
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    MeanOfKnown,
+    Objective,
+    register_objective,
+)
 from keras_lm.utils.argument_types import Tensor
 
 

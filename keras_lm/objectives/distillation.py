@@ -12,9 +12,8 @@ from keras import ops
 
 from keras_lm.layers import Dense
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
-from keras_lm.objectives.objective import Objective
+from keras_lm.objectives.objective import MeanLoss, MeanOfKnown, Objective
 from keras_lm.packers.rows import LOWEST
 from keras_lm.utils.argument_types import Tensor
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.span_chart import best_trees
-from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.objectives.objective import MeanLoss, label_weights
 from keras_lm.utils.argument_types import Tensor
 
 MISSING = -1e8  # no logit of a choice is as low, and that of a missing one is lower

@@ -12,11 +12,16 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MaskedCrossentropy
-from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import (
+    Draws,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
 from keras_lm.objectives.whole_words import choose_words, word_starts
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 
 def positive(weights):

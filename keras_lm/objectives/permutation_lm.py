@@ -9,9 +9,14 @@ from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.causal_lm import Perplexity
-from keras_lm.objectives.losses import MaskedCrossentropy
 from keras_lm.objectives.masked_lm import special_ids, text_tokens
-from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import (
+    Draws,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
 from keras_lm.objectives.whole_words import word_starts
 from keras_lm.utils.argument_types import Tensor
 

@@ -9,9 +9,8 @@ import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MeanLoss, label_weights
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
-from keras_lm.objectives.objective import Objective, register_objective
+from keras_lm.objectives.objective import MeanLoss, Objective, label_weights, register_objective
 from keras_lm.utils.argument_types import Tensor
 
 

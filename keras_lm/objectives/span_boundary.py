@@ -8,9 +8,13 @@ from keras import ops
 
 from keras_lm.layers.backend import num_replicas
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MaskedCrossentropy
 from keras_lm.objectives.masked_lm import special_ids, text_tokens
-from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import (
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
 from keras_lm.utils.argument_types import Tensor
 
 

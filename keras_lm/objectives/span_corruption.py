@@ -12,8 +12,13 @@ from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.causal_lm import Perplexity
-from keras_lm.objectives.losses import MaskedCrossentropy
-from keras_lm.objectives.objective import Draws, MaskedAccuracy, Objective, register_objective
+from keras_lm.objectives.objective import (
+    Draws,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
 from keras_lm.utils.argument_types import Tensor
 
 

@@ -4,7 +4,7 @@ from keras import ops
 
 from keras_lm.layers.coreference import antecedent_losses, mention_losses
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MeanLoss
+from keras_lm.objectives.objective import MeanLoss
 
 
 class SequenceLikelihood(MeanLoss):

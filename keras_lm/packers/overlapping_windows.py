@@ -8,7 +8,7 @@ from keras_lm.packers.packer import Packer, Texts
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.user_arguments import check_whole
 
 
 def tokens_and_places(tokenizer, text):

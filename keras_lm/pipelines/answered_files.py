@@ -22,8 +22,8 @@ from keras_lm.pipelines.running import input_error, run
 from keras_lm.serving.predictors import by_length, open_predictor
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import naming_a_full_disk
-from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.json_values import first_line, json_line, plain
+from keras_lm.utils.user_arguments import checks_flags
 
 INDEX = "answers.json"
 SHARD_ROWS = 10_000

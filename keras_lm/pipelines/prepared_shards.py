@@ -26,7 +26,7 @@ from keras_lm.tokenizers import Tokenizer
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.file_sums import ITSELF, with_sum
 from keras_lm.utils.files import naming_a_full_disk
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 DUPLICATES = ("keep", "exact", "near")
 FEWEST_SHARDS = 8

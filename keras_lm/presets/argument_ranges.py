@@ -18,8 +18,8 @@ from collections.abc import Callable
 import keras
 
 from keras_lm.converters import CheckpointError
-from keras_lm.utils.flags import is_flag
 from keras_lm.utils.registry import backbone_classes
+from keras_lm.utils.user_arguments import is_flag
 
 
 class Range:

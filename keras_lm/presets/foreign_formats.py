@@ -19,7 +19,7 @@ from keras_lm.presets.saving import check_finite
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 # The `pre_tokenizer` of its byte-level BPE.
 KERAS_HUB = [{"type": "KerasHub"}]

@@ -25,8 +25,7 @@ from keras_lm.presets.saving import MAX_SHARD_BYTES, check_finite
 from keras_lm.presets.source import innermost_backbone
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.batch_iteration import check_whole
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import check_whole, checks_flags
 from keras_lm.utils.user_warning import warn
 
 FORMAT = "huggingface"

@@ -23,7 +23,7 @@ from keras_lm.presets.foreign_formats import (
 from keras_lm.presets.saving import check_finite
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 FORMAT = "keras_hub"
 # The version whose loading was tried.

@@ -17,7 +17,7 @@ from keras_lm.presets import cards
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.utils import file_sums, files
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 from keras_lm.version import __version__
 
 MAX_SHARD_BYTES = 5_000_000_000

@@ -9,7 +9,7 @@ import numpy as np
 from keras_lm.prompting.likelihood import choose
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.classes import check_classes
-from keras_lm.utils.user_columns import iterable
+from keras_lm.utils.user_arguments import iterable
 
 
 class Prompt:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_tables
+from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 
 # === Arrays and the JSON of requests and answers ===
 

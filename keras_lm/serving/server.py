@@ -24,8 +24,8 @@ from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import Application
 from keras_lm.serving.work_limits import BodyMemory, Work
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.flags import checks_flags
 from keras_lm.utils.model_versions import check_name, default_name, find_models
+from keras_lm.utils.user_arguments import checks_flags
 
 logger = logging.getLogger("keras_lm.serving")
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor
 from keras_lm.generation import beam_search, decoding, scoring
 from keras_lm.generation.decoding import (
     NO_BOS,
@@ -34,7 +34,7 @@ from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tasks.text_model import Batch, Computed
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.batch_iteration import check_batch_size
+from keras_lm.utils.user_arguments import check_batch_size
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 
@@ -337,7 +337,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
         self, prompt: Tensor, tokenize: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
         """Return the ragged tokens (B, None) of prompts (B,); an empty one begins with bos."""
-        ids = (tokenize or self.tokenize)(prompt)
+        ids = (tokenize or self.preprocessor.tokenize)(prompt)
         if self.ends_prompts:
             eos = tf.tile(self._ids_of("eos")[tf.newaxis], [ids.nrows(), 1])
             ids = tf.concat([ids, tf.RaggedTensor.from_tensor(eos)], axis=1)
@@ -518,7 +518,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
     ) -> dict[str, Any]:
         """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""
         require_tensorflow("Scoring")
-        ids = (tokenize or self.tokenize)(text)
+        ids = (tokenize or self.preprocessor.tokenize)(text)
         rows = ids.nrows()
         bos = tf.RaggedTensor.from_tensor(tf.tile(self._ids_of("bos")[tf.newaxis], [rows, 1]))
         ids = tf.concat([bos, ids], axis=1)

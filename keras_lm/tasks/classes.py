@@ -15,14 +15,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.feed import TaskLabels
 from keras_lm.layers.tensorflow import required
 from keras_lm.metrics.label_metrics import ONE_HOT, OneHotMetric
 from keras_lm.objectives import IGNORED
-from keras_lm.objectives.losses import MeanLoss
+from keras_lm.objectives.objective import MeanLoss
 from keras_lm.tensorflow import tf
 from keras_lm.utils.registry import advice
-from keras_lm.utils.user_columns import iterable
+from keras_lm.utils.user_arguments import iterable
 
 
 def check_classes(num_classes, class_names):

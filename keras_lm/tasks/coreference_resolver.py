@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.datasets.coreference import check_place, mentions_of
-from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.feed import TaskLabels
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.coreference import in_steps, take_rows
 from keras_lm.layers.tensorflow import few_pairs, longest, required

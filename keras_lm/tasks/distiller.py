@@ -11,14 +11,13 @@ import keras
 
 from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import distributed
-from keras_lm.feeding.labels import TaskLabels, label_column, labelled, labels_from_user
-from keras_lm.feeding.user_data import check_arguments
+from keras_lm.feeding.feed import TaskLabels, label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
-from keras_lm.tasks.text_model import TextModel
+from keras_lm.tasks.text_model import TextModel, check_arguments
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
 from keras_lm.training.optimizers import plan_schedule

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor
 from keras_lm.packers.packer import Packer
 from keras_lm.tasks.runtime import check_alike, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, trace

@@ -14,8 +14,7 @@ from keras_lm.converters.sentence_transformers import (
     read_inputs,
     write_modules,
 )
-from keras_lm.feeding.labels import TaskLabels
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor, TaskLabels
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
-from keras_lm.feeding.preprocessor import Pairs
+from keras_lm.feeding.feed import Pairs
 from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
-from keras_lm.utils.batch_iteration import check_finite
+from keras_lm.utils.user_arguments import check_finite
 
 
 class GPTFineTuning:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor
 from keras_lm.layers.tensorflow import few_numbers
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedLanguageModel
@@ -15,7 +15,7 @@ from keras_lm.tasks import host_answers
 from keras_lm.tasks.pretrainer import PretrainingTask
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.user_arguments import check_whole
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

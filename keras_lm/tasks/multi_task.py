@@ -11,19 +11,17 @@ import numpy as np
 from keras_lm import presets
 from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import number_of_batches
-from keras_lm.feeding.labels import labelled
-from keras_lm.feeding.user_data import check_arguments
+from keras_lm.feeding.feed import labelled
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
 from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.text_model import TextModel
+from keras_lm.tasks.text_model import TextModel, check_arguments, watched
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.training.distribution import common_seed
 from keras_lm.training.optimizers import plan_schedule
-from keras_lm.training.progress import watched
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.registry import TASKS, register
 

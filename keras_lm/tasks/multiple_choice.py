@@ -8,8 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.published_labels import Labels
-from keras_lm.feeding.labels import TaskLabels
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor, TaskLabels
 from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices

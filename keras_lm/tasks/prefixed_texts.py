@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
 

@@ -7,8 +7,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_lm.feeding.labels import TaskLabels
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor, TaskLabels
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import pretraining_objectives
 from keras_lm.tasks.task import Task

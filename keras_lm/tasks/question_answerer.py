@@ -12,9 +12,8 @@ from keras_lm import metrics
 from keras_lm.converters.published_labels import Labels
 from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import named
-from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.feed import COUNTED_TOGETHER, Preprocessor, TaskLabels
 from keras_lm.feeding.predict_batches import batches_of, window_batches
-from keras_lm.feeding.preprocessor import COUNTED_TOGETHER, Preprocessor
 from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.models.backbone import Backbone
@@ -29,7 +28,7 @@ from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_finite, check_whole
+from keras_lm.utils.user_arguments import check_finite, check_whole
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
 

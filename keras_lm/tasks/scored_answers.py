@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras_lm.feeding.labels import labelled
+from keras_lm.feeding.feed import labelled
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import RawLabels, RawTexts

@@ -13,10 +13,8 @@ import numpy as np
 from keras import ops
 
 from keras_lm.feeding.datasets import take
-from keras_lm.feeding.labels import TaskLabels
+from keras_lm.feeding.feed import Preprocessor, TaskLabels, columns_from_user, tensors
 from keras_lm.feeding.predict_batches import join_answers
-from keras_lm.feeding.preprocessor import Preprocessor
-from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation.decoding import tensors_of, with_scores, written_for_all
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.scoring import target_scores
@@ -32,8 +30,8 @@ from keras_lm.tasks.runtime import jax_decoding, require_tensorflow
 from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import require_installed, tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_batch_size, check_whole, with_progress
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.batch_iteration import with_progress
+from keras_lm.utils.user_arguments import check_batch_size, check_whole, checks_flags
 
 SENTINEL = re.compile(r"<extra_id_\d+>")
 

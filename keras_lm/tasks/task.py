@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_lm import presets
 from keras_lm.feeding import predict_batches
-from keras_lm.feeding.preprocessor import Pairs, Preprocessor
+from keras_lm.feeding.feed import Pairs, Preprocessor
 from keras_lm.layers.tensorflow import GraphCache
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
@@ -31,8 +31,8 @@ from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokeni
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_whole
 from keras_lm.utils.registry import TASKS, register
+from keras_lm.utils.user_arguments import check_whole
 
 
 class NoVocabularyWarning(UserWarning):

@@ -26,7 +26,7 @@ from keras_lm.tasks.runtime import at_numbers
 from keras_lm.tasks.task import Task
 from keras_lm.training.smoothing import symmetric_divergence
 from keras_lm.utils.argument_types import RawTexts, Tensor
-from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.user_arguments import check_whole
 
 # What a CrossEncoder may do to its logits; the last is what `classify` does, too.
 SCORES = (None, "linear", "sigmoid", "torch.nn.modules.activation.Softmax")

@@ -1,25 +1,28 @@
 """Keras's entry points on raw strings, and the batch and loss of a step. Shapes: B batch."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+import numbers
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_lm.feeding import datasets, predict_batches
-from keras_lm.feeding.labels import Feed, TaskLabels, labelled, labels_from_user
-from keras_lm.feeding.preprocessor import Preprocessor
-from keras_lm.feeding.user_data import check_arguments, watching
-from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
+from keras_lm.feeding.feed import Feed, Preprocessor, TaskLabels, labelled, labels_from_user
+from keras_lm.layers.tensorflow import said_by_require
+from keras_lm.objectives.objective import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
 from keras_lm.tasks.runtime import steps
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
-from keras_lm.training.progress import restored_epoch
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
-from keras_lm.utils.flags import check_constructor
+from keras_lm.utils.registry import advice
+from keras_lm.utils.user_arguments import check_constructor, check_flag, check_verbose, check_whole
 
 
 class Batch(NamedTuple):
@@ -567,3 +570,262 @@ class TextModel(keras.Model):
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
+
+
+# === Calls of Keras's `fit`, `evaluate` and `predict` ===
+
+NO_CLASS = re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
+
+# What Keras says if there were no batches.
+WITHOUT_BATCHES = ("since the metric has not yet been built", "'batch_outputs'")
+
+InvalidArgument = ()
+
+if IS_INSTALLED:
+    InvalidArgument = tf.errors.InvalidArgumentError
+
+    class WrongDataError(InvalidArgument, ValueError):
+        """Data that a graph refused; the message says what is wrong with them."""
+
+        def __init__(self, message):
+            super().__init__(None, None, message)
+
+        def __str__(self):
+            return self.message
+
+
+@contextlib.contextmanager
+def watching(options: dict[str, Any], model: keras.Model) -> Any:
+    """A context to call Keras's `fit`, `evaluate` or `predict` in.
+
+    A `WatchedSteps` joins their callbacks. Data without batches raise a ValueError, and so do those
+    that a graph refuses: a `WrongDataError`.
+
+    Args:
+        options: arguments of the call.
+        model: the model.
+    """
+    options["callbacks"] = watched(options.get("callbacks"), model)
+    try:
+        yield
+    except (UnboundLocalError, ValueError) as error:
+        if any(words in str(error) for words in WITHOUT_BATCHES):
+            raise no_batches() from None
+        raise
+    except InvalidArgument as error:
+        message = _plain(error.message)
+        if message is None:
+            raise
+        raise WrongDataError(message) from None
+
+
+def _plain(message):
+    """Return what an error of a graph says, or None if that is not about data."""
+    if said := said_by_require(message):
+        return said
+    if match := NO_CLASS.search(message):
+        last = int(match[2]) - 1
+        return f"labels hold {match[1]}, which is not a class: they count from 0 to {last}."
+    return None
+
+
+# === Options ===
+
+# What counts something → the least of it.
+COUNTS = {
+    "batch_size": 1,
+    "epochs": 0,
+    "initial_epoch": 0,
+    "steps": 1,
+    "steps_per_epoch": 1,
+    "steps_per_execution": 1,
+    "validation_batch_size": 1,
+    "validation_freq": 1,
+    "validation_steps": 1,
+}
+FLAGS = ("auto_scale_loss", "group_by_length", "return_dict", "run_eagerly", "shuffle")
+REQUIRED = ("epochs", "initial_epoch", "steps_per_execution", "validation_freq")
+# Names of further arguments, also those that need no check.
+MORE = {
+    "fit": (
+        *("class_weight", "group_by_length", "sample_weight", "shuffle", "validation_data"),
+        *("validation_freq", "validation_steps"),
+    ),
+    "evaluate": ("callbacks", "return_dict", "sample_weight", "steps"),
+    "predict": ("callbacks", "steps"),
+    "compile": ("auto_scale_loss", "run_eagerly", "steps_per_execution"),
+}
+
+
+def check_arguments(call: str, more: Mapping[str, Any], **given: Any) -> None:
+    """Raise an error that names an argument of a call if its value, or its name, is none.
+
+    Args:
+        call: name of the method.
+        more: the arguments that it passes on to Keras.
+        **given: its own.
+
+    Raises:
+        TypeError: if one of `more` is no argument.
+        ValueError: if a value is out of its range.
+    """
+    known = [*given, *MORE[call]]
+    for name in more:
+        if name not in known and not name.startswith("_"):  # Keras's own
+            raise TypeError(f"{call}() has no argument {name!r}.{advice(name, known)}")
+    for name, value in {**given, **more}.items():
+        if name == "validation_freq" and isinstance(value, (list, tuple, set)):
+            for epoch in value:
+                check_whole(name, epoch, 1)
+        elif name in COUNTS and (value is not None or name in REQUIRED):
+            check_whole(name, value, COUNTS[name])
+        elif name in CHECKS:
+            CHECKS[name](value)
+
+
+def _check_split(share):
+    is_number = isinstance(share, numbers.Real) and not isinstance(share, bool)
+    if share is not None and not (is_number and 0 <= share < 1):
+        raise ValueError(
+            f"validation_split={share!r}: pass a share of the rows, 0 or more and less than 1."
+        )
+
+
+def _check_callbacks(callbacks):
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return
+    is_list = isinstance(callbacks, Iterable) and not isinstance(callbacks, (str, Mapping))
+    for callback in callbacks if is_list else [callbacks]:
+        is_none = callback is None and not is_list
+        if not (is_none or isinstance(callback, keras.callbacks.Callback)):
+            raise ValueError(
+                f"callbacks has {callback!r}: pass objects of keras.callbacks.Callback, in a list."
+            )
+
+
+def _check_optimizer(optimizer):
+    is_config = isinstance(optimizer, dict) and "class_name" in optimizer
+    if not (optimizer is None or is_config or isinstance(optimizer, (str, keras.Optimizer))):
+        raise ValueError(
+            f"optimizer={optimizer!r}: pass a keras.Optimizer, such as "
+            "keras_lm.training.AdamW(5e-5), its name, or 'auto'."
+        )
+
+
+def _check_loss(loss):
+    for value in keras.tree.flatten(loss):
+        is_loss = isinstance(value, (str, keras.Loss, Callable))
+        if value is not None and not is_loss:
+            raise ValueError(
+                f"loss={value!r}: pass a keras.Loss, a function of labels and outputs, the name of "
+                "one, or 'auto'."
+            )
+
+
+def _check_loss_weights(weights):
+    for weight in keras.tree.flatten(weights):
+        is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+        if weight is not None and not (is_number and 0 <= weight < math.inf):
+            raise ValueError(f"loss_weights has {weight!r}: pass finite numbers, 0 or more.")
+
+
+CHECKS = {
+    **{name: partial(check_flag, name) for name in FLAGS},
+    "verbose": check_verbose,
+    "callbacks": _check_callbacks,
+    "loss": _check_loss,
+    "loss_weights": _check_loss_weights,
+    "optimizer": _check_optimizer,
+    "validation_split": _check_split,
+}
+
+
+# === Steps that are watched ===
+
+
+class WatchedSteps(keras.callbacks.Callback):
+    """Raises an error in the first step whose loss is NaN or infinite, and if there is no step.
+
+    Args:
+        stops: bool. False leaves a loss that is not a number to others.
+    """
+
+    # Keras may run it beside the next step, so that no step waits for the loss of the one before.
+    async_safe = True
+    epoch = steps = answers = 0
+
+    def __init__(self, stops: bool = True):
+        super().__init__()
+        self.stops = stops
+
+    def on_train_begin(self, logs=None):
+        self.steps = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        loss = float((logs or {}).get("loss", 0.0))
+        if self.stops and not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} in step {batch + 1} of epoch {self.epoch + 1}, and so are "
+                "weights from then on. Load the task again and try a lower learning_rate, longer "
+                "warm-up, clipping (global_clipnorm=1.0), float32 or bfloat16 in place of float16, "
+                "or look for wrong labels and sample_weight."
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.steps:
+            raise no_batches()
+
+    def on_test_begin(self, logs=None):
+        self.answers = 0
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.answers += 1
+
+    def on_test_end(self, logs=None):
+        if not self.answers:
+            raise no_batches()
+
+    on_predict_begin, on_predict_batch_end = on_test_begin, on_test_batch_end
+
+
+def watched(callbacks: Any, model: keras.Model) -> Any:
+    """Return the callbacks of a call of `fit` or `evaluate`, with a `WatchedSteps` before them.
+
+    Args:
+        callbacks: a callback, a list of them, a `CallbackList`, or None.
+        model: the model that is trained.
+    """
+    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
+    given = keras.tree.flatten(callbacks.callbacks if is_list else callbacks or [])
+    if any(isinstance(callback, WatchedSteps) for callback in given):
+        return callbacks
+    own = WatchedSteps(not any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in given))
+    if not is_list:
+        return [own, *given]
+    own.set_model(model)
+    callbacks.callbacks.insert(0, own)
+    return callbacks
+
+
+def no_batches():
+    """Return the error of data without batches."""
+    return ValueError(
+        "x has no batches: pass data with one example at least. A tf.data.Dataset may have lost "
+        "all of them by filter, skip or batch(…, drop_remainder=True)."
+    )
+
+
+def restored_epoch(callbacks: Any) -> int | None:
+    """Return the number of the epoch, from 0, whose weights a callback restores after `fit`.
+
+    Args:
+        callbacks: Keras's callbacks, a list or a `CallbackList`, or None.
+    """
+    for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or []):
+        if isinstance(callback, keras.callbacks.EarlyStopping) and callback.restore_best_weights:
+            return callback.best_epoch if callback.best_weights is not None else None
+    return None

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
-from keras_lm.feeding.labels import TaskLabels, labels_from_user
+from keras_lm.feeding.feed import TaskLabels, labels_from_user
 from keras_lm.models.backbone import Backbone
 from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.prefixed_texts import Prompted, checked_prompt

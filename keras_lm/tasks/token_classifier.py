@@ -17,13 +17,13 @@ from keras_lm.datasets.tag_schemes import (
     is_plain,
     marks_entities,
 )
-from keras_lm.feeding.user_data import columns_of_table, names_in_table
+from keras_lm.feeding.feed import columns_of_table, names_in_table
 from keras_lm.layers import CRF
 from keras_lm.layers.tensorflow import require
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.objectives.objective import MeanLoss, label_weights
 from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor
 from keras_lm.layers.tensorflow import few_tokens, longest
 from keras_lm.utils.argument_types import Tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
 from keras_lm.utils.json_values import first_line
-from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_tables
+from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 
 UNITS = ("byte", "character")
 
@@ -21,7 +21,7 @@ UNITS = ("byte", "character")
 def as_tensor(values, dtype):
     """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length.
 
-    Columns of other libraries are taken, too, see `keras_lm.utils.user_columns`.
+    Columns of other libraries are taken, too, see `keras_lm.utils.user_arguments`.
 
     Raises:
         ValueError: if a value is masked, or not a string where `dtype` is that.

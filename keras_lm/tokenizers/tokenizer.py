@@ -17,9 +17,8 @@ from keras_lm.tokenizers.lite_operations import Speller
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
-from keras_lm.utils.flags import check_constructor
 from keras_lm.utils.registry import TOKENIZERS, register, tokenizer_classes
-from keras_lm.utils.user_columns import plain_column
+from keras_lm.utils.user_arguments import check_constructor, plain_column
 
 if TYPE_CHECKING:
     from keras_lm.presets import Source

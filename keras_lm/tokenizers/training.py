@@ -20,7 +20,7 @@ from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import require
-from keras_lm.utils.user_columns import iterable
+from keras_lm.utils.user_arguments import iterable
 
 # The special tokens of each kind, by role: those of BERT, GPT-2, T5 and T5.
 SPECIAL_TOKENS = {

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import checks_flags
 
 NOT_DECAYED = ("bias", "gamma", "beta", "scalars")
 HALF = ("float16", "bfloat16")

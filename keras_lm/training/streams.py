@@ -16,7 +16,8 @@ from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import workers_of
 from keras_lm.training.windows import check_kind, fit_epochs
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.batch_iteration import check_batch_size, iterate_batches
+from keras_lm.utils.batch_iteration import iterate_batches
+from keras_lm.utils.user_arguments import check_batch_size
 
 READ_AT_ONCE = 1024  # windows
 

@@ -15,7 +15,7 @@ from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import gather, workers_of
 from keras_lm.training.optimizers import plan_schedule, schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.batch_iteration import check_batch_size
+from keras_lm.utils.user_arguments import check_batch_size
 
 
 class OneRun(keras.callbacks.CallbackList):

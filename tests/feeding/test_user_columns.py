@@ -8,12 +8,11 @@ import tensorflow as tf
 import tiny
 
 from keras_lm.data import split_sentences
-from keras_lm.feeding.labels import labels_from_user
-from keras_lm.feeding.user_data import columns_from_user
+from keras_lm.feeding.feed import columns_from_user, labels_from_user
 from keras_lm.serving.client import check_strings, to_json
 from keras_lm.tasks import TextClassifier, TextRegressor, TokenClassifier
 from keras_lm.tokenizers import train_vocabulary
-from keras_lm.utils.user_columns import plain_column
+from keras_lm.utils.user_arguments import plain_column
 
 pytestmark = pytest.mark.eager
 

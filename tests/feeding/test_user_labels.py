@@ -9,8 +9,8 @@ import tensorflow as tf
 import tiny
 
 from keras_lm import tasks
-from keras_lm.feeding.labels import labels_from_user
-from keras_lm.utils.user_columns import names_of_feature
+from keras_lm.feeding.feed import labels_from_user
+from keras_lm.utils.user_arguments import names_of_feature
 
 pytestmark = pytest.mark.eager
 

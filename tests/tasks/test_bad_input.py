@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from keras_lm.feeding.user_data import columns_from_user
+from keras_lm.feeding.feed import columns_from_user
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
 from keras_lm.tokenizers import WordPieceTokenizer

@@ -7,8 +7,7 @@ import tensorflow as tf
 import tiny
 
 from keras_lm import metrics
-from keras_lm.feeding.labels import TaskLabels
-from keras_lm.feeding.preprocessor import Preprocessor
+from keras_lm.feeding.feed import Preprocessor, TaskLabels
 from keras_lm.objectives import MaskedCrossentropy
 from keras_lm.tasks import (
     Distiller,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
-from keras_lm.feeding.labels import labels_from_user
+from keras_lm.feeding.feed import labels_from_user
 from tests.tiny import BAD, CHOICES, GOOD, TASKS, make_backbone
 
 TREES = ["(S (D the) (N film) (V was) (A good))", "(S (A great) (NP (N story)))"]

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.feeding.datasets import batches, one_batch
-from keras_lm.feeding.labels import Feed
-from keras_lm.feeding.preprocessor import Pairs
+from keras_lm.feeding.feed import Feed, Pairs
 from keras_lm.tasks import MultipleChoice, TextClassifier, TokenClassifier
 
 TEXTS = ["a film", "good", "the bad film", "a a a a good"]

@@ -10,7 +10,7 @@ import tiny
 import keras_lm
 from keras_lm import data, evaluation, metrics, models, objectives, serving, tasks, training
 from keras_lm.tokenizers import WordPieceTokenizer
-from keras_lm.utils.flags import checks_flags
+from keras_lm.utils.user_arguments import check_batch_size, checks_flags
 
 pytestmark = pytest.mark.eager
 
@@ -174,3 +174,10 @@ def test_prompts_thresholds_and_settings(backbone):
     for value in ("x", 1.5, [1], True):
         with pytest.raises(ValueError, match=r"generation=.*: pass a dict of settings"):
             keras_lm.tasks.Seq2SeqLM(network, generation=value)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "2"])
+def test_numbers_of_rows(size):
+    with pytest.raises(ValueError, match=f"batch_size={size!r}: pass an int, 1 or more"):
+        check_batch_size(size)
+    assert check_batch_size(np.int64(2)) == 2
