@@ -23,9 +23,9 @@ import numpy as np
 
 import keras_lm
 from keras_lm import data, litert, models, tasks, tokenizers, training
-from keras_lm.converters import safetensors_files
+from keras_lm.converters import checked_files
 from keras_lm.serving.predictors import SavedModelPredictor
-from keras_lm.utils import file_sums
+from keras_lm.utils import files
 
 WORDS = ["a", "the", "film", "was", "is", "and", "very", "good", "great", "bad", "poor", "dull"]
 WORDS += ["it", "i", "saw", "story", "cast", "not", "so"]
@@ -161,13 +161,10 @@ def flip(name, path, read, folder, number, draws):
 def unchecked():
     """A context in which nothing is compared, as before there were checksums."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(safetensors_files, "check_tensor", lambda *_: None))
+        stack.enter_context(mock.patch.object(checked_files, "check_tensor", lambda *_: None))
         for module in list(sys.modules.values()):
             for name in ("check_sums", "check_end"):
-                if (
-                    getattr(module, name, None) is getattr(file_sums, name)
-                    and module is not file_sums
-                ):
+                if getattr(module, name, None) is getattr(files, name) and module is not files:
                     stack.enter_context(mock.patch.object(module, name, lambda *_: None))
         yield
 

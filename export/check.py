@@ -15,7 +15,7 @@ import numpy as np
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
-from keras_lm.utils import file_sums, files
+from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.batch_iteration import with_progress
 from keras_lm.utils.files import ONE_FILE
@@ -194,7 +194,7 @@ def _is_for_mediapipe(path):
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return not {*archive.namelist()} <= {cards.CARD, file_sums.FILE}
+        return not {*archive.namelist()} <= {cards.CARD, files.CHECKSUMS}
 
 
 def _takes_bytes(path):

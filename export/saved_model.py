@@ -13,7 +13,7 @@ from keras_lm.export import serving
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
-from keras_lm.utils.file_sums import write_sums
+from keras_lm.utils.files import write_sums
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,

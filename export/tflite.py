@@ -14,7 +14,7 @@ from keras_lm.export.saved_model import local_path, module_of
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import cards
 from keras_lm.tensorflow import tf
-from keras_lm.utils import file_sums
+from keras_lm.utils import files
 from keras_lm.utils.files import naming_a_full_disk, replacing
 from keras_lm.utils.quiet_stderr import quiet
 
@@ -118,7 +118,7 @@ def write(
                 archive.writestr(
                     zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task, not allowed)
                 )
-                archive.writestr(zipfile.ZipInfo(file_sums.FILE), file_sums.end_of(model))
+                archive.writestr(zipfile.ZipInfo(files.CHECKSUMS), files.end_of(model))
         verify(new)
     return path
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.file_sums import check_end
+from keras_lm.utils.files import check_end
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.quiet_stderr import quiet

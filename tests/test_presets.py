@@ -14,7 +14,7 @@ import safetensors.numpy
 import tiny
 
 import keras_lm
-from keras_lm.converters import CheckpointError, safetensors_files
+from keras_lm.converters import CheckpointError, checked_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
 from keras_lm.presets.cards import Origin, card_of_preset, read_origin
@@ -226,7 +226,7 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
         raise OSError("disk full")
 
     before = {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
-    monkeypatch.setattr(safetensors_files, "save_file", fail)
+    monkeypatch.setattr(checked_files, "save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         classifier.save_to_preset(preset)
     with pytest.raises(OSError, match="disk full"):
@@ -450,7 +450,7 @@ def test_a_preset_names_a_dtype_policy(preset):
 def test_matrices_that_no_tensor_is_as_large_as(preset):
     """A vector of that length is there, but no matrix."""
     tensors = {"long": np.zeros(10**6, "float16")}
-    safetensors_files.write_safetensors(preset, tensors, 10**9)
+    checked_files.write_safetensors(preset, tensors, 10**9)
     edit_part(preset, "backbone", "num_layers", 1)
     edit_part(preset, "backbone", "hidden_dim", 10**6)
     with pytest.raises(CheckpointError, match=r"hidden_dim=1000000, .*its tensors hold 1000000"):

@@ -4,8 +4,16 @@ import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.options import TASKS, Choice, PresetFolder, Source
-from keras_lm.cli.terminal import choose_task, megabytes, notes, say_rows
+from keras_lm.cli.options import (
+    TASKS,
+    Choice,
+    PresetFolder,
+    Source,
+    choose_task,
+    megabytes,
+    notes,
+    say_rows,
+)
 
 # What --to says → the method that writes it.
 FORMS = {

@@ -18,8 +18,7 @@ from keras_lm.cli.finetune import (
     say_results,
     training_options,
 )
-from keras_lm.cli.options import INPUT_FILE, TASKS, FloatRange, Source, flag_of
-from keras_lm.cli.terminal import load_task
+from keras_lm.cli.options import INPUT_FILE, TASKS, FloatRange, Source, flag_of, load_task
 
 DISTILLED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
 PAIRS = ("text-classifier", "text-regressor")

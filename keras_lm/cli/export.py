@@ -7,8 +7,21 @@ import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
-from keras_lm.cli.options import TASKS, Choice, ExportPath, FloatRange, Source, flag_of, names_of
-from keras_lm.cli.terminal import choose_task, load_task, megabytes, notes, say_left_out, say_rows
+from keras_lm.cli.options import (
+    TASKS,
+    Choice,
+    ExportPath,
+    FloatRange,
+    Source,
+    choose_task,
+    flag_of,
+    load_task,
+    megabytes,
+    names_of,
+    notes,
+    say_left_out,
+    say_rows,
+)
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, batches, choose_columns, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor

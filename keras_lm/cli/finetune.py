@@ -23,8 +23,12 @@ from keras_lm.cli.options import (
     Source,
     TaskChoice,
     flag_of,
+    load_task,
+    megabytes,
+    notes,
+    say_left_out,
+    say_rows,
 )
-from keras_lm.cli.terminal import load_task, megabytes, notes, say_left_out, say_rows
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.examples import UNLABELLED, Examples, check_file, read_examples
 from keras_lm.datasets.row_files import check_targets

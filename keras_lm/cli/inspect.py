@@ -7,8 +7,7 @@ import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.options import check_artefact
-from keras_lm.cli.terminal import say_rows
+from keras_lm.cli.options import check_artefact, say_rows
 from keras_lm.utils.model_versions import find_saved_model, find_saved_models
 
 

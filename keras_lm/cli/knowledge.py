@@ -6,7 +6,7 @@ import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.options import megabytes, say_rows
 from keras_lm.knowledge import ConceptStore, TransE, read_conceptnet
 from keras_lm.knowledge.concept_store import DESCRIPTION
 from keras_lm.utils.files import require_free

@@ -15,13 +15,11 @@ from keras_lm.cli.options import (
     OutputFile,
     Source,
     check_artefact,
-    flag_of,
-    names_of,
-)
-from keras_lm.cli.terminal import (
     choose_task,
+    flag_of,
     json_lines,
     load_task,
+    names_of,
     notes,
     open_input,
     say_left_out,

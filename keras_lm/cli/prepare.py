@@ -17,8 +17,7 @@ from keras_lm.cli.objective_options import (
     document_options,
     objective_option,
 )
-from keras_lm.cli.options import Choice, Source, check_size, flag_of, names_of
-from keras_lm.cli.terminal import say_rows
+from keras_lm.cli.options import Choice, Source, check_size, flag_of, names_of, say_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,18 @@ from keras_lm.cli.objective_options import (
     vocabulary_for,
     with_generator,
 )
-from keras_lm.cli.options import INPUT_FILE, Choice, FloatRange, Source, check_size, flag_of
+from keras_lm.cli.options import (
+    INPUT_FILE,
+    Choice,
+    FloatRange,
+    Source,
+    check_size,
+    flag_of,
+    load_task,
+    megabytes,
+    say_rows,
+)
 from keras_lm.cli.prepare import check_shards, files_of, find_shards, take_over
-from keras_lm.cli.terminal import load_task, megabytes, say_rows
 from keras_lm.datasets.text_lines import decoded
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import check_installed

@@ -4,8 +4,7 @@ import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.options import Choice, PresetFolder
-from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.options import Choice, PresetFolder, megabytes, say_rows
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.quiet_stderr import quiet
 

@@ -27,7 +27,7 @@ from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.utils import files
-from keras_lm.utils.file_sums import DamagedFileError, check_sums
+from keras_lm.utils.files import DamagedFileError, check_sums
 from keras_lm.utils.model_versions import find_models, find_saved_model
 from keras_lm.utils.user_warning import warn
 

@@ -24,6 +24,7 @@ from keras_lm.converters.checked_files import (
     read_config,
     read_gin,
     read_json,
+    read_safetensors,
     read_shards,
     require_file,
 )
@@ -35,7 +36,6 @@ from keras_lm.converters.hdf5_files import (
     without_class,
 )
 from keras_lm.converters.plain_pickle import Array, load_arrays, load_npy
-from keras_lm.converters.safetensors_files import read_safetensors
 from keras_lm.converters.tf_checkpoint import (
     choose_checkpoint,
     find_checkpoints,

@@ -18,9 +18,9 @@ from keras_lm.converters.checked_files import (
     LazyTensors,
     read_first,
     read_json,
+    read_safetensors,
 )
 from keras_lm.converters.quantized_tensors import is_turned
-from keras_lm.converters.safetensors_files import read_safetensors
 from keras_lm.converters.torch_pickle import read_torch
 
 CONFIG = "adapter_config.json"

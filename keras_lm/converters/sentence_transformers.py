@@ -17,9 +17,9 @@ from keras_lm.converters.checked_files import (
     LazyTensors,
     read_first,
     read_json,
+    write_safetensors,
 )
 from keras_lm.converters.formats import SAFETENSORS, TORCH
-from keras_lm.converters.safetensors_files import write_safetensors
 
 # === What the entries of each file mean ===
 

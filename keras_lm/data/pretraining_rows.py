@@ -10,7 +10,7 @@ import numpy as np
 from keras_lm.data.documents import document_batches
 from keras_lm.data.segments import FORMS, Layout, stream_pairs
 from keras_lm.packers import EntityPacker
-from keras_lm.packers.template import Template
+from keras_lm.packers.packer import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.batch_iteration import iterate_batches

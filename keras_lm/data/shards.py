@@ -23,13 +23,13 @@ import numpy as np
 
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
-from keras_lm.packers.template import Template
+from keras_lm.packers.packer import Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
-from keras_lm.utils.file_sums import ITSELF, has_changed, with_sum
+from keras_lm.utils.files import ITSELF, has_changed, with_sum
 from keras_lm.utils.user_arguments import checks_flags
 
 FORMAT_VERSIONS = (1, 2)

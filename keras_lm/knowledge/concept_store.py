@@ -17,8 +17,7 @@ import numpy as np
 from keras_lm.knowledge.conceptnet import RELATIONS
 from keras_lm.knowledge.lemmas import key_of, lemmatizer
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.file_sums import check_sums, write_sums
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import check_sums, replacing, write_sums
 from keras_lm.utils.user_warning import warn
 
 DESCRIPTION = "store.json"

@@ -13,8 +13,7 @@ import numpy as np
 
 from keras_lm.knowledge.triples import checked_triples
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.file_sums import check_sums, write_sums
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import check_sums, replacing, write_sums
 
 DESCRIPTION = "trans_e.json"
 PARTS = ("entities", "relations")

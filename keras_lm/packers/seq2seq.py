@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.packers.packer import PackedInput, Packer
-from keras_lm.packers.template import Template
+from keras_lm.packers.packer import PackedInput, Packer, Template
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import Tensor

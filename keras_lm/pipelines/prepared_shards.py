@@ -17,15 +17,14 @@ import apache_beam as beam
 
 from keras_lm import presets
 from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
-from keras_lm.packers.template import Template
+from keras_lm.packers.packer import Template
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
 from keras_lm.pipelines.near_duplicates import buckets
 from keras_lm.pipelines.running import input_error, run
 from keras_lm.tokenizers import Tokenizer
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.file_sums import ITSELF, with_sum
-from keras_lm.utils.files import naming_a_full_disk
+from keras_lm.utils.files import ITSELF, naming_a_full_disk, with_sum
 from keras_lm.utils.user_arguments import checks_flags
 
 DUPLICATES = ("keep", "exact", "near")

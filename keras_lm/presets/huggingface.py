@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 
+from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.converters.published_labels import labels_config
-from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.converters.sentence_transformers import MODULES
 from keras_lm.presets import cards
 from keras_lm.presets.foreign_formats import (

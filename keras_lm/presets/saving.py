@@ -10,12 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_lm.converters.checked_files import is_finite
+from keras_lm.converters.checked_files import is_finite, write_safetensors
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
-from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets import cards
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
-from keras_lm.utils import file_sums, files
+from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.user_arguments import checks_flags
 from keras_lm.version import __version__
@@ -24,7 +23,7 @@ MAX_SHARD_BYTES = 5_000_000_000
 # What `save` writes into a folder; members are those of an ensemble.
 OF_PRESETS = re.compile(
     rf"{re.escape(PRESET_CONFIG)}|{re.escape(cards.CARD)}|{ASSETS}|member_\d+"
-    rf"|{re.escape(file_sums.FILE)}"
+    rf"|{re.escape(files.CHECKSUMS)}"
     r"|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 )
 
@@ -136,7 +135,7 @@ def sum_up(folder):
     Weights have theirs in them, and a card is there to be changed.
     """
     paths = [folder / PRESET_CONFIG, *folder.glob("*.index.json"), *folder.glob(f"{ASSETS}/**/*")]
-    file_sums.write_sums(
+    files.write_sums(
         folder, [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
     )
 

@@ -30,6 +30,7 @@ from keras_lm.utils.registry import (
     sizes,
     task_classes,
     tokenizer_classes,
+    tokenizer_named,
 )
 from keras_lm.utils.user_warning import warn
 
@@ -643,12 +644,11 @@ def _innermost(config):
 def tokenizer_from_config(folder, config, **overrides):
     """Return the tokenizer of a preset's folder, described by `config`."""
     assets = folder / ASSETS
-    classes = tokenizer_classes()
-    cls = classes.get(config["class"])
+    cls = tokenizer_named(config["class"])
     if cls is None:
         raise CheckpointError(
             f"{folder / PRESET_CONFIG} names the tokenizer {config['class']!r}: this keras_lm has "
-            f"{sorted(classes)}."
+            f"{sorted(tokenizer_classes())}."
         )
     try:
         tokenizer = cls.from_assets(assets, config["arguments"] | overrides)

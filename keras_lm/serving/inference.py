@@ -19,7 +19,7 @@ from keras_lm.litert import InterpreterPool
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 from keras_lm.serving.work_limits import check_answer, check_request
-from keras_lm.utils.file_sums import check_sums
+from keras_lm.utils.files import check_sums
 
 DEFAULT_SIGNATURE = "serving_default"
 STRINGS_A_ROW = 16  # the most on average, such as choices or words

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_lm.litert import InterpreterPool
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.file_sums import check_sums
+from keras_lm.utils.files import check_sums
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.model_versions import find_saved_model
 from keras_lm.utils.user_arguments import checks_flags

@@ -18,8 +18,7 @@ from keras_lm.feeding.feed import Preprocessor, TaskLabels
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
-from keras_lm.tasks.prefixed_texts import checked_prompt, with_prompt
-from keras_lm.tasks.task import Task
+from keras_lm.tasks.task import Task, checked_prompt, with_prompt
 from keras_lm.tensorflow import IS_INSTALLED
 from keras_lm.tokenizers import strings
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor

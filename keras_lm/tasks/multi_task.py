@@ -14,9 +14,8 @@ from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.feed import labelled
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
-from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
-from keras_lm.tasks.task import Task
+from keras_lm.tasks.task import KerasFile, Task
 from keras_lm.tasks.text_model import TextModel, check_arguments, watched
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer

@@ -13,8 +13,8 @@ from keras_lm.layers.backend import argmax
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Choices
 from keras_lm.tasks import classes
-from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.text_classifier import GPTFineTuning
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.smoothing import symmetric_divergence
 from keras_lm.utils.argument_types import RawTexts, Tensor

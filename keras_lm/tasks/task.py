@@ -1,6 +1,7 @@
 """Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -18,20 +19,20 @@ from keras_lm.feeding.feed import Pairs, Preprocessor
 from keras_lm.layers.tensorflow import GraphCache
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
-from keras_lm.packers.template import Template
+from keras_lm.packers.packer import Template
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
-from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.packed_signatures import PackedSignatures
-from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow
+from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow, steps
 from keras_lm.tasks.signatures import ByteSignatures, IdSignatures, PlainSignatures, TextSignatures
 from keras_lm.tasks.text_model import TextModel
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.published_files import declares_tokens, has_fast_tokenizer, stated_limits
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
-from keras_lm.utils.registry import TASKS, register
+from keras_lm.utils.registry import BACKBONES, TASKS, register, tokenizer_named
 from keras_lm.utils.user_arguments import check_whole
 
 
@@ -44,6 +45,92 @@ def _arguments(cls):
     inits = [base.__init__ for base in cls.__mro__ if issubclass(base, Task)]
     names = {name for init in inits for name in inspect.signature(init).parameters}
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
+
+
+class KerasFile:
+    """A model with a backbone, a tokenizer and `get_arguments()`, which Keras saves and loads."""
+
+    _tokenizer_config = None
+
+    def get_config(self) -> dict[str, Any]:
+        presets.check_unquantized(self)
+        tokenizer = self.tokenizer
+        return {
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "tokenizer": tokenizer
+            and {"class_name": type(tokenizer).__name__, "config": tokenizer.get_config()},
+            "name": self.name,
+            **self.get_arguments(),
+        }
+
+    @classmethod
+    def completed(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments in a preset or file, with those that older ones lack."""
+        return arguments
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        config = dict(config)
+        backbone, tokenizer = config.pop("backbone", None), config.pop("tokenizer", None)
+        if not isinstance(backbone, keras.Model):
+            name = backbone.get("class_name") if isinstance(backbone, dict) else backbone
+            if name not in BACKBONES:  # Keras would make whatever it is
+                raise ValueError(
+                    f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as its "
+                    "backbone, which is not a backbone: the file is damaged, or another program's."
+                )
+            backbone = keras.saving.deserialize_keras_object(backbone, custom_objects)
+        task = cls.from_parts(backbone, **cls.completed(config))
+        task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
+        return task
+
+    def get_compile_config(self) -> dict[str, Any]:
+        config = without_defaults(super().get_compile_config())
+        if config and self.micro_batch_size:
+            config["micro_batch_size"] = self.micro_batch_size
+        if config and self.smoothing is not None:
+            config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
+        return config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile_by(config)
+        with self.distribute_strategy.scope():
+            self.optimizer.build(self.trainable_variables)
+
+    def compile_by(self, config: dict[str, Any]) -> None:
+        """Compile by what `get_compile_config` returned; the optimizer's state stays unmade."""
+        try:
+            self.compile(**keras.saving.deserialize_keras_object(without_defaults(config)))
+        except (AttributeError, ImportError, KeyError, TypeError) as error:
+            raise ValueError(
+                "What the file says of optimizer, loss and metrics cannot be used, "
+                f"{type(error).__name__}: {' '.join(str(error).split())[:200]}. Load it with "
+                "compile=False."
+            ) from error
+
+    def save_assets(self, folder: PathLike) -> None:
+        """Called by Keras for a `.keras` file: the vocabulary."""
+        if self.tokenizer is not None:
+            self.tokenizer.save_assets(folder)
+            # For tokenizers without files: where there is none, Keras does not call load_assets.
+            Path(folder, "tokenizer").touch()
+
+    def load_assets(self, folder: PathLike) -> None:
+        if self._tokenizer_config is not None:
+            cls = tokenizer_named(self._tokenizer_config["class_name"])
+            self.use_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
+
+
+def without_defaults(config):
+    """Return what a task is compiled with, without `jit_compile` as a backend has it by default.
+
+    The file may be loaded on another backend. False is left out on all, as older files have it.
+    """
+    if not config or config.get("jit_compile") not in (False, steps.IS_COMPILED):
+        return config
+    return {name: value for name, value in config.items() if name != "jit_compile"}
 
 
 class Task(KerasFile, SavedWhole, TextModel):
@@ -708,4 +795,59 @@ def check_special_tokens(parse_special, tokenizer):
             raise ValueError(
                 f"parse_special names {token!r}, which is not a special token of the "
                 f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
+            )
+
+
+def with_prompt(prompt: str | None, text: Any) -> Any:
+    """Return texts (B,), string tensors or bytes where TensorFlow is missing, after a prompt."""
+    if not IS_INSTALLED:
+        return [(prompt or "") + row.decode("utf-8", "replace") for row in text]
+    return text if not prompt else strings.after(prompt, text)
+
+
+def checked_prompt(prompt: str | None) -> str | None:
+    """Return a prompt; raise a ValueError if it is not a str."""
+    if not isinstance(prompt, str | None):
+        raise ValueError(f"prompt={prompt!r}: pass a str, or None for no prompt.")
+    return prompt
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptedPreprocessor(Preprocessor):
+    """A `Preprocessor` that puts `prompt`, if there is one, before the first text."""
+
+    prompt: str | None = None
+
+    def pack(self, columns, tokenize):
+        if self.prompt:
+            columns = columns | {"text": with_prompt(self.prompt, columns["text"])}
+        return super().pack(columns, tokenize)
+
+
+class Prompted:
+    """A task's argument `prompt`, which is put before the first text of each example."""
+
+    prompt = None
+    preprocessor_class = PromptedPreprocessor
+
+    def preprocessing(self) -> dict[str, Any]:
+        return super().preprocessing() | {"prompt": self.prompt}
+
+    def get_arguments(self) -> dict[str, Any]:
+        return super().get_arguments() | {"prompt": self.prompt}
+
+    def check_without_prompt(self) -> None:
+        """Raise a ValueError if texts have a prompt, which no other library would put there."""
+        if self.prompt:
+            raise ValueError(
+                f"{type(self).__name__} has prompt={self.prompt!r}, and transformers' classes have "
+                "none: only prompt=None can be saved for it."
+            )
+
+    def _finish(self):
+        super()._finish()
+        if self.prompt and self.packer.takes_words:
+            raise ValueError(
+                f"prompt={self.prompt!r} with {type(self.tokenizer).__name__}: it reads lists of "
+                "words, too, so leave it out."
             )

@@ -9,9 +9,8 @@ import numpy as np
 from keras_lm.converters.published_labels import ONE_TEXT, Labels
 from keras_lm.feeding.feed import TaskLabels, labels_from_user
 from keras_lm.models.backbone import Backbone
-from keras_lm.tasks.gpt_fine_tuning import GPTFineTuning
-from keras_lm.tasks.prefixed_texts import Prompted, checked_prompt
-from keras_lm.tasks.task import Task
+from keras_lm.tasks.task import Prompted, Task, checked_prompt
+from keras_lm.tasks.text_classifier import GPTFineTuning
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import RawTexts, Tensor
 

@@ -17,7 +17,7 @@ from keras_lm.tokenizers.lite_operations import Speller
 from keras_lm.tokenizers.strings import as_tensor
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
-from keras_lm.utils.registry import TOKENIZERS, register, tokenizer_classes
+from keras_lm.utils.registry import TOKENIZERS, register, tokenizer_named
 from keras_lm.utils.user_arguments import check_constructor, plain_column
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Tokenizer(tf.Module):
         """
         from keras_lm.tokenizers.published_files import kind_of
 
-        return tokenizer_classes().get(kind_of(folder, usual=cls.__name__), cls)
+        return tokenizer_named(kind_of(folder, usual=cls.__name__)) or cls
 
     @classmethod
     def from_assets(cls, folder: PathLike, config: dict[str, Any]) -> Self:

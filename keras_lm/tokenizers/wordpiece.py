@@ -47,6 +47,7 @@ DROPPED = character_class(unicode_ranges.BERT_DROPPED)
 MARKS = character_class(unicode_ranges.BERT_MARKS)
 SPACES = character_class(unicode_ranges.WHITE_SPACE)
 NO_PUNCTUATION = character_class(unicode_ranges.NO_PUNCTUATION_OF_TF_TEXT)
+PARTING_MARKS = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
 
 # Characters that end a word: white space, punctuation, and CJK ideographs.
 WORD_ENDS = (
@@ -81,13 +82,12 @@ class Rules:
     def of(cls, tokens, hidden, max_word_length):
         """Return the rules for a vocabulary, of which text may not spell the `hidden` entries."""
         letters = set("".join(tokens))
-        marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
         # (The matcher would find "a b" across two words, and fails on NUL.)
         unclean = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufdd0-\ufdef]|^$")
         return cls(
             plain=rf"[\t\n\r ]*(?:[!-~]{{1,{max_word_length}}}(?:[\t\n\r ]+|$))*",
-            joined=regex_literal([*(c for c in marks if c not in letters), NO_LETTER]),
-            parting=WORD_ENDS + regex_literal(c for c in marks if c in letters),
+            joined=regex_literal([*(c for c in PARTING_MARKS if c not in letters), NO_LETTER]),
+            parting=WORD_ENDS + regex_literal(c for c in PARTING_MARKS if c in letters),
             words=[
                 sentinel(i) if token in hidden or unclean.search(token) else token
                 for i, token in enumerate(tokens)

@@ -12,9 +12,8 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such te
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from keras_lm.converters import safetensors_files
-from keras_lm.converters.checked_files import is_finite
-from keras_lm.converters.safetensors_files import save_checked
+from keras_lm.converters import checked_files
+from keras_lm.converters.checked_files import is_finite, save_checked
 from keras_lm.training.distribution import check_agreement, workers_of
 from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
@@ -92,7 +91,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         variables = self._variables(model)
         try:
             with safe_open(self.path, framework="numpy") as file:
-                expected = safetensors_files.stated_checksums(self.path, file.metadata())
+                expected = checked_files.stated_checksums(self.path, file.metadata())
                 about = json.loads(file.metadata()["training"])
                 self._check(about["settings"])
                 if about.get("teachers", []) != self._teachers(model):
@@ -110,7 +109,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                     )
                 arrays = {name: file.get_tensor(name) for name in names}
                 for name, array in arrays.items():  # all, before anything is changed
-                    safetensors_files.check_tensor(self.path, name, array, expected)
+                    checked_files.check_tensor(self.path, name, array, expected)
                 for name, variable in variables.items():
                     variable.assign(arrays[name])
                 best = [arrays[f"{BEST}{number}"] for number in range(len(names) - len(own))]

@@ -8,8 +8,7 @@ import numpy as np
 import safetensors
 
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.checked_files import is_finite
-from keras_lm.converters.safetensors_files import read_checked, save_checked
+from keras_lm.converters.checked_files import is_finite, read_checked, save_checked
 from keras_lm.presets.source import stored_weights
 from keras_lm.utils import files
 

@@ -4,7 +4,7 @@ import difflib
 import importlib
 
 BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
-# The names of the library's own tokenizers → their modules, which `tokenizer_classes` imports;
+# The names of the library's own tokenizers → their modules, which `tokenizer_named` imports;
 # `keras_lm.tokenizers` fills it.
 TOKENIZER_MODULES = {}
 
@@ -34,13 +34,16 @@ def task_classes():
     return TASKS
 
 
+def tokenizer_named(name):
+    """Return the tokenizer of that name, the library's own or a user's, or None."""
+    if name in TOKENIZER_MODULES:
+        importlib.import_module(TOKENIZER_MODULES[name])
+    return TOKENIZERS.get(name)
+
+
 def tokenizer_classes():
     """Return a dict of the names of all tokenizers → classes, the library's own first."""
-    own = {
-        name: getattr(importlib.import_module(module), name)
-        for name, module in TOKENIZER_MODULES.items()
-    }
-    return own | TOKENIZERS
+    return {name: tokenizer_named(name) for name in [*TOKENIZER_MODULES, *TOKENIZERS]}
 
 
 def sizes():

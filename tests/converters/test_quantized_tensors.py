@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from keras_lm import models
 from keras_lm.converters import CheckpointError, open_checkpoint
+from keras_lm.converters.checked_files import read_safetensors
 from keras_lm.converters.quantized_tensors import ENTRIES, OTHERS, plain_tensors
-from keras_lm.converters.safetensors_files import read_safetensors
 
 pytestmark = pytest.mark.eager
 

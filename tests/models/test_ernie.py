@@ -7,7 +7,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
-from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.models import Backbone, BertBackbone, ErnieBackbone
 from keras_lm.objectives import IGNORED, MaskedLanguageModel, NextSentence
 

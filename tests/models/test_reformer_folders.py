@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import tasks
-from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.models import ReformerBackbone
 from keras_lm.tokenizers import ByteTokenizer, SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, Model

@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_lm
 from keras_lm.models import Backbone, GPTBackbone
 from keras_lm.tasks import CausalLM, MultipleChoice, TextClassifier, TextRegressor
-from keras_lm.tasks.gpt_fine_tuning import language_model_losses
+from keras_lm.tasks.text_classifier import language_model_losses
 from keras_lm.tokenizers import GPTTokenizer
 
 TOKENS = ["_start_", "_delimiter_", "_classify_"]

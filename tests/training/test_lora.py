@@ -8,7 +8,7 @@ import pytest
 import safetensors
 
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.safetensors_files import save_checked
+from keras_lm.converters.checked_files import save_checked
 from keras_lm.models import BertBackbone, GPT2Backbone, LSTMBackbone
 from keras_lm.tasks import CausalLM, Task, TextClassifier
 from keras_lm.tokenizers import WordPieceTokenizer

@@ -6,7 +6,7 @@ import safetensors
 from safetensors.numpy import save_file
 
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.safetensors_files import (
+from keras_lm.converters.checked_files import (
     read_checked,
     read_safetensors,
     save_checked,

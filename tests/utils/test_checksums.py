@@ -6,8 +6,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_lm.utils import file_sums
-from keras_lm.utils.file_sums import DamagedFileError, check_end, check_sums, end_of, write_sums
+from keras_lm.utils import files
+from keras_lm.utils.files import DamagedFileError, check_end, check_sums, end_of, write_sums
 
 CONTENTS = {"a.json": b"{}", "assets/b.txt": b"one\ntwo\n" * 3000, "empty": b""}
 
@@ -26,7 +26,7 @@ def test_a_folder_as_it_was_written(folder):
     (folder / "card.md").write_text("not named")
     (folder / "empty").unlink()  # which its reader says
     check_sums(folder)
-    (folder / file_sums.FILE).unlink()
+    (folder / files.CHECKSUMS).unlink()
     (folder / "a.json").write_bytes(b"older")
     check_sums(folder)
 
@@ -44,17 +44,17 @@ def test_a_changed_file(folder, name):
 
 
 def test_two_blocks_that_are_exchanged(folder):
-    content = np.arange(3 * file_sums.BLOCK // 8).tobytes()
-    first, second = content[: file_sums.BLOCK], content[file_sums.BLOCK : 2 * file_sums.BLOCK]
+    content = np.arange(3 * files.BLOCK // 8).tobytes()
+    first, second = content[: files.BLOCK], content[files.BLOCK : 2 * files.BLOCK]
     (folder / "a.json").write_bytes(content)
     write_sums(folder, ["a.json"])
-    (folder / "a.json").write_bytes(second + first + content[2 * file_sums.BLOCK :])
+    (folder / "a.json").write_bytes(second + first + content[2 * files.BLOCK :])
     with pytest.raises(DamagedFileError):
         check_sums(folder)
 
 
 def test_changed_checksums(folder):
-    path = folder / file_sums.FILE
+    path = folder / files.CHECKSUMS
     content = path.read_bytes()
     found = json.loads(content)
     for other in (
@@ -85,7 +85,7 @@ def test_a_file_with_an_archive(tmp_path):
         archive.writestr("README.md", "a card")
     check_end(path.read_bytes(), path)  # an older one
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(file_sums.FILE, end_of(own))
+        archive.writestr(files.CHECKSUMS, end_of(own))
     content = path.read_bytes()
     check_end(content, path)
     check_end(path, path)
