@@ -7,14 +7,14 @@ if __name__ != "keras_lm.export":
     # With the root of the source tree on `sys.path`, every class would exist twice.
     raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from keras_lm import presets
-from keras_lm.export.check import CheckReport, ExportCheckError, ExportRunError, check
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.models.backbone import are_random
 from keras_lm.utils.argument_types import PathLike, RawTexts
@@ -23,12 +23,22 @@ from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
 from keras_lm.utils.user_arguments import checks_flags
 from keras_lm.utils.user_warning import warn
 
+if TYPE_CHECKING:
+    from keras_lm.export.comparison import CheckReport, ExportCheckError, check
+
 __all__ = ["ExportCheckError", "check", "export"]
 
 # How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "bfloat16": 0.01, "int8": 0.02}
 # A format → where its tokenizer may be.
 TOKENIZERS = {"saved_model": ("graph",), "litert": ("graph", "bytes", "metadata"), "onnx": (None,)}
+
+
+def __getattr__(name):
+    # What compares an export is loaded where it is asked for.
+    if name not in ("CheckReport", "ExportCheckError", "ExportRunError", "check"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("keras_lm.export.comparison"), name)
 
 
 @checks_flags
@@ -43,7 +53,7 @@ def export(
     tokenizer: str | None = "graph",
     attention: bool = False,
     operations: str = "tensorflow_text",
-    report: Callable[[CheckReport], Any] | None = None,
+    report: "Callable[[CheckReport], Any] | None" = None,
     verbose: int | str = "auto",
     allow_nan: bool = False,
 ) -> Path:
@@ -125,11 +135,14 @@ def export(
                 "random: call fit before exporting it."
             )
 
-    def verify(artefact):
+    def compare(artefact):
         if texts is not None:
-            _verify(artefact, task, texts, weights, tolerance, report, verbose)
+            from keras_lm.export.comparison import verify
 
-    given = (task.trimmed(), path, weights, freeze, verify)
+            allowed = WEIGHTS[weights] if tolerance is None else tolerance
+            verify(artefact, task, texts, weights, allowed, report, verbose)
+
+    given = (task.trimmed(), path, weights, freeze, compare)
     if format == "saved_model":
         return export_saved_model(*given, attention, operations)
     # What another format needs is not loaded.
@@ -189,23 +202,6 @@ def _check_operations(operations, format, freeze, attention):
             "operations='tensorflow' needs a SavedModel that is not frozen and has no signature "
             "`attention`: leave out the others."
         )
-
-
-def _verify(artefact, task, texts, weights, tolerance, report, verbose):
-    """Raise an `ExportCheckError` if an artefact's answers to texts differ from the task's."""
-    allowed = WEIGHTS[weights] if tolerance is None else tolerance
-    try:
-        for signature, part, asked in task.signatures.answering(texts):
-            result = check(artefact, part, asked, allowed, signature=signature, verbose=verbose)
-            if report is not None:
-                report(result)
-    except ExportRunError:
-        raise
-    except ExportCheckError as error:
-        raise ExportCheckError(
-            f"{error} Nothing was written with weights={weights!r}: pass more precise weights, or "
-            "a larger tolerance."
-        ) from error
 
 
 def _has_untrained_head(task):

@@ -6,7 +6,7 @@ import numpy as np
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export.serving import BATCHING_FILE, WARMUP_FILE
+from keras_lm.export.saved_model import BATCHING_FILE, WARMUP_FILE
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
 from keras_lm.utils.json_values import first_line, plain

@@ -5,10 +5,9 @@ import json
 
 import numpy as np
 
-from keras_lm.export.check import compare, within
-from keras_lm.export.operations import layer_path, names_of_layers
-from keras_lm.export.saved_model import local_path
-from keras_lm.presets import cards
+from keras_lm.export.comparison import compare, within
+from keras_lm.export.saved_model import layer_path, local_path, names_of_layers
+from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.utils.files import replacing
 from keras_lm.utils.optional_dependencies import check_installed
@@ -337,7 +336,7 @@ def _describe(model, task, offer):
     del graph.input[:]
     graph.input.extend(inputs)
     model.producer_name, model.producer_version = "keras_lm", __version__
-    model.doc_string = cards.card_of_onnx(task)
+    model.doc_string = saving.card_of_onnx(task)
     stated = {"task": type(task).__name__, "sequence_length": str(task.packer.sequence_length)}
     if names := getattr(task, "class_names", None):
         stated["class_names"] = json.dumps(names)

@@ -3,17 +3,19 @@
 import contextlib
 import errno
 import os
+import re
 from pathlib import Path
 
+from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
+from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.export import operations as allowed
-from keras_lm.export import serving
-from keras_lm.presets import cards
+from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
-from keras_lm.utils.files import write_sums
+from keras_lm.utils.files import replacing, write_sums
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,
@@ -107,7 +109,7 @@ def export_saved_model(
     is_plain = operations == "tensorflow"
     offer = task.plain_signatures if is_plain else task.signatures
     offer.texts()  # raises, before anything is written, if the task cannot take strings
-    name = serving.model_name(local_path(path))
+    name = model_name(local_path(path))
 
     def write(folder):
         functions = offer.frozen_functions(weights) if freeze else offer.functions()
@@ -122,25 +124,25 @@ def export_saved_model(
         methods = offer.methods()
         saved_model = _amend(folder, methods, offer.defaults())
         for meta_graph in saved_model.meta_graphs:
-            allowed.check(meta_graph, allowed.names_of_layers(task), not is_plain)
-        requests = offer.requests(serving.WARMUP_SIZES)
-        logs = [serving.log(name, *request, methods.get(request[0])) for request in requests]
-        serving.write_warmup(folder, logs)
-        serving.write_batching(folder)
-        (folder / cards.CARD).write_text(cards.card_of_export(task, is_plain), encoding="utf-8")
+            check_operations(meta_graph, names_of_layers(task), not is_plain)
+        requests = offer.requests(WARMUP_SIZES)
+        logs = [warmup_log(name, *request, methods.get(request[0])) for request in requests]
+        write_warmup(folder, logs)
+        write_batching(folder)
+        (folder / saving.CARD).write_text(saving.card_of_export(task, is_plain), encoding="utf-8")
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
         write_sums(folder, _summed(folder))
         verify(folder)
 
     version = write_version(path, write)
-    serving.write_models_config(version.parent, name)
+    write_models_config(version.parent, name)
     return version
 
 
 def _summed(folder):
     """Return the files of a SavedModel that have checksums: TensorFlow compares the weights."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != cards.CARD]
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != saving.CARD]
     paths = [path for path in paths if not path.name.startswith("variables.data")]
     return [path.relative_to(folder).as_posix() for path in paths]
 
@@ -149,10 +151,11 @@ def module_of(*functions, lookups=()):
     """Return a `tf.Module` that tracks only what traced functions read.
 
     A Keras object would also track optimizer slots, seeds, and a second copy of the weights. The
-    tables of the tokenizers in `lookups` are created again when the module is loaded.
+    tables in `lookups`, and in the tokenizers there, are created again when the module is loaded.
     """
     module = tf.Module()
-    module.lookups = list(lookups)
+    # Not the tokenizers: TensorFlow evaluates each property of what it saves.
+    module.tables = [table for lookup in lookups for table in _tables(lookup)]
     # `variables` also has those whose values were only read during tracing.
     read = {id(tensor) for function in functions for tensor in function.captured_inputs}
     variables = {
@@ -165,6 +168,14 @@ def module_of(*functions, lookups=()):
             name += "_"
         module.weights[name] = variable
     return module
+
+
+def _tables(lookup):
+    """Return the tables and models that a table or a `tf.Module` holds."""
+    kind = tf.saved_model.experimental.TrackableResource
+    if isinstance(lookup, kind):
+        return [lookup]
+    return lookup._flatten(predicate=lambda part: isinstance(part, kind))
 
 
 def _amend(folder, methods, defaults):
@@ -246,3 +257,252 @@ def _publish(version, folder):
         except OSError as error:
             if error.errno not in TAKEN:
                 raise
+
+
+# === Operations: a SavedModel has those of TF Serving's stock binaries from 2.18 on ===
+
+# Patterns of TensorFlow's own operations that cannot be served → why; the first match counts.
+FORBIDDEN = {
+    r"PyFunc": "it calls Python, which TF Serving does not have: write it in TensorFlow operations",
+    r"^_?Xla|Xla(Split|Concat)": "it needs XLA, which is off in TF Serving",
+    r"TPU|Tpu": "it runs on TPUs only, which TF Serving does not have",
+    r"^(Resource)?(Sparse)?(Accumulator)?Apply[A-Z]": "it is part of training",
+}
+COMPILED = "_XlaMustCompile"  # the attribute that jit_compile=True leaves
+
+# TF Text 2.12, as linked into TF Serving 2.18 and 2.19. That of 2.20 has three more, which no
+# export needs: RoundRobinTrim, RoundRobinGenerateMasks and Utf8Binarize.
+TEXT_OPERATIONS = frozenset(
+    [
+        "CaseFoldUTF8",
+        "ConstrainedSequence",
+        "FastBertNormalize",
+        "FastWordpieceTokenizeWithOffsets",
+        "FindSourceOffsets",
+        "MaxSpanningTree",
+        "NormalizeUTF8",
+        "NormalizeUTF8WithOffsetsMap",
+        "PhraseTokenize",
+        "RegexSplitWithOffsets",
+        "RougeL",
+        "SentenceFragments",
+        "SentenceFragmentsV2",
+        "SentencepieceDetokenizeOp",
+        "SentencepieceIdToStringOp",
+        "SentencepieceOp",
+        "SentencepieceStringToIdOp",
+        "SentencepieceTokenizeOp",
+        "SentencepieceTokenizeWithOffsetsOp",
+        "SentencepieceVocabSizeOp",
+        "SplitMergeTokenizeWithOffsets",
+        "TFText>BoiseTagsToOffsets",
+        "TFText>ByteSplitByOffsets",
+        "TFText>ByteSplitWithOffsets",
+        "TFText>FastSentencepieceDetokenize",
+        "TFText>FastSentencepieceTokenize",
+        "TFText>FastWordpieceDetokenize",
+        "TFText>NgramsStringJoin",
+        "TFText>OffsetsToBoiseTags",
+        "TFText>PhraseDetokenize",
+        "TFText>WhitespaceTokenizeWithOffsetsV2",
+        "TokenizerFromLogits",
+        "UnicodeScriptTokenizeWithOffsets",
+        "WhitespaceTokenizeWithOffsets",
+        "WordpieceTokenizeWithOffsets",
+    ]
+)
+
+
+def check_operations(meta_graph, layer_names=(), has_text=True):
+    """Raise a ValueError if TF Serving's stock binary lacks an operation of a graph.
+
+    It may not have those of TensorFlow Text unless `has_text`.
+
+    `layer_names` distinguish the numbers in layer names from those that TensorFlow appends.
+    """
+    graph = _Graph(meta_graph.graph_def)
+    problems = {}
+    for function, node in graph.nodes():
+        reason = _reason(node, graph)
+        if node.op in TEXT_OPERATIONS and not has_text:
+            reason = f"operation {node.op}", "it is one of TensorFlow Text, not of TensorFlow"
+        if reason:
+            where = layer_path(graph.scopes(function, node), layer_names)
+            problems[f"{reason[0]} in {where}: {reason[1]}"] = None  # an ordered set
+    if problems:
+        raise ValueError("the model cannot be served. " + "; ".join(problems) + ".")
+
+
+def _reason(node, graph):
+    """Return (what, why) if a node cannot be served, else None."""
+    functions = [graph.functions[name] for name in graph.called(node)]
+    if any(COMPILED in part.attr and part.attr[COMPILED].b for part in (node, *functions)):
+        return "jit_compile=True", "it needs XLA, which is off in TF Serving: leave it out"
+    if node.op in graph.functions or node.op in TEXT_OPERATIONS:
+        return None
+    for pattern, why in FORBIDDEN.items():
+        if re.search(pattern, node.op):
+            return f"operation {node.op}", why
+    if not hasattr(tf.raw_ops, node.op):
+        why = "TF Serving 2.18 only has the operations of TensorFlow and TensorFlow Text 2.12"
+        return f"operation {node.op}", why
+    return None
+
+
+class _Graph:
+    """A graph and the functions that it calls."""
+
+    def __init__(self, graph_def):
+        self.main = graph_def.node
+        self.functions = {f.signature.name: f for f in graph_def.library.function}
+        self._callers = {}  # function → (function or None, node) of one call
+        for function, node in self.nodes():
+            for name in self.called(node):
+                self._callers.setdefault(name, (function, node))
+
+    def nodes(self):
+        """Yield (name of the function or None, node) for all nodes."""
+        for node in self.main:
+            yield None, node
+        for name, function in self.functions.items():
+            for node in function.node_def:
+                yield name, node
+
+    def called(self, node):
+        names = [node.op]
+        for value in node.attr.values():
+            names += [value.func.name, *(f.name for f in value.list.func)]
+        return [name for name in names if name in self.functions]
+
+    def scopes(self, function, node):
+        """Return the name scopes around a node, through all callers, the outermost first."""
+        scopes, seen = node.name.split("/")[:-1], set()
+        while function in self._callers and function not in seen:  # functions may be recursive
+            seen.add(function)
+            function, caller = self._callers[function]
+            scopes = caller.name.split("/")[:-1] + scopes
+        return scopes
+
+
+def layer_path(scopes, layer_names):
+    """Return the layer that name scopes belong to; TensorFlow appends `_1` to repeated names."""
+    path = []
+    for scope in scopes:
+        shorter = re.sub(r"_\d+$", "", scope)
+        path.append(shorter if scope not in layer_names and shorter in layer_names else scope)
+    return f"layer {'/'.join(path)}" if path else "the graph itself"
+
+
+def names_of_layers(task):
+    """Return the names of all layers of a task, at any depth."""
+    return {layer.name for layer in task._flatten_layers()}
+
+
+# === TF Serving's files next to a SavedModel: warm-up, batching, a list of models ===
+
+# TF Serving's source fixes these names, the first in saved_model_warmup_util.h, the second in
+# bundle_factory_util.cc, which parses a BatchingParameters text proto if the server has the flag
+# --enable_per_model_batching_parameters.
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+BATCHING_FILE = "batching_params.pbtxt"
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+WARMUP_SIZES = BATCH_SIZES[:6]  # larger ones would delay the start of a server
+
+ALLOWED = "\n".join(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES)
+BATCHING = f"""\
+# How TF Serving joins requests to this version into batches. It reads this file with
+#   --enable_batching --enable_per_model_batching_parameters
+# Requests of more than max_batch_size rows are refused. The largest warm-up request has
+# {WARMUP_SIZES[-1]} rows, so with a smaller max_batch_size the version does not load: then remove
+# {WARMUP_FILE}.
+max_batch_size {{ value: {BATCH_SIZES[-1]} }}
+# How long a batch may wait for more rows.
+batch_timeout_micros {{ value: 2000 }}
+# Requests beyond these fail at once, so that the client can try again.
+max_enqueued_batches {{ value: 100 }}
+# All models of a server share its threads, so TF Serving ignores this line here and reads it from
+# the file that --batching_parameters_file names, which can be this one.
+num_batch_threads {{ value: 4 }}
+# Batches are padded to the next of these sizes; the last is max_batch_size.
+{ALLOWED}
+"""
+
+MODELS = """\
+# The models for TF Serving to serve:
+#   tensorflow_model_server --rest_api_port=8501 --model_config_file=PATH_OF_THIS_FILE
+# In a container with the folder of versions mounted at /models/{name}, write
+#   base_path: "/models/{name}"
+# An export writes this file if it does not exist, and never changes it.
+"""
+
+
+def model_name(folder):
+    """Return the name of a model in TF Serving, which is that of its folder of versions."""
+    name = Path(os.path.abspath(folder)).name
+    # It is part of URLs, /v1/models/NAME:predict, and of protocol buffers, which are UTF-8.
+    if not re.fullmatch(r"[^:\x00-\x1f\x7f\ud800-\udfff]+", name):
+        raise ValueError(
+            f"path={os.fspath(folder)!r}: TF Serving names a model after its folder, and {name!r} "
+            "cannot be such a name. Pass a folder whose name is UTF-8 without colons and control "
+            "characters, such as film-critic."
+        )
+    if name.isdigit():
+        raise ValueError(
+            f"path={os.fspath(folder)!r} has the name of a version, and path is the folder of all "
+            f"versions: pass {os.path.dirname(os.fspath(folder)) or 'another folder'!r}, in which "
+            "the next one is made."
+        )
+    return name
+
+
+def write_warmup(folder, logs):
+    """Write the `PredictionLog`s that TF Serving replays before it serves a version."""
+    path = folder / WARMUP_FILE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for log in logs:
+            writer.write(log.SerializeToString())
+
+
+def warmup_log(name, signature, inputs, method=None):
+    """Return the `PredictionLog` of a request; `inputs` is a dict of arrays.
+
+    `method` is `"classify"` or `"regress"`, which take one tf.Example per row, or None for Predict.
+    """
+    record = prediction_log_pb2.PredictionLog()
+    method = method or "predict"
+    request = getattr(record, f"{method}_log").request
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
+    if method == "predict":
+        for column, array in inputs.items():
+            request.inputs[column].CopyFrom(tf.make_tensor_proto(array))
+        return record
+    for row in zip(*inputs.values(), strict=True):
+        example = request.input.example_list.examples.add()
+        for column, text in zip(inputs, row, strict=True):
+            example.features.feature[column].bytes_list.value.append(text.encode())
+    return record
+
+
+def write_batching(folder):
+    """Write the batching parameters of a version for TF Serving."""
+    (folder / BATCHING_FILE).write_text(BATCHING)
+
+
+def write_models_config(folder, name):
+    """Write the list of models that TF Serving can be started with, if there is none.
+
+    TF Serving ignores the file when it looks for versions, which are numbers.
+    """
+    path = folder / "models.config"
+    if path.exists():  # it may have been edited
+        return
+    config = model_server_config_pb2.ModelServerConfig()
+    config.model_config_list.config.add(
+        name=name, base_path=os.path.abspath(folder), model_platform="tensorflow"
+    )
+    text = MODELS.format(name=name) + text_format.MessageToString(config, as_utf8=True)
+    with replacing(path) as new:
+        new.write_text(text, encoding="utf-8")

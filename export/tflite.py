@@ -9,10 +9,9 @@ import zipfile
 
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export.operations import layer_path, names_of_layers
-from keras_lm.export.saved_model import local_path, module_of
+from keras_lm.export.saved_model import layer_path, local_path, module_of, names_of_layers
 from keras_lm.litert import open_interpreter
-from keras_lm.presets import cards
+from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
 from keras_lm.utils.files import naming_a_full_disk, replacing
@@ -116,7 +115,7 @@ def write(
             with zipfile.ZipFile(new, "a") as archive:
                 # (A `ZipInfo` has a fixed date.)
                 archive.writestr(
-                    zipfile.ZipInfo(cards.CARD), cards.card_of_tflite(task, not allowed)
+                    zipfile.ZipInfo(saving.CARD), saving.card_of_tflite(task, not allowed)
                 )
                 archive.writestr(zipfile.ZipInfo(files.CHECKSUMS), files.end_of(model))
         verify(new)

@@ -228,7 +228,7 @@ def checked_here(monkeypatch):
         monkeypatch.setattr(sys, "path", list(sys.path))  # the program changes it
         fresh_process.main(*program[2:])
 
-    monkeypatch.setattr(importlib.import_module("keras_lm.export.check"), "_run", run)
+    monkeypatch.setattr(importlib.import_module("keras_lm.export.comparison"), "_run", run)
 
 
 @pytest.fixture

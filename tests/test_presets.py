@@ -17,7 +17,7 @@ import keras_lm
 from keras_lm.converters import CheckpointError, checked_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.presets import saving
-from keras_lm.presets.cards import Origin, card_of_preset, read_origin
+from keras_lm.presets.saving import Origin, card_of_preset, read_origin
 from keras_lm.tasks import (
     Ensemble,
     FeatureExtractor,

@@ -253,22 +253,9 @@ def read_shards(
     return {name: shards[shard][name] for name, shard in weight_map.items()}
 
 
-def is_finite(array: np.ndarray) -> bool:
-    """Return whether all numbers of an array are finite."""
-    if array.dtype.kind not in "fV":
-        return True
-    if array.dtype == np.float32:  # twice as fast; squares of large numbers overflow
-        flat = array.ravel(order="K")
-        with np.errstate(all="ignore"):
-            if np.isfinite(np.vdot(flat, flat)):
-                return True
-    return bool(np.isfinite(array).all())
-
-
-READ, IMPLIED, HARMLESS, REFUSED = "read", "implied", "harmless", "refused"
 # === Entries ===
 
-
+READ, IMPLIED, HARMLESS, REFUSED = "read", "implied", "harmless", "refused"
 LONGEST_VALUE = 200  # characters of a value in a message
 
 

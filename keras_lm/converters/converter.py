@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_lm.converters.checked_files import HUGGINGFACE, CheckpointError, Entries, is_finite, warn
+from keras_lm.converters.checked_files import HUGGINGFACE, CheckpointError, Entries, warn
 from keras_lm.converters.checkpoint import Checkpoint
+from keras_lm.utils.user_arguments import is_finite
 
 # === Names of tensors ===
 

@@ -179,7 +179,7 @@ class Backbone(SavedWhole, keras.Model):
     make_cache = None
     # Units of its adapters, if it has any.
     adapter_dim: int | None = None
-    # The source of loaded weights and the text of its card: see `keras_lm.presets.cards`.
+    # The source of loaded weights and the text of its card: see `keras_lm.presets.saving`.
     origin = None
     stated_token_ids = None  # of the special tokens, as the folder of its weights has them
     # What `forward` returns beside the outputs, for inspection.

@@ -14,7 +14,7 @@ import keras
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.converter import ConfigTable, Refused, published_tensors
 from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
-from keras_lm.presets import cards
+from keras_lm.presets import saving
 from keras_lm.presets.saving import check_finite
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 from keras_lm.utils import files
@@ -228,11 +228,11 @@ def save_to_google(
                     (new / ours).rename(new / theirs)
             check_tokenizer(new, tokenizer, backbone, converter)
         text = _google_card(backbone, task, converter.architectures[kinds])
-        (new / cards.CARD).write_text(text, encoding="utf-8")
+        (new / saving.CARD).write_text(text, encoding="utf-8")
 
 
 def _google_card(backbone, task, program):
     kind = f"models.{type(backbone).__name__}" if task is None else f"tasks.{type(task).__name__}"
     code = f"# The authors' {program} takes the files of this folder, and keras_lm the folder:\n"
     code += f'import keras_lm\n\nmodel = keras_lm.{kind}.from_preset("FOLDER")'
-    return cards.card(task or backbone, code)
+    return saving.card(task or backbone, code)

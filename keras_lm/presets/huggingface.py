@@ -12,7 +12,7 @@ import keras
 from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.converters.published_labels import labels_config
 from keras_lm.converters.sentence_transformers import MODULES
-from keras_lm.presets import cards
+from keras_lm.presets import saving
 from keras_lm.presets.foreign_formats import (
     begin,
     check_reading,
@@ -79,7 +79,7 @@ def save_to_huggingface(
             task.write_modules(new)
         is_sentence_transformer = (new / MODULES).is_file()
         text = _card(task or backbone, config, kinds, is_sentence_transformer, converter.versions)
-        (new / cards.CARD).write_text(text, encoding="utf-8")
+        (new / saving.CARD).write_text(text, encoding="utf-8")
         if kinds in WRITING:
             write_json(new / "generation_config.json", task.published_generation(config))
 
@@ -87,7 +87,7 @@ def save_to_huggingface(
 def _card(model, config, kinds, is_sentence_transformer, versions):
     # (Transformers has the classes of pretraining for several heads.)
     architecture = config["architectures"][0]
-    tag, cls = cards.TASKS.get(kinds, (None, architecture))
+    tag, cls = saving.HUB_TASKS.get(kinds, (None, architecture))
     library, code = "transformers", f"from transformers import {cls}\n\n{cls}"
     code += '.from_pretrained("FOLDER")'
     if is_sentence_transformer:
@@ -95,7 +95,7 @@ def _card(model, config, kinds, is_sentence_transformer, versions):
         code = "from sentence_transformers import SentenceTransformer\n\n"
         code += 'SentenceTransformer("FOLDER").encode(["a text"])'
     facts = [("Architecture", f"`{architecture}`"), ("Versions of transformers", versions)]
-    return cards.card(model, code, facts, tag, library)
+    return saving.card(model, code, facts, tag, library)
 
 
 def _config(backbone, task, tokenizer, converter, kinds, labels):

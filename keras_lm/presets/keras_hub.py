@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_lm.converters.hdf5_files import write_hdf5
-from keras_lm.presets import cards
+from keras_lm.presets import saving
 from keras_lm.presets.foreign_formats import (
     begin,
     check_labels,
@@ -91,8 +91,8 @@ def save_to_keras_hub(
         check_labels(new, folder, converter, labels)
         kind = f"{cls}.from_preset" if task else "Backbone.from_preset"
         code = f'import keras_hub\n\nmodel = keras_hub.models.{kind}("FOLDER")'
-        text = cards.card(task or backbone, code, library="keras-hub")
-        (new / cards.CARD).write_text(text, encoding="utf-8")
+        text = saving.card(task or backbone, code, library="keras-hub")
+        (new / saving.CARD).write_text(text, encoding="utf-8")
 
 
 def _object(cls, config):

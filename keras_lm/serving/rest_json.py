@@ -160,7 +160,7 @@ def _read_columns(columns, signature):
     for name, info in signature.inputs.items():
         if name in columns:
             try:
-                arrays[name] = _make_array(*_flatten(columns[name], info.dtype), info.dtype)
+                arrays[name] = _make_array(*_flattened(columns[name], info.dtype), info.dtype)
             except ServingError as error:
                 message = f"Failed to process input: {name}. Error: {error.message}"
                 raise ServingError(error.code, message) from error
@@ -216,7 +216,7 @@ def _read_rows(rows, signature):
 def _add_row(name, value, types, values, shapes):
     if name not in types:
         raise invalid(f"JSON object: does not have named input: {name}")
-    shape, flat = _flatten(value, types[name])
+    shape, flat = _flattened(value, types[name])
     if shapes.setdefault(name, shape) != shape:
         raise invalid(f"Expecting shape {_show(shapes[name])} but got: {_show(shape)}")
     values.setdefault(name, []).extend(flat)
@@ -225,7 +225,7 @@ def _add_row(name, value, types, values, shapes):
 # Values
 
 
-def _flatten(value, data_type):
+def _flattened(value, data_type):
     """Return the shape of nested lists, and a flat list of their values, of the given type."""
     if not isinstance(value, list):
         return [], [_read_value(value, data_type)]

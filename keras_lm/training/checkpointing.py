@@ -13,11 +13,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from keras_lm.converters import checked_files
-from keras_lm.converters.checked_files import is_finite, save_checked
+from keras_lm.converters.checked_files import save_checked
 from keras_lm.training.distribution import check_agreement, workers_of
 from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
+from keras_lm.utils.user_arguments import is_finite
 
 BEST = "best/"  # before the names of the best weights of an early stopping
 

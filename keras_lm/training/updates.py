@@ -8,9 +8,10 @@ import numpy as np
 import safetensors
 
 from keras_lm.converters import CheckpointError
-from keras_lm.converters.checked_files import is_finite, read_checked, save_checked
+from keras_lm.converters.checked_files import read_checked, save_checked
 from keras_lm.presets.source import stored_weights
 from keras_lm.utils import files
+from keras_lm.utils.user_arguments import is_finite
 
 
 def freeze(task, call):

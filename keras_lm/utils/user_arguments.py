@@ -118,6 +118,18 @@ def check_finite(name, value, otherwise=""):
     return value
 
 
+def is_finite(array: np.ndarray) -> bool:
+    """Return whether all numbers of an array are finite."""
+    if array.dtype.kind not in "fV":
+        return True
+    if array.dtype == np.float32:  # twice as fast; squares of large numbers overflow
+        flat = array.ravel(order="K")
+        with np.errstate(all="ignore"):
+            if np.isfinite(np.vdot(flat, flat)):
+                return True
+    return bool(np.isfinite(array).all())
+
+
 def check_verbose(verbose):
     """Raise a ValueError if `verbose` is not one of Keras's settings."""
     if not ((isinstance(verbose, (int, np.integer)) and verbose in (0, 1, 2)) or verbose == "auto"):

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from keras_lm import tasks
+from keras_lm.export import comparison
 from keras_lm.export.fresh_process import load_saved_model
 
 pytestmark = pytest.mark.eager
 
-check_module = sys.modules["keras_lm.export.check"]  # its name in the package is the function's
 
 # === export ===
 
@@ -55,7 +55,7 @@ def ask_here(path, format, batches, signature, advance):
 )
 def test_check_compares_with_the_task(run, critic, tmp_path, monkeypatch, name, options):
     if name == "quick":  # tests/export/test_check.py has its program run in a fresh process
-        monkeypatch.setattr(check_module, "_ask", ask_here)
+        monkeypatch.setattr(comparison, "_ask", ask_here)
     output = run("export", critic, tmp_path / name, "--check", *options)
     assert "4 texts, answered as the task answers" in output
     assert re.search(r"scores +differs by at most", output)
@@ -89,7 +89,7 @@ def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic
 @pytest.mark.slow
 def test_texts_of_ones_own_decide(run, fail, critic, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_lm.export.stored_weights.SMALLEST", 1)  # the critic has but small
-    monkeypatch.setattr(check_module, "_ask", ask_here)
+    monkeypatch.setattr(comparison, "_ask", ask_here)
     (tmp_path / "films.csv").write_text("id,sentence\n1,a fine film\n2,a dull film\n")
     asked = ("--weights", "int8", "--texts", tmp_path / "films.csv")
     assert "differ" in fail("export", critic, tmp_path / "strict", *asked, "--tolerance", "0")
@@ -102,7 +102,7 @@ def test_texts_of_ones_own_decide(run, fail, critic, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_columns_of_texts_are_named(run, fail, critic, tmp_path, monkeypatch):
-    monkeypatch.setattr(check_module, "_ask", ask_here)
+    monkeypatch.setattr(comparison, "_ask", ask_here)
     films = tmp_path / "films.txt"
     films.write_text("id,review\n1,a fine film\n2,a dull film\n")
     asked = ("export", critic, tmp_path / "models", "--texts", films, "--texts-format", "csv")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_lm import tasks
-from keras_lm.export import operations
+from keras_lm.export import saved_model
 
 
 class Python(keras.layers.Layer):
@@ -90,15 +90,15 @@ def test_operations_that_are_not_there(operation, words, meta_graph):
             if node.name.endswith("pooler_1/Tanh"):
                 node.op = operation
     with pytest.raises(ValueError, match=words) as error:
-        operations.check(graph, {"task", "bert_backbone", "pooler"})
+        saved_model.check_operations(graph, {"task", "bert_backbone", "pooler"})
     assert f"operation {operation} in layer task/bert_backbone/pooler" in str(error.value)
 
 
 def test_numbers_of_layers_are_kept():
     names = {"task", "block_1"}
-    assert operations.layer_path(["task_1", "block_1"], names) == "layer task/block_1"
-    assert operations.layer_path(["task", "block_1_1"], names) == "layer task/block_1"
-    assert operations.layer_path([], names) == "the graph itself"
+    assert saved_model.layer_path(["task_1", "block_1"], names) == "layer task/block_1"
+    assert saved_model.layer_path(["task", "block_1_1"], names) == "layer task/block_1"
+    assert saved_model.layer_path([], names) == "the graph itself"
 
 
 def test_recursive_functions_end(meta_graph):
@@ -108,13 +108,13 @@ def test_recursive_functions_end(meta_graph):
     function.node_def.add(name="scope/again", op="recursive")
     function.node_def.add(name="scope/foreign", op="Foreign")
     with pytest.raises(ValueError, match="operation Foreign in layer scope/scope"):
-        operations.check(graph)
+        saved_model.check_operations(graph)
 
 
 def test_a_layer_is_named_as_the_user_named_it():
     """TensorFlow appends a number to a scope that it knows; layers may have one, too."""
     names = {"bert", "block", "block_0"}
-    assert operations.layer_path(["bert_2", "block_0"], names) == "layer bert/block_0"
-    assert operations.layer_path(["block_0_1", "block_1"], names) == "layer block_0/block"
-    assert operations.layer_path(["other_3"], names) == "layer other_3"
-    assert operations.layer_path([], names) == "the graph itself"
+    assert saved_model.layer_path(["bert_2", "block_0"], names) == "layer bert/block_0"
+    assert saved_model.layer_path(["block_0_1", "block_1"], names) == "layer block_0/block"
+    assert saved_model.layer_path(["other_3"], names) == "layer other_3"
+    assert saved_model.layer_path([], names) == "the graph itself"

@@ -15,7 +15,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_lm import tasks
-from keras_lm.export import serving
+from keras_lm.export import saved_model
 
 CASES = ["classifier of pairs", "regressor of pairs on a scalar mix", "fill mask"]
 
@@ -47,7 +47,7 @@ def test_warmup_runs_through_the_signatures(exported, requests_of):
             rows.add(number)
             lengths.add(len(inputs["text"][0].numpy().split()))
     assert used == set(signatures) - {"tokens"}
-    assert rows == set(serving.WARMUP_SIZES)
+    assert rows == set(saved_model.WARMUP_SIZES)
     assert min(lengths) == 1
     assert max(lengths) > task.packing["sequence_length"]
 
@@ -112,7 +112,7 @@ def test_models_config(regressor, tmp_path, monkeypatch):
 
 def test_models_config_is_the_users(tmp_path):
     (tmp_path / "models.config").write_text("mine")
-    serving.write_models_config(tmp_path, "critic")
+    saved_model.write_models_config(tmp_path, "critic")
     assert (tmp_path / "models.config").read_text() == "mine"
 
 
@@ -122,7 +122,7 @@ def test_names_that_no_model_can_have(name, regressor, tmp_path):
         regressor.export(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="TF Serving names a model after its folder"):
-        serving.model_name("/")
+        saved_model.model_name("/")
 
 
 # === The version as a whole ===
@@ -135,7 +135,7 @@ def test_failure_leaves_nothing_behind(function, regressor, tmp_path, monkeypatc
     def fail(*arguments):
         raise OSError("no space left")
 
-    monkeypatch.setattr(serving, function, fail)
+    monkeypatch.setattr(saved_model, function, fail)
     with pytest.raises(OSError, match="no space left"):
         regressor.export(tmp_path / "new" / "models")
     assert list(tmp_path.iterdir()) == []

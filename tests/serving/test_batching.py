@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from keras_lm.export.serving import write_batching
+from keras_lm.export.saved_model import write_batching
 from keras_lm.serving import Server
 from keras_lm.serving.batching import FILE, Batcher, can_join, read_parameters
 from keras_lm.serving.errors import ServingError

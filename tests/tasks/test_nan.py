@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_lm.converters.checked_files import is_finite
 from keras_lm.feeding import datasets
 from keras_lm.tasks import Distiller, MultiTask, TextClassifier, TextRegressor
 from keras_lm.training import TrainingCheckpoint, enable_lora, save_lora
 from keras_lm.training.windows import fit_epochs
+from keras_lm.utils.user_arguments import is_finite
 
 TEXTS, LABELS = ["the film was good", "bad"], [1, 0]
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_lm.litert import open_interpreter
-from keras_lm.presets import cards
+from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike, RawTexts
@@ -194,7 +194,7 @@ def _is_for_mediapipe(path):
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return not {*archive.namelist()} <= {cards.CARD, files.CHECKSUMS}
+        return not {*archive.namelist()} <= {saving.CARD, files.CHECKSUMS}
 
 
 def _takes_bytes(path):
@@ -286,3 +286,19 @@ def _numeric_differences(a, b):
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     with np.errstate(invalid="ignore"):
         return np.where(a == b, 0.0, np.abs(a - b) / np.maximum(np.abs(b), 1.0))
+
+
+def verify(artefact, task, texts, weights, allowed, report, verbose):
+    """Raise an `ExportCheckError` if answers to texts differ by more than is allowed."""
+    try:
+        for signature, part, asked in task.signatures.answering(texts):
+            result = check(artefact, part, asked, allowed, signature=signature, verbose=verbose)
+            if report is not None:
+                report(result)
+    except ExportRunError:
+        raise
+    except ExportCheckError as error:
+        raise ExportCheckError(
+            f"{error} Nothing was written with weights={weights!r}: pass more precise weights, or "
+            "a larger tolerance."
+        ) from error

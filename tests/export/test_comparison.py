@@ -1,13 +1,9 @@
 """The check runs exports in a process of their own, and notices what is wrong with them."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from keras_lm.export import ExportCheckError, check
-
-module = sys.modules["keras_lm.export.check"]  # its name in the package is the function's
+from keras_lm.export import ExportCheckError, check, comparison
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +44,7 @@ def answers(task, texts, folder, monkeypatch):
     right = task.answer_all((texts, texts[::-1]))
     for name in ("labels", "class_names"):
         right[name] = np.char.encode(right[name].astype(str)).astype(object)
-    monkeypatch.setattr(module, "_ask", lambda *asked: ([right], 0.1, 0.2))
+    monkeypatch.setattr(comparison, "_ask", lambda *asked: ([right], 0.1, 0.2))
     return right
 
 
@@ -93,14 +89,14 @@ def test_by_default_not_a_single_string_of_many_may_differ():
     comparisons = [{"labels": (entries[:9], "labels[7] is b'ugly'; "), "scores": (np.ones(1), "")}]
     comparisons.append({"labels": (entries[9:], ""), "scores": (np.zeros(1), "")})
     with pytest.raises(ExportCheckError, match=r"labels\[7\].* differs by 5e-06, but"):
-        module.within(1.0, 0.0, comparisons)
-    assert module.within(1.0, 1e-5, comparisons) == {"labels": 5e-6, "scores": 1.0}
+        comparison.within(1.0, 0.0, comparisons)
+    assert comparison.within(1.0, 1e-5, comparisons) == {"labels": 5e-6, "scores": 1.0}
 
 
 def test_process_that_fails_says_why(folder, task, texts, monkeypatch, tmp_path):
     program = tmp_path / "program.py"
     program.write_text("raise SystemExit('no such kernel')")
-    monkeypatch.setattr(module, "PROGRAM", program)
+    monkeypatch.setattr(comparison, "PROGRAM", program)
     with pytest.raises(ExportCheckError, match="no such kernel"):
         check(folder, task, (texts, texts))
 
