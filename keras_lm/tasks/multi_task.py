@@ -14,7 +14,7 @@ from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.feed import labelled
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
-from keras_lm.tasks.runtime import check_alike, require_tensorflow, steps
+from keras_lm.tasks.runtime import RUNTIME, check_alike, require_tensorflow
 from keras_lm.tasks.task import KerasFile, Task
 from keras_lm.tasks.text_model import TextModel, check_arguments, watched
 from keras_lm.tensorflow import tf
@@ -183,7 +183,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
 
         def step_of(task):
             def step(batches):
-                strategy.run(steps.train_by, args=(task, self.optimizer, next(batches)))
+                strategy.run(RUNTIME.train_by, args=(task, self.optimizer, next(batches)))
 
             return step if self.run_eagerly else tf.function(step, reduce_retracing=True)
 

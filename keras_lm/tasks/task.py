@@ -23,7 +23,13 @@ from keras_lm.packers.packer import Template
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
 from keras_lm.tasks.packed_signatures import PackedSignatures
-from keras_lm.tasks.runtime import IS_TENSORFLOW, answered, outputs_of, require_tensorflow, steps
+from keras_lm.tasks.runtime import (
+    IS_TENSORFLOW,
+    RUNTIME,
+    answered,
+    outputs_of,
+    require_tensorflow,
+)
 from keras_lm.tasks.signatures import ByteSignatures, IdSignatures, PlainSignatures, TextSignatures
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tensorflow import IS_INSTALLED, tf
@@ -128,7 +134,7 @@ def without_defaults(config):
 
     The file may be loaded on another backend. False is left out on all, as older files have it.
     """
-    if not config or config.get("jit_compile") not in (False, steps.IS_COMPILED):
+    if not config or config.get("jit_compile") not in (False, RUNTIME.is_compiled):
         return config
     return {name: value for name, value in config.items() if name != "jit_compile"}
 

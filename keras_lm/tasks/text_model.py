@@ -16,7 +16,7 @@ from keras_lm.feeding.feed import Feed, Preprocessor, TaskLabels, labelled, labe
 from keras_lm.layers.tensorflow import said_by_require
 from keras_lm.objectives.objective import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
-from keras_lm.tasks.runtime import steps
+from keras_lm.tasks.runtime import RUNTIME
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.optimizers import AdamW, check_rate, plan_schedule
 from keras_lm.training.smoothing import AdversarialSmoothing
@@ -86,7 +86,7 @@ class TextModel(keras.Model):
     A step may be computed in parts: by replicas of a `tf.distribute` strategy, in micro-batches, or
     both. Losses, gradients and their norm are those of the whole batch, whichever part has how many
     of its rows and labels. Two private methods of Keras 3 fail under a strategy and are amended,
-    see `_maybe_symbolic_build` and `keras_lm.tasks.steps`.
+    see `_maybe_symbolic_build` and `keras_lm.tasks.runtime`.
     """
 
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
@@ -215,7 +215,7 @@ class TextModel(keras.Model):
         metrics: Any = "auto",
         weighted_metrics: Any = None,
         loss_weights: Any = None,
-        jit_compile: bool | str = steps.IS_COMPILED,
+        jit_compile: bool | str = RUNTIME.is_compiled,
         micro_batch_size: int | None = None,
         smoothing: AdversarialSmoothing | None = None,
         **kwargs: Any,
@@ -247,7 +247,7 @@ class TextModel(keras.Model):
         check_arguments(
             "compile", kwargs, optimizer=optimizer, loss=loss, loss_weights=loss_weights
         )
-        steps.check(self, jit_compile, micro_batch_size, smoothing)
+        RUNTIME.check(self, jit_compile, micro_batch_size, smoothing)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
             loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
@@ -272,7 +272,7 @@ class TextModel(keras.Model):
         self.micro_batch_size = micro_batch_size
         self.smoothing = smoothing
         check_rate(self.optimizer)
-        steps.check_compiled(self, [metrics, weighted_metrics])
+        RUNTIME.check_compiled(self, [metrics, weighted_metrics])
 
     def fit(
         self,
@@ -540,10 +540,10 @@ class TextModel(keras.Model):
     def train_step(self, *data: Any) -> dict[str, Any]:
         if not self.trainable_weights:
             return super().train_step(*data)  # warns
-        return steps.train_step(self, *data)
+        return RUNTIME.train_step(self, *data)
 
     def test_step(self, *data: Any) -> dict[str, Any]:
-        return steps.test_step(self, *data)
+        return RUNTIME.test_step(self, *data)
 
     @contextlib.contextmanager
     def carrying(self, carried):
@@ -555,13 +555,13 @@ class TextModel(keras.Model):
             self._carried, self.train_function, self.test_function = None, None, None
 
     def _symbolic_build(self, iterator=None, data_batch=None):
-        if not steps.build(self, iterator, data_batch):
+        if not RUNTIME.build(self, iterator, data_batch):
             super()._symbolic_build(iterator, data_batch)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         # Keras takes the mean of the replicas' first inputs, for which these have to be alike.
         if iterator is not None and getattr(self, "_distribute_strategy", None) is not None:
-            iterator, data_batch = None, steps.first_batch(self, iterator)
+            iterator, data_batch = None, RUNTIME.first_batch(self, iterator)
         super()._maybe_symbolic_build(iterator, data_batch)
 
     def make_train_function(self, force: bool = False) -> Any:

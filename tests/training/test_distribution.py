@@ -22,7 +22,7 @@ from keras_lm import models, objectives, tasks
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.shards import own
 from keras_lm.feeding import datasets
-from keras_lm.tasks import steps
+from keras_lm.tasks import runtime
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb, evaluate_streams, fit_streams, fit_windows
 from keras_lm.training.distribution import workers_of
@@ -316,7 +316,7 @@ def besides(strategy):
     generator = model.objective.seed_generator
 
     def draw():
-        with steps.draws_of_replica(model):
+        with runtime.draws_of_replica(model):
             return keras.random.uniform([8], seed=generator), generator.state.value * 1
 
     (one, other), _ = map(strategy.experimental_local_results, strategy.run(tf.function(draw)))
@@ -361,7 +361,7 @@ def keras_without_us(strategy):
 
     class WithBuild(Plain):
         def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-            super()._maybe_symbolic_build(None, steps.first_batch(self, iterator))
+            super()._maybe_symbolic_build(None, runtime.RUNTIME.first_batch(self, iterator))
 
     class WithBoth(WithLogs, WithBuild):
         pass
@@ -596,4 +596,4 @@ def test_strategies_that_are_refused(monkeypatch):
     strategy = object.__new__(tf.distribute.ParameterServerStrategy)
     monkeypatch.setattr(model, "_distribute_strategy", strategy)
     with pytest.raises(ValueError, match="ParameterServerStrategyV2 is not supported"):
-        steps.check_compiled(model, [])
+        runtime.RUNTIME.check_compiled(model, [])

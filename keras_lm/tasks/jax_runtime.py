@@ -14,43 +14,59 @@ from keras import ops
 
 from keras_lm.training.optimizers import schedule_and_steps
 
-IS_COMPILED = True  # Keras would run a step operation by operation
 
+class JaxRuntime:
+    """JAX's counterpart of `keras_lm.tasks.runtime.GraphRuntime`."""
 
-def check(model, jit_compile, micro_batch_size, smoothing):
-    """Raise a ValueError if what `compile` was given does not go together, or not on JAX."""
-    if smoothing is not None:
-        raise ValueError("smoothing needs Keras's TensorFlow backend: leave it out.")
-    is_size = isinstance(micro_batch_size, numbers.Integral) and micro_batch_size >= 1
-    if micro_batch_size is not None and not is_size:
-        raise ValueError(
-            f"micro_batch_size={micro_batch_size}: pass a whole number of rows, 1 or more."
-        )
+    is_compiled = True  # Keras would run a step operation by operation
 
+    def check(self, model, jit_compile, micro_batch_size, smoothing):
+        """Raise a ValueError if what `compile` was given does not go together, or not on JAX."""
+        if smoothing is not None:
+            raise ValueError("smoothing needs Keras's TensorFlow backend: leave it out.")
+        is_size = isinstance(micro_batch_size, numbers.Integral) and micro_batch_size >= 1
+        if micro_batch_size is not None and not is_size:
+            raise ValueError(
+                f"micro_batch_size={micro_batch_size}: pass a whole number of rows, 1 or more."
+            )
 
-def check_compiled(model, metrics):
-    """Let a compiled step read the schedule's numbers, which it would otherwise keep as traced."""
-    schedule, _ = schedule_and_steps(model)
-    if schedule is not None:
-        for variable in schedule.variables:
-            model.optimizer._track_variable(variable)
+    def check_compiled(self, model, metrics):
+        """Let a compiled step read the schedule's numbers, which it would keep as traced."""
+        schedule, _ = schedule_and_steps(model)
+        if schedule is not None:
+            for variable in schedule.variables:
+                model.optimizer._track_variable(variable)
 
+    def train_step(self, model, state, data):
+        """Take a step of the model's optimizer; return the logs and the new state."""
+        trained, others, optimizer, metrics = state
+        train = _train_in_parts if model.micro_batch_size else _train
+        gradients, logs, others, metrics = train(model, trained, others, metrics, data, optimizer)
+        trained, optimizer = model.optimizer.stateless_apply(optimizer, gradients, trained)
+        return logs, (trained, others, optimizer, metrics)
 
-def train_step(model, state, data):
-    """Take a step of the model's optimizer; return the logs and the new state."""
-    trained, others, optimizer, metrics = state
-    train = _train_in_parts if model.micro_batch_size else _train
-    gradients, logs, others, metrics = train(model, trained, others, metrics, data, optimizer)
-    trained, optimizer = model.optimizer.stateless_apply(optimizer, gradients, trained)
-    return logs, (trained, others, optimizer, metrics)
+    def test_step(self, model, state, data):
+        """Return the logs of a step of evaluation, and the new state."""
+        with _Scope(model, *state) as scope:
+            batch = model.prepare_batch(data, training=False)
+            _, logs = _compute(model, batch, training=False)
+        return logs, (state[0], *scope.state())
 
-
-def test_step(model, state, data):
-    """Return the logs of a step of evaluation, and the new state."""
-    with _Scope(model, *state) as scope:
-        batch = model.prepare_batch(data, training=False)
-        _, logs = _compute(model, batch, training=False)
-    return logs, (state[0], *scope.state())
+    def build(self, model, iterator, data_batch):
+        """Build metrics and optimizer from labels that a step makes; Keras takes the data's."""
+        if data_batch is None:
+            data_batch = next(next(batches) for _, _, batches in iterator)
+        part = model._compile_metrics
+        if part is not None and not part.built:
+            labels, outputs = jax.tree.map(
+                lambda x: keras.KerasTensor(x.shape, str(x.dtype)),
+                jax.eval_shape(lambda data: _compared(model, data), data_batch),
+            )
+            if labels is not None:
+                part.build(labels, outputs)
+        if model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        return True
 
 
 class _Scope(keras.StatelessScope):
@@ -168,23 +184,6 @@ def _sum(model, terms, divisor, rows, all_rows):
 
 def _rows(batch):
     return keras.tree.flatten(batch.inputs)[0].shape[0]
-
-
-def build(model, iterator, data_batch):
-    """Build metrics and optimizer from labels that a step makes, by Keras only from the data's."""
-    if data_batch is None:
-        data_batch = next(next(batches) for _, _, batches in iterator)
-    part = model._compile_metrics
-    if part is not None and not part.built:
-        labels, outputs = jax.tree.map(
-            lambda x: keras.KerasTensor(x.shape, str(x.dtype)),
-            jax.eval_shape(lambda data: _compared(model, data), data_batch),
-        )
-        if labels is not None:
-            part.build(labels, outputs)
-    if model.optimizer is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    return True
 
 
 def _compared(model, data):
