@@ -180,13 +180,7 @@ class AlbertBackbone(Backbone):
         dtype = self.dtype_policy
         return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, **options)
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))
         x = self.embedding_dropout(x, training=training)

@@ -4,7 +4,6 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
@@ -134,13 +133,7 @@ class BertBackbone(Backbone):
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))
         hidden_states = [x]  # (B, S, D)

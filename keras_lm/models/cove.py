@@ -4,7 +4,7 @@ Shapes: B batch, S words, V vocabulary, E width of a word vector, D both directi
 """
 
 import re
-from typing import Any, Self
+from typing import Self
 
 import keras
 from keras import ops
@@ -24,7 +24,7 @@ from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.models.word_vectors import TABLE, WordVectorBackbone
 from keras_lm.tokenizers.words import WordTokenizer
-from keras_lm.utils.argument_types import DType, Tensor
+from keras_lm.utils.argument_types import DType
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -101,13 +101,7 @@ class CoveBackbone(WordBackbone):
         )
         self.finish()
 
-    def forward(
-        self,
-        padding_mask: Tensor,
-        token_ids: Tensor | None = None,
-        word_vectors: Tensor | None = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, padding_mask, token_ids=None, word_vectors=None, training=None):
         x = word_vectors if self.word_embedding is None else self.word_embedding(token_ids)
         hidden_states = [x]
         for ahead, back in zip(self.forwards, self.backwards, strict=True):

@@ -9,7 +9,6 @@ Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 
@@ -201,13 +200,7 @@ class DebertaV3Backbone(Backbone):
         self.convolution = _make_convolution(self.config, dtype) if conv_kernel_size else None
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids)
         if self.position_embedding is not None:
             x = x + self.position_embedding(padding_mask)

@@ -10,7 +10,6 @@ Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
@@ -196,13 +195,7 @@ class ElectraBackbone(Backbone):
         ]
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))  # (B, S, E)
         x = self.embedding_dropout(x, training=training)

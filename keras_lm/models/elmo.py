@@ -164,13 +164,7 @@ class ElmoForwardBackbone(WordBackbone):
             weight.assign(trained[weight.path])
         return half
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        states: Any = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, states=None, training=None):
         is_real = ops.expand_dims(ops.transpose(padding_mask) > 0, -1)  # (S, B, 1)
         words = ops.take(self.spelling, ops.transpose(token_ids), axis=0)  # (S, B, C)
         x = self.character_cnn(words, training=training)
@@ -320,13 +314,7 @@ class ElmoBackbone(WordBackbone):
         self.side_by_side = SideBySide(dtype=dtype)
         self.finish()
 
-    def forward(
-        self,
-        character_ids: Tensor,
-        padding_mask: Tensor,
-        states: Any = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, character_ids, padding_mask, states=None, training=None):
         rows = ops.shape(character_ids)[0]
         words = self.add_boundaries(character_ids)
         words = self.character_cnn(words, training=training)  # (W, D)

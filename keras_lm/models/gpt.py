@@ -4,7 +4,6 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
@@ -112,13 +111,7 @@ class GPTBackbone(CausalBackbone):
         ]
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        cache: Any = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, cache=None, training=None):
         cache = KeyValueCache(padding_mask, cache, len(self.blocks))
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask, cache.start)
         hidden_states = [x]  # (B, S, D)

@@ -116,13 +116,7 @@ class GPT2Backbone(CausalBackbone):
         # The residual is a sum of two parts per block: scaled, it starts as large as one of them.
         return PreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        cache: Any = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, cache=None, training=None):
         cache = KeyValueCache(padding_mask, cache, len(self.blocks))
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask, cache.start)
         hidden_states = [x]  # (B, S, D)

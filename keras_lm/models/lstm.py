@@ -109,13 +109,7 @@ class LSTMBackbone(WordBackbone):
         ]
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        states: Any = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, states=None, training=None):
         states = [None] * len(self.lstms) if states is None else states
         x = self.token_embedding(token_ids)
         hidden_states, new_states = [x], []  # (B, S, D)

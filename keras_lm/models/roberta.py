@@ -8,7 +8,6 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
@@ -127,13 +126,7 @@ class RobertaBackbone(Backbone):
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         if self.segment_embedding is not None:
             x = x + self.segment_embedding(segment_ids)

@@ -197,13 +197,7 @@ class TransformerXLBackbone(Backbone):
         window = config["memory_length"] + (not config["counts_itself"])
         self.attention_bias.window = max(window, 1) if config["same_length"] else None
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        memory: Any = None,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, memory=None, training=None):
         if isinstance(memory, dict):
             return self._step(token_ids, padding_mask, memory)
         x = self.dropout(self.token_embedding(token_ids), training=training)
