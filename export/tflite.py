@@ -49,7 +49,7 @@ def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
     of texts are returned in the same way. What follows the last end does not count.
 
     With `in_bytes`, a `CausalLM` or `Seq2SeqLM` has the signature `generate`, the whole loop, see
-    `GenerationSignatures.generate_lite`, and `next_token`. Otherwise it is exported as one step,
+    `GenerationSignatures.generate_lite` and `sample_lite`, and `next_token`. Otherwise it is exported as one step,
     for clients with a decoding loop of their own. Its signature `next_token` is that of a
     SavedModel, except that the cache must have free slots for the new tokens, since it does not
     grow.

@@ -45,6 +45,13 @@ from keras_lm.utils.user_warning import warn
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}
 MOST_TOKENS = {"max_new_tokens": tf.TensorSpec([], tf.int32, "max_new_tokens")}
+CHANCES = {
+    "temperature": tf.TensorSpec([], tf.float32, "temperature"),
+    "top_k": tf.TensorSpec([], tf.int32, "top_k"),
+    "top_p": tf.TensorSpec([], tf.float32, "top_p"),
+    "seed": tf.TensorSpec([], tf.int32, "seed"),
+    "stop_tokens": tf.TensorSpec([None], tf.int32, "stop_tokens"),
+}
 MOST_CELLS = 2**25  # of rows that are filled up: one long text among many would take all memory
 PACKED = {
     name: tf.TensorSpec([None, None], tf.int32, name) for name in ("token_ids", "padding_mask")
@@ -278,9 +285,9 @@ class GenerationSignatures(TextSignatures):
         of_search = {*OF_OPTIONS, *OF_SAMPLING} - FOLLOWED - {"max_new_tokens"}
         if settings := {n: value for n, value in self.settings().items() if n in of_search}:
             warn(
-                "the loop of a .tflite writes greedily, and does not follow what the task states: "
+                "`generate` of a .tflite writes greedily, and does not follow what the task states: "
                 + ", ".join(f"{name}={value}" for name, value in settings.items())
-                + ". Export a SavedModel for that."
+                + ". Call `sample` to draw tokens; for beam search, export a SavedModel."
             )
 
     def warn_of_settings(self):
@@ -316,16 +323,25 @@ class GenerationSignatures(TextSignatures):
         with for_lite(), without_text_operations():
             self.task.tokenizer.target.detokenize_lite(tf.ragged.constant([[0]]))  # or says why not
             generate = trace(self.generate_lite, specs | MOST_TOKENS)
-        return {"generate": generate, "next_token": self._lite_step()}
+            sample = trace(self.sample_lite, specs | MOST_TOKENS | CHANCES)
+        return {"generate": generate, "sample": sample, "next_token": self._lite_step()}
 
-    def generate_lite(self, max_new_tokens, **inputs):
+    def sample_lite(self, temperature, top_k, top_p, seed, stop_tokens, **inputs):
+        """The function of `sample` in a `.tflite`: as `generate_lite`, with tokens that are drawn.
+
+        The arguments are the fields of `lite.Chances`.
+        """
+        chances = lite.Chances(temperature, top_k, top_p, seed, stop_tokens)
+        return self.generate_lite(**inputs, chances=chances)
+
+    def generate_lite(self, max_new_tokens, chances=None, **inputs):
         """The function of `generate` in a `.tflite`: greedily, by what the task states.
 
         It returns `text`, uint8, the bytes of all texts, `text_ends` and `num_tokens`, (B,) int32.
         """
         columns = columns_from_bytes(inputs, self.texts())
         most = tf.clip_by_value(max_new_tokens, 0, self.task.limits.most_served)
-        written = self._written(columns, most)  # (B, T), -1 after an end
+        written = self._written(columns, most, chances)  # (B, T), -1 after an end
         is_token = written >= 0
         number = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)
         places = places_of(tf.reshape(is_token, [-1]))
@@ -337,9 +353,10 @@ class GenerationSignatures(TextSignatures):
         text, ends = strings.to_bytes(self.task.tokenizer.target.detokenize_lite(ids))
         return {"text": text, "text_ends": ends, "num_tokens": number}
 
-    def _written(self, columns, most):
-        (prompt,) = columns.values()
-        return lite.write(self.task, self.task.limits, *self._aligned(prompt, most), most)
+    def _written(self, columns, most, chances=None):
+        (prompt,), task = columns.values(), self.task
+        prompts = self._aligned(prompt, most)
+        return lite.write(task, task.limits, *prompts, most, chances=chances)
 
     def _aligned(self, prompt, most):
         """Return the tokens of prompts and their mask, (B, P): the last ones that leave room."""
@@ -560,7 +577,7 @@ class Seq2SeqSignatures(GenerationSignatures):
             )
         return functions
 
-    def _written(self, columns, most):
+    def _written(self, columns, most, chances=None):
         task = self.task
         packed = task.preprocess(columns, task.tokenizer.tokenize_lite)
         ids, mask = packed["encoder_token_ids"], packed["encoder_padding_mask"]
@@ -573,6 +590,7 @@ class Seq2SeqSignatures(GenerationSignatures):
             most,
             source_ids=tf.where(mask > 0, ids, -1),
             banned=[] if task.backbone.generates_start else [task.packer.start_id],
+            chances=chances,
         )
 
     def settings(self):

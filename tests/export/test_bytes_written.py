@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.generation import lite
-from keras_lm.generation.logits import Rules
+from keras_lm.generation.logits import Rules, uniform_noise
 from keras_lm.layers.tensorflow import for_lite, without_text_operations
 from keras_lm.litert import in_bytes
 from keras_lm.models import GPT2Backbone, LSTMBackbone, T5Backbone, TransformerXLBackbone
@@ -67,6 +67,12 @@ def make(goldens):
     return made
 
 
+def texts_of(answer):
+    """Return the texts of an answer in bytes."""
+    data, ends = np.asarray(answer["text"]).tobytes(), np.asarray(answer["text_ends"]).tolist()
+    return [data[a:b].decode("utf-8", "replace") for a, b in zip([0, *ends[:-1]], ends)]
+
+
 @pytest.mark.eager
 @pytest.mark.parametrize("kind", [gpt2, lstm, t5])
 def test_the_loop_writes_as_the_task(kind, make):
@@ -82,6 +88,73 @@ def test_the_loop_writes_as_the_task(kind, make):
         rows = [[i for i in row if i >= 0] for row in written.numpy().tolist()]
         texts = task.tokenizer.target.detokenize(tf.ragged.constant(rows, tf.int32, 1))
         assert [t.decode() for t in texts.numpy()] == task.generate(PROMPTS, max_new_tokens=most)
+
+
+@pytest.mark.eager
+def test_numbers_are_those_of_the_graph():
+    for seed in (0, 1, 77, 2**31 - 1):
+        drawn = lite.uniform_noise(tf.constant(seed), tf.constant(13))
+        expected = uniform_noise(tf.constant([seed], tf.int64), tf.constant([0], tf.int64), 13)
+        np.testing.assert_array_equal(drawn, expected[0])
+
+
+SAMPLES = [
+    {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 3},
+    {"temperature": 0.6, "top_k": 5, "top_p": 0.9, "seed": 11},
+    {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0},
+]
+
+
+def sampled(task, options):
+    """Return the texts of `generate`, which takes no other options without a temperature."""
+    options = options if options["temperature"] else {}
+    return task.generate(PROMPTS, max_new_tokens=9, **options)
+
+
+def chances(temperature, top_k, top_p, seed, stop_tokens=(-1,)):
+    """Return the inputs of `sample` beside texts."""
+    return {
+        "temperature": np.float32(temperature),
+        "top_k": np.int32(top_k),
+        "top_p": np.float32(top_p),
+        "seed": np.int32(seed),
+        "stop_tokens": np.array(stop_tokens, "int32"),
+    }
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", [gpt2, pytest.param(t5, marks=pytest.mark.slow)])
+def test_the_loop_draws_as_the_task(kind, make):
+    task = make(kind)
+    given = in_bytes(dict.fromkeys(task.signatures.texts(), PROMPTS))
+    given = {name: tf.constant(column) for name, column in given.items()}
+    texts = set()
+    for options in SAMPLES:
+        with for_lite(), without_text_operations():
+            answer = task.signatures.sample_lite(
+                max_new_tokens=tf.constant(9), **given, **chances(**options)
+            )
+        texts.add(answer["text"].numpy().tobytes())
+        assert texts_of(answer) == sampled(task, options)
+    assert len(texts) == 3
+
+
+@pytest.mark.eager
+def test_a_stop_token_ends_a_text(make):
+    task = make(gpt2)
+    tokens = tf.constant([[5, 6, 7], [9, 9, 9]])
+
+    def written(*stop_tokens):
+        drawn = lite.Chances(1.0, 0, 1.0, tf.constant(4), tf.constant([-1, *stop_tokens]))
+        rows = lite.write(
+            task, task.limits, tokens, tf.ones_like(tokens), tf.constant(12), chances=drawn
+        )
+        return [row[row >= 0].tolist() for row in rows.numpy()]
+
+    free = written()
+    stop = free[0][5]
+    for row, stopped in zip(free, written(stop), strict=True):
+        assert stopped == (row[: row.index(stop)] if stop in row else row)
 
 
 @pytest.mark.eager
@@ -120,14 +193,16 @@ def test_a_file_writes_without_a_registrar(kind, make, tmp_path):
     interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs litert")
     task = make(kind)
     path = task.export(tmp_path / "writer.tflite", tokenizer="bytes")
-    run = interpreters.Interpreter(model_path=str(path)).get_signature_runner("generate")
+    interpreter = interpreters.Interpreter(model_path=str(path))
+    run, draw = map(interpreter.get_signature_runner, ("generate", "sample"))
     (name,) = task.signatures.texts()
     for texts, most in ((PROMPTS, 20), (["the cat"], 5), (["a"] * 3, 0)):
         answer = run(**in_bytes({name: texts}), max_new_tokens=np.int32(most))
-        data, ends = answer["text"].tobytes(), answer["text_ends"].tolist()
-        found = [data[a:b].decode("utf-8", "replace") for a, b in zip([0, *ends[:-1]], ends)]
-        assert found == task.generate(texts, max_new_tokens=most)
+        assert texts_of(answer) == task.generate(texts, max_new_tokens=most)
         assert answer["num_tokens"].max() <= most
+    for options in SAMPLES:
+        asked = in_bytes({name: PROMPTS}) | chances(**options)
+        assert texts_of(draw(**asked, max_new_tokens=np.int32(9))) == sampled(task, options)
 
 
 def test_what_has_no_such_form_says_so(make, tmp_path):
