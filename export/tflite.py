@@ -48,11 +48,11 @@ def export_tflite(task, path, weights, freeze, verify, in_bytes=False):
     `text_pair` and all other columns. (Ends of `choices` are [None, None].) Answers that are parts
     of texts are returned in the same way. What follows the last end does not count.
 
-    With `in_bytes`, a `CausalLM` or `Seq2SeqLM` has the signature `generate`, the whole loop, see
-    `GenerationSignatures.generate_lite` and `sample_lite`, and `next_token`. Otherwise it is exported as one step,
-    for clients with a decoding loop of their own. Its signature `next_token` is that of a
-    SavedModel, except that the cache must have free slots for the new tokens, since it does not
-    grow.
+    With `in_bytes`, a `CausalLM` or `Seq2SeqLM` has the signatures `generate` and `sample`, with
+    the whole loop, see `GenerationSignatures.generate_lite` and `sample_lite`, and `next_token`.
+    Otherwise it is exported as one step, for clients with a decoding loop of their own. Its
+    signature `next_token` is that of a SavedModel, except that the cache must have free slots for
+    the new tokens, since it does not grow.
     `tokenize`, if the tokenizer has `tokenize_lite`, takes `prompt`, a string tensor [None], and
     returns `token_ids` and `padding_mask` (B, S); an empty prompt has no tokens there, unless all
     prompts begin with the bos token.

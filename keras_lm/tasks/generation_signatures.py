@@ -285,7 +285,8 @@ class GenerationSignatures(TextSignatures):
         of_search = {*OF_OPTIONS, *OF_SAMPLING} - FOLLOWED - {"max_new_tokens"}
         if settings := {n: value for n, value in self.settings().items() if n in of_search}:
             warn(
-                "`generate` of a .tflite writes greedily, and does not follow what the task states: "
+                "`generate` of a .tflite writes greedily, and does not follow what the task "
+                "states: "
                 + ", ".join(f"{name}={value}" for name, value in settings.items())
                 + ". Call `sample` to draw tokens; for beam search, export a SavedModel."
             )
