@@ -8,10 +8,19 @@ from keras_lm.generation import lite
 from keras_lm.generation.logits import Rules, uniform_noise
 from keras_lm.layers.tensorflow import for_lite, without_text_operations
 from keras_lm.litert import in_bytes
-from keras_lm.models import GPT2Backbone, LSTMBackbone, T5Backbone, TransformerXLBackbone
+from keras_lm.models import (
+    GPT2Backbone,
+    GPTBackbone,
+    LSTMBackbone,
+    MarianBackbone,
+    T5Backbone,
+    TransformerXLBackbone,
+)
 from keras_lm.tasks import CausalLM, Seq2SeqLM
 from keras_lm.tasks.signatures import columns_from_bytes
 from keras_lm.tokenizers import (
+    GPTTokenizer,
+    MarianTokenizer,
     SentencePieceTokenizer,
     SubwordTokenizer,
     WordTokenizer,
@@ -51,6 +60,19 @@ def transformer_xl(goldens):
 def t5(goldens):
     tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
     backbone = T5Backbone(tokenizer.vocabulary_size, **SMALL)
+    return Seq2SeqLM(backbone, tokenizer=tokenizer, sequence_length=24)
+
+
+def gpt(goldens):
+    tokenizer = GPTTokenizer.from_files(goldens("tokenizers") / "bpe-gpt1")
+    return CausalLM(GPTBackbone(tokenizer.vocabulary_size, **SMALL), tokenizer=tokenizer)
+
+
+def marian(goldens):
+    model = (goldens("tokenizers") / "sentencepiece-t5" / "spiece.model").read_bytes()
+    entries = ["</s>", "<unk>", *"▁abcdefghilmost", "▁the", "<pad>"]
+    tokenizer = MarianTokenizer(model, model, entries)
+    backbone = MarianBackbone(len(entries), **SMALL, max_sequence_length=64)
     return Seq2SeqLM(backbone, tokenizer=tokenizer, sequence_length=24)
 
 
@@ -187,7 +209,13 @@ def test_what_only_sampling_follows_is_warned_of(make):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", [gpt2, t5, pytest.param(lstm, marks=pytest.mark.thorough), transformer_xl]
+    "kind",
+    [
+        gpt2,
+        t5,
+        transformer_xl,
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in (gpt, lstm, marian)),
+    ],
 )
 def test_a_file_writes_without_a_registrar(kind, make, tmp_path):
     interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs litert")
