@@ -20,8 +20,7 @@ from keras_lm.models.backbone import are_random
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.files import ONE_FILE, export_format
 from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
-from keras_lm.utils.user_arguments import checks_flags
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import checks_flags, warn
 
 if TYPE_CHECKING:
     from keras_lm.export.comparison import CheckReport, ExportCheckError, check

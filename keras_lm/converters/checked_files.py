@@ -32,7 +32,7 @@ import safetensors
 from safetensors.numpy import save_file
 
 from keras_lm.utils.files import sum_of
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 LFS_START = b"version https://git-lfs"
 MOST_JSON_BYTES = 2**27  # more than any vocabulary has

@@ -29,7 +29,7 @@ from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.utils import files
 from keras_lm.utils.files import DamagedFileError, check_sums
 from keras_lm.utils.model_versions import find_models, find_saved_model
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"

@@ -21,7 +21,7 @@ from keras_lm.datasets.row_files import (
 )
 from keras_lm.datasets.trees import labels_of_trees, read_tree
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 UNLABELLED = ("masked-lm", "causal-lm")  # tasks whose texts need no labels
 MOST_LINES = 10  # that an error names

@@ -30,8 +30,7 @@ from keras_lm.datasets.text_lines import (
 )
 from keras_lm.utils import input_files
 from keras_lm.utils.registry import advice
-from keras_lm.utils.user_arguments import names_of_feature
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import names_of_feature, warn
 
 PLAIN = ("csv", "tsv", "jsonl", "lines")
 FORMATS = {

@@ -11,7 +11,7 @@ import re
 
 from keras_lm.utils import input_files
 from keras_lm.utils.input_files import BYTE_ORDER_MARK, not_utf8, unpacking
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 STRING_OR_BRACE = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:?)|[{}]')  # of JSON
 WHOLLY = re.compile(r'".*"')

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from keras_lm.datasets import tag_schemes
 from keras_lm.datasets.tag_schemes import convert_tags
 from keras_lm.datasets.text_lines import chomp, decoded
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 TAG = re.compile(r"[BIELSUMW][-_].+")  # of a word in an entity, in any scheme
 SPAN_TAG = re.compile(tag_schemes.TAG)  # of a scheme that is read

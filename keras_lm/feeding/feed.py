@@ -28,8 +28,8 @@ from keras_lm.utils.user_arguments import (
     plain_column,
     refuse_queries,
     refuse_tables,
+    warn,
 )
-from keras_lm.utils.user_warning import warn
 
 COUNTED_TOGETHER = 1024  # texts
 

@@ -18,7 +18,7 @@ from keras_lm.knowledge.conceptnet import RELATIONS
 from keras_lm.knowledge.lemmas import key_of, lemmatizer
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import check_sums, replacing, write_sums
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 DESCRIPTION = "store.json"
 FORMAT_VERSION = 1

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_lm.layers.backend import gelu, products_for
 from keras_lm.utils.argument_types import DType, Shape, Tensor
+from keras_lm.utils.initial_weights import are_replaced
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
@@ -16,7 +17,15 @@ def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
     Args:
         stddev: float.
     """
-    return keras.initializers.TruncatedNormal(stddev=stddev)
+    return TruncatedNormal(stddev=stddev)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TruncatedNormal(keras.initializers.TruncatedNormal):
+    """Keras's, but zeros for weights that a checkpoint replaces; see `replaced_weights`."""
+
+    def __call__(self, shape: Shape, dtype: DType = None) -> Tensor:
+        return ops.zeros(shape, dtype) if are_replaced() else super().__call__(shape, dtype)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

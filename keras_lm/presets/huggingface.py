@@ -25,8 +25,7 @@ from keras_lm.presets.saving import MAX_SHARD_BYTES, check_finite
 from keras_lm.presets.source import innermost_backbone
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.user_arguments import check_whole, checks_flags
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import check_whole, checks_flags, warn
 
 FORMAT = "huggingface"
 WRITING = ("causal_lm", "seq2seq_lm")  # heads of models that write texts

@@ -21,6 +21,7 @@ from keras_lm.presets.source import (
     where_published,
 )
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.initial_weights import replaced_weights
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
 
@@ -52,7 +53,8 @@ def load_task(
     backbone_class, _ = source.recognise(kind=cls.pretraining_head)
     backbone_class = _as_read_by(cls, backbone_class)
     mine, overrides = _divide(arguments, cls, backbone_class)
-    backbone, converter = source.make_backbone(backbone_class, overrides)
+    with replaced_weights(load_weights):
+        backbone, converter = source.make_backbone(backbone_class, overrides)
     stated = source.task_arguments(cls, mine)
     if stated is None:
         source.check_new_head(cls, backbone, converter.names, mine)

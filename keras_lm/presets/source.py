@@ -23,6 +23,7 @@ from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, archit
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.argument_ranges import check_claims, nested_dicts
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.initial_weights import replaced_weights
 from keras_lm.utils.registry import (
     TASKS,
     advice,
@@ -32,7 +33,7 @@ from keras_lm.utils.registry import (
     tokenizer_classes,
     tokenizer_named,
 )
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 FORMAT_VERSION = 1
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
@@ -568,7 +569,8 @@ def load_backbone(
     source.recognise(cls)
     if load_weights:
         source.require_weights()
-    backbone, converter = source.make_backbone(cls, overrides)
+    with replaced_weights(load_weights):
+        backbone, converter = source.make_backbone(cls, overrides)
     if load_weights:
         source.load_weights(converter.names, backbone)
     return backbone

@@ -33,7 +33,7 @@ from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.splitting import SPACES
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 LONGEST = 256  # tokens; a chart takes memory by the square
 

@@ -40,7 +40,7 @@ from keras_lm.tasks.signatures import (
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import places_of
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}

@@ -106,15 +106,16 @@ def last_ranks(words, ranks):
     entry_ranks = {}
     none = len(ranks)
     for entry, word in words.items():
-        rank = -1
-        word = list(word)
-        while len(word) > 1:
-            pairs = [ranks.get(pair, none) for pair in itertools.pairwise(word)]
-            rank = min(pairs)
-            if rank == none:
-                break
+        rank, word = -1, list(word)
+        pairs = [ranks.get(pair, none) for pair in itertools.pairwise(word)]  # their ranks
+        while pairs and (rank := min(pairs)) != none:
             place = pairs.index(rank)
             word[place : place + 2] = [word[place] + word[place + 1]]
+            del pairs[place]
+            if place:
+                pairs[place - 1] = ranks.get((word[place - 1], word[place]), none)
+            if place < len(pairs):
+                pairs[place] = ranks.get((word[place], word[place + 1]), none)
         if len(word) == 1:
             entry_ranks[entry] = rank
     return entry_ranks

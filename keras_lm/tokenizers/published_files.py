@@ -8,7 +8,7 @@ import unicodedata
 from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
 from keras_lm.utils.registry import tokenizer_classes
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 # === What each entry means: see `keras_lm.converters.checked_files` ===
 

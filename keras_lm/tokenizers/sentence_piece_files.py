@@ -26,7 +26,7 @@ from keras_lm.tokenizers.sentence_piece_model import (
 from keras_lm.tokenizers.sentence_piece_normalizer import ALL_MARKS, marks, table_of
 from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order
-from keras_lm.utils.user_warning import warn
+from keras_lm.utils.user_arguments import warn
 
 WHO = "SentencePieceTokenizer"
 

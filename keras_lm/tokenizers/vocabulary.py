@@ -186,9 +186,9 @@ def read_json(folder, name):
 def _without_repeats(pairs):
     from keras_lm.converters.checked_files import plain_numbers  # with all readers of checkpoints
 
-    entries = {}
-    for key, value in pairs:
-        if key in entries:
-            raise ValueError(f"the key {key!r} occurs twice in one object")
-        entries[key] = value
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise ValueError(f"the key {twice!r} occurs twice in one object")
     return plain_numbers(entries)

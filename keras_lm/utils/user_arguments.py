@@ -1,4 +1,4 @@
-"""Arguments as users pass them: flags, numbers, and columns of other libraries.
+"""Arguments as users pass them, flags, numbers, and columns of other libraries; and warnings.
 
 A flag is an argument that is annotated as `bool` or `bool | None`, or has no annotation and one as
 its default. Strings, such as the "false" of a configuration, would all count as True.
@@ -11,6 +11,7 @@ import functools
 import inspect
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -256,3 +257,11 @@ def names_of_feature(feature):
     names = stated("names")
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return names if is_list else None
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's code that led here."""
+    frame, level = inspect.currentframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "keras_lm":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
