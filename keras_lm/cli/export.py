@@ -39,6 +39,7 @@ class ExportOptions(opt.TextOptions):
     path: Path
     export_as: str | None
     tokenizer: str
+    operations: str
     weights: str
     freeze: bool
     attention: bool
@@ -71,6 +72,12 @@ class ExportOptions(opt.TextOptions):
     help="Where the tokenizer is: in the graph, which takes strings, or bytes of texts in a .tflite"
     " that any build of LiteRT runs; in the metadata of a .tflite, for MediaPipe's text classifier "
     "and embedder, on phones; or none, of an .onnx that takes ids.",
+)
+@opt.option(
+    "--operations",
+    type=Choice(["tensorflow_text", "tensorflow"]),
+    default="tensorflow_text",
+    help="Those of a SavedModel: tensorflow is enough for programs without TensorFlow Text.",
 )
 @opt.option(
     "--weights",
@@ -128,6 +135,7 @@ def export_command(options):
       keras-lm export film-critic film-critic.tflite
       keras-lm export film-critic phone.tflite --tokenizer metadata --weights int8
       keras-lm export film-critic film-critic.onnx --tokenizer none
+      keras-lm export film-critic warehouse --operations tensorflow
       keras-lm export film-critic small --weights int8 --texts reviews.csv --text review
       keras-lm export bert-base encoder --task feature-extractor --check
 
@@ -157,6 +165,7 @@ def export_command(options):
             options.path,
             format=options.export_as,
             tokenizer=None if options.tokenizer == "none" else options.tokenizer,
+            operations=options.operations,
             weights=options.weights,
             freeze=options.freeze,
             attention=options.attention,
@@ -181,6 +190,13 @@ def _check_form(options):
         raise click.UsageError(
             "an .onnx takes ids, and others take texts: --tokenizer none goes with --format onnx."
         )
+    if options.operations == "tensorflow":
+        other = "--freeze" if options.freeze else "--attention" if options.attention else None
+        other = other if export_as == "saved_model" else f"--format {export_as}"
+        if other:
+            raise click.UsageError(
+                f"--operations tensorflow does not go with {other}: drop one of them."
+            )
     if options.freeze and export_as != "saved_model":
         raise click.UsageError("the weights of one file are constants anyway: drop --freeze.")
     if weights != "float32" and export_as == "onnx":

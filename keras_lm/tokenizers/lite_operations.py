@@ -13,6 +13,7 @@ from keras_lm.tokenizers.strings import bytes_of
 
 NONE = 2**31 - 1
 WINDOW = 4096  # places that are tried at once
+STEPS = 4  # of a loop in one round, which costs as much as several of them
 REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
 TAIL = 4  # spaces after the last text: each byte has three after it, and no list is empty
 
@@ -21,7 +22,7 @@ TAIL = 4  # spaces after the last text: each byte has three after it, and no lis
 
 def put(values, places, size):
     """Return (size,) int32 with values at their places, added up if these repeat, 0 elsewhere."""
-    return tf.scatter_nd(places[:, tf.newaxis], values, tf.reshape(size, [1]))
+    return tf.scatter_nd(tf.expand_dims(places, 1), values, tf.reshape(size, [1]))
 
 
 def flags(places, size, values=None):
@@ -270,10 +271,10 @@ class PairTable:
         self._shifts, self._table = stored(shifts, small), stored(table, small)
         self._rows = stored([-1] * first + pairs[:, 0].tolist(), small)
 
-    def __call__(self, row, column):
-        """Return the numbers of (T,) pairs; NONE for a pair that is not in the table."""
+    def __call__(self, row, column, missing=NONE):
+        """Return the numbers of (T,) pairs; `missing` for a pair that is not in the table."""
         number = read(self._table, read(self._shifts, row) + column)
-        return tf.where(read(self._rows, number) == row, number, NONE)
+        return tf.where(read(self._rows, number) == row, number, missing)
 
 
 def _displace(pairs, num_rows):
@@ -317,14 +318,18 @@ class Trie:
                 if text[:end] not in nodes:
                     nodes[text[:end]] = len(nodes)
                     pairs.append((nodes[text[: end - 1]], text[end - 1]))
-        self._nodes = nodes
-        self._pairs = PairTable(pairs, 1, num_symbols, small=small)
-        self.numbers = stored([texts.get(text, -1) for text in nodes], small)
+        self._nodes, self.nowhere = nodes, len(nodes)
+        self._pairs = PairTable(pairs, 1, num_symbols, len(nodes) + 1, small=small)
+        self.numbers = stored([*(texts.get(text, -1) for text in nodes), -1], small)
         self.lengths = stored([len(text) for text in nodes], small)
 
     def node(self, text):
         """Return the node of the beginning of a key."""
         return self._nodes[text]
+
+    def after(self, nodes, symbols):
+        """Return the nodes after one more symbol each; `nowhere` where no key goes on so."""
+        return self._pairs(nodes, symbols, self.nowhere)
 
     def __call__(self, data, starts, ends, whole=True, root=0):
         """Return (W,) nodes of the longest keys at `starts`, 0 where there is none.
@@ -332,27 +337,25 @@ class Trie:
         With `whole`, keys must reach from the start to the end. `root` is the node of the symbols
         that keys begin with but `data` does not have.
         """
-        size = tf.size(starts)
+        # Lists keep their length, which takes less time than to drop places that are done. The last
+        # one is there so that no list is empty.
+        starts, ends = tf.concat([starts, [0]], 0), tf.concat([ends, [0]], 0)
+        last = tf.size(data) - 1
 
-        def step(longest, which, places, ends, nodes):
-            nodes = self._pairs(nodes, tf.gather(data, places))
-            goes_on = nodes < NONE
-            nodes = tf.where(goes_on, nodes, 0)
-            places += 1
-            at_end = places == ends
-            is_text = read(self.numbers, nodes) >= 0
-            # A longer key has a node of a higher number.
-            more = tf.where(is_text & at_end if whole else is_text, nodes, 0)
-            longest = tf.maximum(longest, put(more, which, tf.size(longest)))
-            stays = tf.where(tf.concat([(goes_on & ~at_end)[:-1], [True]], 0))[:, 0]
-            which, places, ends, nodes = (tf.gather(x, stays) for x in (which, places, ends, nodes))
-            return longest, which, tf.minimum(places, tf.size(data) - 1), ends, nodes
+        def step(longest, places, nodes):
+            for _ in range(STEPS):
+                nodes = self.after(nodes, tf.gather(data, tf.minimum(places, last)))
+                places += 1
+                # A longer key has a node of a higher number.
+                is_key = read(self.numbers, nodes) >= 0
+                if whole:
+                    is_key &= places == ends
+                longest = tf.maximum(longest, tf.where(is_key, nodes, 0))
+                nodes = tf.where(places < ends, nodes, self.nowhere)
+            return longest, places, nodes
 
-        # The last one is there so that no list is empty.
-        which = tf.range(size + 1)
-        starts, ends = tf.concat([starts, [0]], 0), tf.concat([ends, [NONE]], 0)
-        state = tf.zeros_like(which), which, starts, ends, tf.fill(tf.shape(which), root)
-        return loop(lambda longest, which, *_: tf.size(which) > 1, step, state)[0][:-1]
+        state = tf.zeros_like(starts), starts, tf.fill(tf.shape(starts), root)
+        return loop(lambda _, __, nodes: tf.reduce_min(nodes) < self.nowhere, step, state)[0][:-1]
 
 
 class PairMerger:
@@ -437,7 +440,6 @@ class Letters:
             words.append((known[word], len(word)))
         starts[codes], lengths[codes] = np.transpose(words)
         lengths[[*dropped]] = 0
-        self._most = lengths.max()
         self._spelled = tf.constant(spelled, tf.int32)
         self._starts, self._lengths = CodePointTable(starts), CodePointTable(lengths)
         self._of_sigma = None
@@ -456,17 +458,18 @@ class Letters:
         """
         codes, row_splits = code_points(*valid_bytes(text))
         if self._of_sigma is not None:
-            codes = self._finish_words(codes, flags(row_splits, tf.size(codes)))
+            given = codes
+            codes = tf.cond(
+                tf.reduce_any(given == CAPITAL_SIGMA),
+                lambda: self._finish_words(given, flags(row_splits, tf.size(given))),
+                lambda: given,
+            )
         starts, lengths = self._starts(codes), self._lengths(codes)
         ends = tf.cumsum(lengths)
         begins, size = ends - lengths, ends[-1]
-        numbers = tf.zeros([size], tf.int32)
-        for n in range(self._most):
-            places = places_of(lengths > n, [0])  # the last of these adds nothing
-            number = tf.gather(self._spelled, tf.gather(starts, places) + n)
-            at = tf.gather(begins, places) + n
-            numbers += put(*(tf.concat([x[:-1], [0]], 0) for x in (number, at)), size)
         of_character = tf.cumsum(put(tf.ones_like(begins), begins, size)) - 1
+        first = tf.gather(starts - begins, of_character)  # where the letters of each are spelled
+        numbers = tf.gather(self._spelled, first + tf.range(size))
         return numbers, tf.gather(begins, row_splits), of_character, row_splits
 
     def _finish_words(self, codes, is_first):

@@ -14,6 +14,7 @@ from keras_lm.tokenizers import sentence_piece_model as files
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import (
     NONE,
+    STEPS,
     CodePointTable,
     PairTable,
     Trie,
@@ -327,26 +328,27 @@ class Pieces:
         """
         size = tf.size(symbols)
 
-        def step(pieces, ids, length, at, places, stops, nodes):
-            nodes = self._trie._pairs(nodes, tf.gather(symbols, places))
-            goes_on = nodes < NONE
-            nodes = tf.where(goes_on, nodes, 0)
-            id = read(self._trie.numbers, nodes)
-            here = places_of((id >= 0) & goes_on)
-            length += 1
-            place = tf.gather(places, here) * self.longest + self.longest - length
-            pieces = tf.concat([pieces, place], 0)
-            ids = tf.concat([ids, tf.gather(id, here)], 0)
-            stays = places_of(goes_on & (places + 1 < stops))
-            at, places, stops, nodes = (tf.gather(x, stays) for x in (at, places + 1, stops, nodes))
-            return pieces, ids, length, at, places, stops, nodes
+        def step(pieces, ids, length, places, stops, nodes):
+            for _ in range(STEPS):
+                nodes = self._trie.after(nodes, tf.gather(symbols, tf.minimum(places, size - 1)))
+                id = read(self._trie.numbers, nodes)
+                here = places_of(id >= 0)
+                length += 1
+                place = tf.gather(places, here) * self.longest + self.longest - length
+                pieces = tf.concat([pieces, place], 0)
+                ids = tf.concat([ids, tf.gather(id, here)], 0)
+                places += 1
+                nodes = tf.where(places < stops, nodes, self._trie.nowhere)
+            stays = places_of(nodes < self._trie.nowhere)
+            places, stops, nodes = (tf.gather(x, stays) for x in (places, stops, nodes))
+            return pieces, ids, length, places, stops, nodes
 
         everywhere = tf.range(size)
         state = (
             *(tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.zeros([1], tf.int32)),
-            *(everywhere, everywhere, ends, tf.zeros_like(everywhere)),
+            *(everywhere, ends, tf.zeros_like(everywhere)),
         )
-        pieces, ids, *_ = loop(lambda _, __, ___, at, *____: tf.size(at) > 0, step, state)
+        pieces, ids, *_ = loop(lambda _, __, ___, places, *____: tf.size(places) > 0, step, state)
         return put(ids[1:] + 1, pieces[1:], size * self.longest) - 1
 
 

@@ -61,6 +61,26 @@ def test_check_compares_with_the_task(run, critic, tmp_path, monkeypatch, name, 
     assert re.search(r"scores +differs by at most", output)
 
 
+@pytest.mark.slow
+def test_operations_of_tensorflow_alone(run, answers, critic, inspect, tmp_path):
+    output = run("export", critic, tmp_path / "plain", "--operations", "tensorflow", "--check")
+    assert "4 texts, answered as the task answers" in output
+    signatures = sorted(inspect(tmp_path / "plain")["signatures"])
+    assert signatures == ["classify", "serving_default", "tokens"]
+    (row,) = answers(run("predict", tmp_path / "plain", "a fine film"))
+    assert row["answer"]["labels"] in ("good", "bad")
+
+
+def test_operations_are_of_a_saved_model_that_is_not_frozen(fail, critic, tmp_path):
+    asked = ("--operations", "tensorflow")
+    said = fail("export", critic, tmp_path / "m.tflite", *asked)
+    assert "--operations tensorflow does not go with --format litert: drop one" in said
+    for option in ("--freeze", "--attention"):
+        said = fail("export", critic, tmp_path / "plain", *asked, option)
+        assert f"--operations tensorflow does not go with {option}: drop one" in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_for_mediapipe_holds_its_vocabulary(run, fail, critic, inspect, tmp_path):
     path = tmp_path / "critic.tflite"
     assert "written" in run("export", critic, path, "--tokenizer", "metadata")

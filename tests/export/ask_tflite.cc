@@ -2,7 +2,8 @@
 //
 //   ask_tflite MODEL SIGNATURE INPUT OUTPUT...  < texts, a line each
 //
-// prints, for each text, a line of the outputs' values.
+// prints, for each text, a line of the outputs' values. With IN_BYTES defined, it asks one that
+// takes bytes, and needs LiteRT's own operations alone.
 
 #include <cstdint>
 #include <cstdio>
@@ -20,9 +21,11 @@
 #include "tensorflow/lite/kernels/register.h"
 #include "tensorflow/lite/schema/schema_generated.h"
 #include "tensorflow/lite/string_util.h"
+#ifndef IN_BYTES
 #include "tensorflow_text/core/kernels/byte_splitter_tflite.h"
 #include "tensorflow_text/core/kernels/ragged_tensor_to_tensor_tflite.h"
 #include "tensorflow_text/core/kernels/sentencepiece/py_tflite_registerer.h"
+#endif
 #else
 // What these headers declare of what is called below: TensorFlow's wheel has the code, but not the
 // headers. Objects get more room than they need.
@@ -109,6 +112,7 @@ const Model* GetModel(const void* bytes) {
 }
 }  // namespace tflite
 
+#ifndef IN_BYTES
 namespace tflite::ops::custom::text {
 extern "C" {
 void AddByteSplit(MutableOpResolver*);
@@ -118,8 +122,7 @@ void AddRaggedTensorToTensor(MutableOpResolver*);
 }
 }  // namespace tflite::ops::custom::text
 #endif
-
-using namespace tflite::ops::custom::text;
+#endif
 
 #define CHECK(condition)                                        \
   if (!(condition)) {                                           \
@@ -135,21 +138,39 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(std::cin, line);) texts.push_back(line);
 
   tflite::ops::builtin::BuiltinOpResolver resolver;
+#ifndef IN_BYTES
+  using namespace tflite::ops::custom::text;
   AddByteSplit(&resolver);
   AddByteSplitByOffsets(&resolver);
   AddFastSentencepieceTokenize(&resolver);
   AddRaggedTensorToTensor(&resolver);
+#endif
   std::unique_ptr<tflite::Interpreter> interpreter;
   tflite::InterpreterBuilder builder(tflite::GetModel(model.data()), resolver);
   CHECK(builder(&interpreter) == kTfLiteOk);
   tflite::SignatureRunner* serve = interpreter->GetSignatureRunner(argv[2]);
   CHECK(serve);
 
+#ifdef IN_BYTES
+  const std::string name = argv[3], name_of_ends = name + "_ends";
+  std::string bytes;
+  std::vector<int32_t> ends;
+  for (const std::string& text : texts) {
+    bytes += text;
+    ends.push_back(bytes.size());
+  }
+  CHECK(serve->ResizeInputTensor(name.c_str(), {int(bytes.size())}) == kTfLiteOk);
+  CHECK(serve->ResizeInputTensor(name_of_ends.c_str(), {int(ends.size())}) == kTfLiteOk);
+  CHECK(interpreter->AllocateTensors() == kTfLiteOk);
+  memcpy(serve->input_tensor(name.c_str())->data.raw, bytes.data(), bytes.size());
+  memcpy(serve->input_tensor(name_of_ends.c_str())->data.i32, ends.data(), 4 * ends.size());
+#else
   CHECK(serve->ResizeInputTensor(argv[3], {int(texts.size())}) == kTfLiteOk);
   CHECK(interpreter->AllocateTensors() == kTfLiteOk);
   tflite::DynamicBuffer column;
   for (const std::string& text : texts) column.AddString(text.data(), text.size());
   column.WriteToTensorAsVector(serve->input_tensor(argv[3]));
+#endif
   CHECK(serve->Invoke() == kTfLiteOk);
 
   for (size_t row = 0; row < texts.size(); ++row) {

@@ -1,4 +1,4 @@
-"""A `.tflite` that takes strings answers in C++, where TensorFlow Text's operations are registered.
+"""A `.tflite` answers in C++, with TensorFlow Text's operations registered if it takes strings.
 
 The wheels hold TFLite's code and these operations, but no headers: ask_tflite.cc declares what it
 calls. An app has the headers, and builds the same from sources, as docs/phones.md says.
@@ -34,15 +34,19 @@ LIBRARIES = {"libtensorflow_cc.so.2": r"_ZN?K?\d*\w*tflite", "libpybinds_library
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("program")
+    return build(tmp_path_factory.mktemp("program"), LIBRARIES)
+
+
+def build(folder, libraries, *options):
+    """Compile the program against libraries, a dict of their name → what begins their functions."""
     compiled = folder / "ask_tflite.o"
-    command = [COMPILER, "-std=c++17", "-Wall", "-Werror", "-c", SOURCE, "-o", compiled]
+    command = [COMPILER, "-std=c++17", "-Wall", "-Werror", *options, "-c", SOURCE, "-o", compiled]
     subprocess.run(command, check=True)
     listed = subprocess.run(["nm", "-u", compiled], check=True, capture_output=True, text=True)
     names = re.findall(r"\bU (\w+)$", listed.stdout, re.M)
     # A linker takes long to read TensorFlow's library. It gets empty ones of the same names.
     stubs = []
-    for library, pattern in LIBRARIES.items():
+    for library, pattern in libraries.items():
         own = [name for name in names if re.match(pattern, name)]
         assert own
         stub = folder / f"{library}.c"
@@ -83,6 +87,24 @@ def test_a_classifier_answers(program, model, kind, backbone_of, tokenizer_of, t
     np.testing.assert_allclose(
         [[*map(float, row[1:])] for row in found], expected["scores"], atol=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    "model, kind",
+    [("BertBackbone", "wordpiece"), ("AlbertBackbone", "sentencepiece-albert")],
+)
+def test_bytes_need_no_other_operations(model, kind, backbone_of, tokenizer_of, tmp_path):
+    tensorflow = {name: LIBRARIES[name] for name in ("libtensorflow_cc.so.2",)}
+    program = build(tmp_path, tensorflow, "-DIN_BYTES")
+    task = tasks.TextClassifier(
+        backbone_of(model), class_names=["bad", "good"], tokenizer=tokenizer_of(kind)
+    )
+    path = task.export(tmp_path / "critic.tflite", tokenizer="bytes")
+    rows = ask(program, path, "labels", "scores")
+    expected = task.classify(TEXTS, verbose=0)
+    assert [row[0] for row in rows] == expected["labels"].tolist()
+    scores = [[*map(float, row[1:])] for row in rows]
+    np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
 
 
 @pytest.mark.thorough

@@ -81,7 +81,12 @@ def read(stream):
     return np.frombuffer(values, dtype.as_numpy_dtype).reshape(shape)
 
 
-def ask(program, folder, requests):
+def text_libraries():
+    """The libraries of TensorFlow Text's operations, which TensorFlow Serving has built in."""
+    return sorted(Path(tf.sysconfig.get_lib()).parent.glob("tensorflow_text/python/ops/*.so"))
+
+
+def ask(program, folder, requests, libraries=None):
     """The answers of the C program to pairs of a signature and its inputs, as name → array."""
     saved_model = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
     signatures = saved_model.meta_graphs[0].signature_def
@@ -93,8 +98,7 @@ def ask(program, folder, requests):
         written += struct.pack("<q", len(signatures[name].outputs))
         for output in signatures[name].outputs.values():
             written += write_text(output.name.encode())
-    # TensorFlow Serving has these operations built in.
-    libraries = sorted(Path(tf.sysconfig.get_lib()).parent.glob("tensorflow_text/python/ops/*.so"))
+    libraries = text_libraries() if libraries is None else libraries
     answer = subprocess.run([program, folder, *libraries], input=written, capture_output=True)
     assert answer.returncode == 0, answer.stderr.decode()[-2000:]
     stream = io.BytesIO(answer.stdout)
@@ -103,9 +107,9 @@ def ask(program, folder, requests):
     return found
 
 
-def check(program, folder, signatures, requests):
+def check(program, folder, signatures, requests, libraries=None):
     """Every signature answers there as in Python."""
-    answers = ask(program, folder, requests)
+    answers = ask(program, folder, requests, libraries)
     for (signature, inputs), found in zip(requests, answers, strict=True):
         expected = signatures[signature](**inputs)
         assert found.keys() == expected.keys()
@@ -138,6 +142,20 @@ def test_other_berts_answer(name, program, make_backbone, tokenizer, texts, requ
 def test_int8_weights_are_widened_there(program, stored, texts):
     _, folder, signatures = stored["int8"]
     check(program, folder, signatures, [("serving_default", {"text": tf.constant(texts)})])
+
+
+@pytest.mark.slow
+def test_operations_of_tensorflow_alone_need_no_library(
+    program, wide_task, stored, texts, requests_of, tmp_path
+):
+    folder = wide_task.export(tmp_path / "plain", operations="tensorflow")
+    requests = [(signature, inputs) for signature, _, inputs in requests_of(folder)]
+    assert {"serving_default", "classify"} == {signature for signature, _ in requests}
+    rows = [{"text": tf.constant(row, tf.string)} for row in (texts, texts[:1], [])]
+    requests += [("serving_default", row) for row in rows]
+    check(program, folder, load(folder), requests, libraries=[])
+    with pytest.raises(AssertionError, match="Op type not registered"):  # of the usual export
+        ask(program, stored["float32"].folder, [("serving_default", rows[0])], libraries=[])
 
 
 @pytest.mark.slow
