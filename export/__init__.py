@@ -30,7 +30,12 @@ __all__ = ["ExportCheckError", "check", "export"]
 # How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "bfloat16": 0.01, "int8": 0.02}
 # A format → where its tokenizer may be.
-TOKENIZERS = {"saved_model": ("graph",), "litert": ("graph", "bytes", "metadata"), "onnx": (None,)}
+TOKENIZERS = {
+    "saved_model": ("graph",),
+    "litert": ("graph", "bytes", "metadata"),
+    "onnx": (None,),
+    "web": ("graph",),
+}
 
 
 def __getattr__(name):
@@ -55,16 +60,21 @@ def export(
     report: "Callable[[CheckReport], Any] | None" = None,
     verbose: int | str = "auto",
     allow_nan: bool = False,
+    runtime: PathLike | None = None,
+    num_bytes: int | None = None,
+    num_rows: int = 1,
 ) -> Path:
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
         path: for `"saved_model"`, the folder of all versions, in which the next version is created;
-            its path is returned. For others, the `.tflite` or `.onnx` file, which may be replaced.
-        format: `"saved_model"` (TensorFlow, TF Serving), `"litert"` (a `.tflite` for LiteRT) or
-            `"onnx"` (for ONNX Runtime and others, opset 18). None goes by the suffix of `path`:
-            LiteRT for `.tflite`, ONNX for `.onnx`.
+            its path is returned. For `"web"`, the folder of the page; for others, the `.tflite` or
+            `.onnx` file. They may be replaced.
+        format: `"saved_model"` (TensorFlow, TF Serving), `"litert"` (a `.tflite` for LiteRT),
+            `"onnx"` (for ONNX Runtime and others, opset 18) or `"web"` (a page whose model answers
+            in the browser). None goes by the suffix of `path`: LiteRT for `.tflite`, ONNX for
+            `.onnx`.
         weights: how matrices are stored: `"float32"`, unchanged; `"float16"` or `"bfloat16"`, half
             the size; or `"int8"`, about a quarter. Vectors and small matrices are stored unchanged.
             `"bfloat16"` is of frozen exports, which multiply in it.
@@ -96,18 +106,28 @@ def export(
             `print`: how much numbers differ, and which share of strings is equal.
         verbose: whether a bar shows how far the comparison is, see `check`.
         allow_nan: bool. Whether to write weights that are NaN or infinite.
+        runtime: of a page, a folder with LiteRT.js's files, `node_modules/@litertjs`, which are
+            copied. None lets the page load them from a CDN.
+        num_bytes: int. Of a page, the most UTF-8 bytes of a text that it reads, since a browser
+            runs known sizes alone; it says where it cuts a text. None for 16 for each token of the
+            longest text, or of a `QuestionAnswerer` 48.
+        num_rows: int. Of a page, for how many texts its `.tflite` has room, for programs of your
+            own; `num_bytes` is of all of them.
 
     Raises:
         ValueError: if `format`, `weights` or `tokenizer` is unknown; `tolerance` is passed without
             `texts`; `freeze` does not fit the task, its size, the format or `weights`; int8 needs
             oneDNN and it is off; the task has no tokenizer; the graph has an operation that the
             target lacks, or MediaPipe has no such task or tokenizer; `attention` does not fit the
-            format, `freeze` or the model; weights are NaN or infinite; or the folder's name cannot
-            be a model's name in TF Serving. Nothing is written then.
+            format, `freeze` or the model; weights are NaN or infinite; the folder's name cannot
+            be a model's name in TF Serving; or a page has no place for the task's answers, or its
+            arguments are given for another format. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
         ImportError: if `texts` are passed for a `.tflite`, and `ai_edge_litert` is not installed;
             or `tf2onnx`, or for `texts` also `onnxruntime`, is not, for an `.onnx`.
+        FileNotFoundError: if `runtime` lacks a file.
+        FileExistsError: if `path` of a page is a file, or a folder of other things.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` or an `.onnx` is a folder.
 
@@ -118,10 +138,16 @@ def export(
         task.export("small", weights="int8", texts=reviews, report=print)
         task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
         task.export("critic.onnx", format="onnx", tokenizer=None, texts=reviews)
+        task.export("page", format="web", weights="int8")
     """
     format = export_format(path, format)
     _check_form(format, weights, freeze, tokenizer, attention)
     _check_operations(operations, format, freeze, attention)
+    if format != "web" and (runtime is not None or num_bytes is not None or num_rows != 1):
+        raise ValueError(
+            "runtime, num_bytes and num_rows are of a page for browsers: pass format='web', too, "
+            "or leave them out."
+        )
     if texts is None and tolerance is not None:
         raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
     if texts is not None and format in RUNTIMES:
@@ -149,6 +175,10 @@ def export(
         from keras_lm.export.onnx_model import export_onnx
 
         return export_onnx(*given)
+    if format == "web":
+        from keras_lm.export.web import export_web
+
+        return export_web(*given, runtime, num_bytes, num_rows)
     if tokenizer == "metadata":
         from keras_lm.export.mediapipe import export_mediapipe
 

@@ -23,6 +23,7 @@ from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 ANSWERED = b"answered\n"  # what the program says after each batch
+WEB_MODEL = "model.tflite"  # in the folder of a page
 TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4, "onnx": 1e-5}
 
 
@@ -86,7 +87,8 @@ def check(
     the task's tokenizer, and an `.onnx` with these ids in batches. Returns a `CheckReport`.
 
     Args:
-        path: what `task.export` returned: a version's folder, or a `.tflite` or `.onnx` file.
+        path: what `task.export` returned: a version's folder, a `.tflite` or `.onnx` file, or the
+            folder of a page, whose texts are cut as there.
         task: the `keras_lm.tasks.Task` that was exported.
         texts: raw strings in any form that `predict` takes; at least one.
         tolerance: float, the largest difference of numbers that passes, and the largest share of
@@ -108,11 +110,17 @@ def check(
         keras_lm.export.check(task.export("exported"), task, ["a text", "another"])
     """
     path = Path(path)
+    if (path / WEB_MODEL).is_file():  # of a page
+        path = path / WEB_MODEL
     format = _format_of(path, task)
     takes_ids = format == "litert" and _is_for_mediapipe(path)
     offer = task.id_signatures if takes_ids else task.signatures
-    if format == "litert" and _takes_bytes(path):
-        offer = task.byte_signatures
+    sizes = _sizes_of_bytes(path) if format == "litert" else None
+    is_fixed = sizes is not None and min(sizes) > 0  # for browsers
+    if sizes:
+        offer = task.fixed_signatures(*sizes) if is_fixed else task.byte_signatures
+    if is_fixed:
+        batch_size = offer.num_rows
     columns = _columns_of(texts, task)
     length = len(next(iter(columns.values())))
     if format == "litert":
@@ -133,7 +141,8 @@ def check(
         next(steps, None)
 
     advance()  # which begins
-    answers, load_seconds, first_call_seconds = _ask(path, format, batches, signature, advance)
+    runner = "compiled" if is_fixed else format
+    answers, load_seconds, first_call_seconds = _ask(path, runner, batches, signature, advance)
 
     shares = 0.0 if tolerance is None else tolerance
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
@@ -197,10 +206,14 @@ def _is_for_mediapipe(path):
         return not {*archive.namelist()} <= {saving.CARD, files.CHECKSUMS}
 
 
-def _takes_bytes(path):
-    """Whether a `.tflite` takes texts as bytes, and where each ends."""
-    inputs = open_interpreter(path).get_signature_list()["serving_default"]["inputs"]
-    return any(name.endswith("_ends") for name in inputs)
+def _sizes_of_bytes(path):
+    """Return how many bytes and rows a `.tflite` takes, -1 for any; None if it takes no bytes."""
+    interpreter = open_interpreter(path)
+    inputs = interpreter.get_signature_runner("serving_default").get_input_details()
+    for name in inputs:
+        if f"{name}_ends" in inputs:
+            return tuple(inputs[n]["shape_signature"][0] for n in (name, f"{name}_ends"))
+    return None
 
 
 def _ask(path, format, batches, signature, advance):
@@ -216,6 +229,12 @@ def _ask(path, format, batches, signature, advance):
         if problem := _run(program, folder, advance):
             raise ExportRunError(f"{path} failed in a fresh process:\n{problem[-2000:]}")
         return pickle.loads(file.read_bytes())
+
+
+def answer_in_fresh_process(path, format, inputs, signature):
+    """Return what an exported model answers to one batch, as `fresh_process.py` runs the format."""
+    (answer,), *_ = _ask(path, format, [inputs], signature, lambda: None)
+    return answer
 
 
 def _run(program, folder, advance):

@@ -73,7 +73,42 @@ def load_onnx(path, _=None):
     return serve, time.perf_counter() - start
 
 
-LOADERS = {"saved_model": load_saved_model, "litert": load_tflite, "onnx": load_onnx}
+def load_compiled(path, signature="serving_default"):
+    """Return the same for a `.tflite` of known sizes, run as LiteRT.js runs it."""
+    import numpy
+
+    try:
+        from ai_edge_litert.compiled_model import CompiledModel
+    except ImportError:  # an older one
+        return load_plain_tflite(path, signature)
+
+    start = time.perf_counter()
+    model = CompiledModel.from_file(path)
+    dtypes = {"float32": numpy.float32, "int32": numpy.int32, "uint8": numpy.uint8}
+    outputs = model.get_output_tensor_details(signature)
+
+    def serve(**columns):
+        given = {name: model.create_input_buffer_by_name(signature, name) for name in columns}
+        for name, column in columns.items():
+            given[name].write(column)
+        made = {name: model.create_output_buffer_by_name(signature, name) for name in outputs}
+        model.run_by_name(signature, given, made)
+        answer = {}
+        for name, details in outputs.items():
+            size = int(numpy.prod(details["shape"]))
+            array = made[name].read(size, dtypes[str(details["dtype"])])
+            answer[name] = array.reshape(details["shape"])
+        return answer
+
+    return serve, time.perf_counter() - start
+
+
+LOADERS = {
+    "saved_model": load_saved_model,
+    "litert": load_tflite,
+    "onnx": load_onnx,
+    "compiled": load_compiled,
+}
 
 
 def main(format, model, file, signature):

@@ -261,9 +261,25 @@ class _Interpreter:
 
     def run(self, signature, arrays):
         runner = self._runners[signature]
-        if runner.get_input_details().keys() != arrays.keys():
-            arrays = in_bytes(arrays)
+        details = runner.get_input_details()
+        if details.keys() != arrays.keys():
+            arrays = _of_known_sizes(in_bytes(arrays), details)
         return _from_bytes(runner(**arrays))
+
+
+def _of_known_sizes(arrays, details):
+    """Return texts as bytes in as many as the model takes, if it says how many."""
+    for name, array in arrays.items():
+        size = details[name]["shape_signature"][0]
+        if f"{name}_ends" not in arrays or size < 0:
+            continue
+        if len(array) > size:
+            raise ValueError(
+                f"{name} has {len(array)} bytes, and this .tflite takes {size}: pass shorter "
+                "texts, or export it with a larger num_bytes."
+            )
+        arrays[name] = np.pad(array, [0, size - len(array)])
+    return arrays
 
 
 def _columns(details):

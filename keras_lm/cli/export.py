@@ -8,10 +8,10 @@ import click
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import (
-    TASKS,
     Choice,
     ExportPath,
     FloatRange,
+    IntRange,
     Source,
     choose_task,
     flag_of,
@@ -48,21 +48,24 @@ class ExportOptions(opt.TextOptions):
     texts: str | None
     tolerance: float | None
     overwrite: bool
+    runtime: str | None
+    num_bytes: int | None
 
 
 @click.command(
     "export",
     cls=Command,
-    short_help="A trained preset → a SavedModel, a .tflite or an .onnx.",
+    short_help="A trained preset → a SavedModel, a .tflite, an .onnx or a page.",
 )
 @click.argument("preset", type=Source())
 @click.argument("path", type=ExportPath())
 @opt.option(
     "--format",
     "export_as",
-    type=Choice(["saved_model", "litert", "onnx"]),
+    type=Choice(["saved_model", "litert", "onnx", "web"]),
     is_eager=True,  # PATH is checked by it
-    help="saved_model for TensorFlow and TF Serving; litert for a .tflite; onnx for an .onnx.  "
+    help="saved_model for TensorFlow and TF Serving; litert for a .tflite; onnx for an .onnx; "
+    "web for a folder with a page whose model answers in the browser.  "
     "[default: by the suffix of PATH, otherwise saved_model]",
 )
 @opt.option(
@@ -125,6 +128,18 @@ class ExportOptions(opt.TextOptions):
     type=FloatRange(0),
     help="The largest difference that passes, for answers to --texts.  [default: by --weights]",
 )
+@opt.option(
+    "--runtime",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="node_modules/@litertjs, whose files go to the page of --format web.  [default: the page "
+    "loads them from a CDN]",
+)
+@opt.option(
+    "--num-bytes",
+    type=IntRange(1),
+    help="The most bytes of a text that the page of --format web reads.  [default: by the model]",
+)
 @opt.overwrite
 @takes(ExportOptions)
 def export_command(options):
@@ -136,12 +151,13 @@ def export_command(options):
       keras-lm export film-critic phone.tflite --tokenizer metadata --weights int8
       keras-lm export film-critic film-critic.onnx --tokenizer none
       keras-lm export film-critic warehouse --operations tensorflow
+      keras-lm export film-critic page --format web --weights int8
       keras-lm export film-critic small --weights int8 --texts reviews.csv --text review
       keras-lm export bert-base encoder --task feature-extractor --check
 
     PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
-    all versions, as TF Serving expects it, or a .tflite or .onnx file, which is replaced with
-    --overwrite only. Nothing is written if the model cannot be exported.
+    all versions, as TF Serving expects it, or a .tflite or .onnx file or the folder of a page,
+    which are replaced with --overwrite only. Nothing is written if the model cannot be exported.
     """
     export_as = export_format(options.path, options.export_as)
     options = dataclasses.replace(options, export_as=export_as)
@@ -169,6 +185,8 @@ def export_command(options):
             weights=options.weights,
             freeze=options.freeze,
             attention=options.attention,
+            runtime=options.runtime,
+            num_bytes=options.num_bytes,
             **check,
         )
     say_rows([("written", f"{written} ({megabytes(written)})")])
@@ -186,6 +204,8 @@ def _check_form(options):
         raise click.UsageError(
             f"--tokenizer {options.tokenizer} needs a .tflite: name one as PATH."
         )
+    if export_as != "web" and (options.runtime or options.num_bytes):
+        raise click.UsageError("--runtime and --num-bytes are of a page: add --format web.")
     if (options.tokenizer == "none") != (export_as == "onnx"):
         raise click.UsageError(
             "an .onnx takes ids, and others take texts: --tokenizer none goes with --format onnx."

@@ -200,7 +200,7 @@ class OutputFile(click.Path):
 
 
 class ExportPath(click.Path):
-    """A `.tflite` file as `OutputFile`, or the folder of all versions, to which one is added."""
+    """A `.tflite` as `OutputFile`, the folder of a page, or that of all versions."""
 
     def __init__(self):
         super().__init__(path_type=Path)
@@ -209,10 +209,16 @@ class ExportPath(click.Path):
         """Return the `Path` if it can be written."""
         path = Path(value).expanduser()
         given = ctx.params.get("export_as")  # not a string if it is not given
-        if export_format(path, given if isinstance(given, str) else None) != "saved_model":
+        export_as = export_format(path, given if isinstance(given, str) else None)
+        if export_as == "web" and path.is_dir() and any(path.iterdir()):
+            if not (path / "model.tflite").is_file():
+                self.fail(f"{path} exists and is not a page: name another folder.", param, ctx)
+            _require_overwrite(self, path, "exists", param, ctx)
+        elif export_as not in ("saved_model", "web"):
             return OutputFile().convert(value, param, ctx)
         if path.is_file():
-            self.fail(f"{path} is a file: name a folder, for numbered versions.", param, ctx)
+            use = "for a page" if export_as == "web" else "for numbered versions"
+            self.fail(f"{path} is a file: name a folder, {use}.", param, ctx)
         _require_writable(self, path, param, ctx)
         return path
 

@@ -470,6 +470,12 @@ def card_of_onnx(task):
     return card(task, "\n".join(code), _classes(task), _tag(task))
 
 
+def card_of_page(task):
+    """Return the card of a folder with a page for browsers."""
+    code = "# python -m http.server --directory FOLDER"
+    return card(task, code, _classes(task), _tag(task))
+
+
 def _classes(model):
     backbone = getattr(model, "backbone", None)
     facts = [("Task" if backbone is not None else "Model", f"`{type(model).__name__}`")]

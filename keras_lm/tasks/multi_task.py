@@ -349,6 +349,13 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
     # (For one task, as its functions say.)
     byte_signatures = property(lambda self: self.signatures)
 
+    def fixed_signatures(self, *_: Any) -> Any:
+        """Raise a ValueError: a page for browsers asks one task."""
+        raise ValueError(
+            f"format='web': a page asks one task, and this {type(self).__name__} has "
+            f"{[*self.tasks]}: export each of task.tasks by itself."
+        )
+
     @property
     def plain_signatures(self):
         raise ValueError(

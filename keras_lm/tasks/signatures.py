@@ -410,7 +410,7 @@ class ByteSignatures(TextSignatures):
 
     def answer_lite(self, **inputs):
         columns = columns_from_bytes(inputs, self.offer.lite_texts())
-        with without_text_operations():
+        with for_lite(), without_text_operations():
             answer = self.task.answer_lite(columns)
         outputs = {}
         for name, value in answer.items():

@@ -22,6 +22,7 @@ from keras_lm.packers import Texts
 from keras_lm.packers.packer import Template
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
+from keras_lm.tasks.fixed_signatures import FixedSignatures
 from keras_lm.tasks.packed_signatures import PackedSignatures
 from keras_lm.tasks.runtime import (
     IS_TENSORFLOW,
@@ -717,6 +718,10 @@ class Task(KerasFile, SavedWhole, TextModel):
     byte_signatures = property(lambda self: ByteSignatures(self.signatures))
     plain_signatures = property(lambda self: PlainSignatures(self.signatures))
     packed_signatures = property(PackedSignatures)
+
+    def fixed_signatures(self, num_bytes: int | None = None, num_rows: int = 1) -> FixedSignatures:
+        """Return those of a `.tflite` for browsers; see `FixedSignatures`."""
+        return FixedSignatures(self, num_bytes, num_rows)
 
     def require_packed_answers(self) -> None:
         """Raise a ValueError if there is no answer to packed rows alone."""

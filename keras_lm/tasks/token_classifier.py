@@ -36,6 +36,7 @@ from keras_lm.tasks.classes import (
     names_of_classes,
     of_labels,
 )
+from keras_lm.tasks.runtime import are_named
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_reader import WordPreprocessor, WordReader
@@ -625,9 +626,10 @@ class TokenClassifier(WordReader, Task):
         size = strings.number_of(words.values)
         number = words.with_values(tf.range(size))
         index = words.with_values(tf.where(places < 0, len(names), index))
+        index = strings.padded(index, len(names))
         return {
             "tokens": strings.gathered(texts, strings.padded(number, size)),
-            "labels": tf.gather([*names, ""], strings.padded(index, len(names))),
+            "labels": tf.gather([*names, ""], index) if are_named() else index,
             "scores": strings.padded(words.with_values(tf.where(places < 0, 0.0, scores))),
             **{
                 name: strings.padded(tf.cast(place, tf.int32))

@@ -38,7 +38,7 @@ FULL_MESSAGES = (DISK_IS_FULL, *(os.strerror(number) for number in FULL))
 
 # The suffix of an export in one file → its format, and this → what messages call it.
 EXPORT_SUFFIXES = {".tflite": "litert", ".onnx": "onnx"}
-ONE_FILE = {"litert": "a .tflite", "onnx": "an .onnx"}
+ONE_FILE = {"litert": "a .tflite", "onnx": "an .onnx", "web": "a page"}
 
 # From linux/fs.h and fcntl.h.
 RENAME_EXCHANGE = 2

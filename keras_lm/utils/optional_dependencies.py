@@ -21,8 +21,8 @@ EXTRAS = {
     "tokenizers": "vocab",
     "uvicorn": "serving",
 }
-# The format of an export in one file → the package that runs it.
-RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime"}
+# The format of an export → the package that runs it here.
+RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime", "web": "ai_edge_litert"}
 
 
 def require(name, purpose):

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from selenium import webdriver
+from browser import open_chromium
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -25,11 +24,6 @@ from keras_lm.tokenizers import BytePairTokenizer, EntityTokenizer, WordPieceTok
 
 pytestmark = pytest.mark.slow  # a dozen exports and a browser
 
-BROWSER = [shutil.which("chromium"), shutil.which("chromedriver")]
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 VOCABULARY = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     *("a", "the", "film", "song", "was", "good", "bad", "loud", "##ly", "##er", ".", "!", "<", ">"),
@@ -206,14 +200,7 @@ def page_server(tmp_path_factory, goldens):
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    if not all(BROWSER):
-        pytest.skip("needs chromium and chromedriver on PATH (Debian: apt install chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER[0]
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(BROWSER[1]))
+    driver = open_chromium(tmp_path_factory.mktemp("chromium"))
     yield driver
     driver.quit()
 
