@@ -8,6 +8,7 @@ import click
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import (
+    TASKS,
     Choice,
     ExportPath,
     FloatRange,
