@@ -309,7 +309,32 @@ def in_form(text, form):
     text = valid_utf8(text)
     if form is None:
         return text
-    return where_not(text, r"[\x00-\x7F]*", lambda rows: tf_text.normalize_utf8(rows, form))
+    return where_not(text, r"[\x00-\x7F]*", lambda rows: normalized(rows, form))
+
+
+def normalized(text, form):
+    """Return (B,) strings of valid UTF-8 in one of Unicode's normal forms.
+
+    Without TensorFlow Text's operations, characters that are newer than Python's Unicode stay as
+    they are.
+    """
+    if has_text_operations():
+        return tf_text.normalize_utf8(text, form)
+    return _unicode_forms().in_form(text, form)
+
+
+def folded(text):
+    """Return (B,) strings of valid UTF-8 for comparisons that ignore case (NFKC_Casefold)."""
+    if has_text_operations():
+        return tf_text.case_fold_utf8(text)
+    return _unicode_forms().in_form(text, _unicode_forms().FOLDED)
+
+
+def _unicode_forms():
+    """Return the module of what TensorFlow Text's kernels do, which itself needs this one."""
+    from keras_lm.tokenizers import unicode_forms
+
+    return unicode_forms
 
 
 def offsets_in_form(text, form, find):
@@ -317,6 +342,8 @@ def offsets_in_form(text, form, find):
     text = valid_utf8(text)
     if form is None:
         return find(text)
+    if not has_text_operations():
+        return _unicode_forms().offsets_in_form(text, form, find)
     text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
     ids, *offsets = find(text)
     zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
