@@ -4,6 +4,7 @@
 name → array, and writes the answers and timings to FILE. After each batch it prints a line.
 """
 
+import contextlib
 import os
 import pickle
 import sys
@@ -13,7 +14,9 @@ import time
 def load_saved_model(path, signature):
     """Return a signature, a function from arrays to a dict of arrays, and the seconds to load."""
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+
+    with contextlib.suppress(ModuleNotFoundError):  # it may need TensorFlow alone
+        import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
 
     start = time.perf_counter()
     model = tf.saved_model.load(path)

@@ -10,12 +10,11 @@ and tokenizers are made of TensorFlow's own operations.
 """
 
 import contextlib
+import re
+
+from keras_lm.utils.optional_dependencies import INSTALL_TEXT
 
 INSTALL = "needs TensorFlow: pip install tensorflow tensorflow-text"
-INSTALL_TEXT = (
-    "needs TensorFlow Text, which is not installed here: pip install tensorflow-text, in "
-    "TensorFlow's minor version (there are wheels for Linux and macOS, also under WSL 2)"
-)
 
 
 class Base:
@@ -89,6 +88,20 @@ def require_text(what: str) -> None:
         raise ImportError(f"{what} {INSTALL_TEXT}.")
 
 
+def missing_operation(error: Exception) -> str | None:
+    """Return what to say of an error of loading a SavedModel for want of TensorFlow Text.
+
+    It is None if TensorFlow Text is installed, or the error is another one.
+    """
+    operation = re.search(r"Op type not registered '([^']+)'", str(error))
+    if HAS_TEXT or operation is None:
+        return None
+    return (
+        f"It has the operation {operation[1]}, which {INSTALL_TEXT}. Or export it again with "
+        "operations='tensorflow'."
+    )
+
+
 try:
     import tensorflow as tf
     from tensorflow.core.protobuf import trackable_object_graph_pb2
@@ -120,6 +133,7 @@ __all__ = [
     "IS_INSTALLED",
     "gen_byte_splitter",
     "gen_sentencepiece_tokenizer",
+    "missing_operation",
     "require_installed",
     "require_text",
     "tf",

@@ -20,7 +20,13 @@ import numpy as np
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
+from keras_lm.tokenizers import (
+    byte_pair_files,
+    published_files,
+    strings,
+    unicode_forms,
+    unicode_ranges,
+)
 from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
 from keras_lm.tokenizers.lite_operations import (
     TAIL,
@@ -271,10 +277,10 @@ class BytePairTokenizer(Tokenizer):
         return parts.with_values(ids).merge_dims(1, 2)
 
     def _normalize(self, text):
-        return strings.in_form(text, self.normalization)
+        return unicode_forms.in_form(text, self.normalization)
 
     def _tokenize_with_offsets(self, text, special=()):
-        return strings.offsets_in_form(
+        return unicode_forms.offsets_in_form(
             text, self.normalization, lambda text: self._in_normal_form(text, special)
         )
 

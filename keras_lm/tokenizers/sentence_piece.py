@@ -23,6 +23,7 @@ from keras_lm.tokenizers import (
     sentence_piece_files,
     splitting,
     strings,
+    unicode_forms,
     unicode_ranges,
 )
 from keras_lm.tokenizers import sentence_piece_model as files
@@ -291,7 +292,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tokenize(self, text, special):
         tokens = [*self._rules.plain_tokens, *special]
-        text = strings.in_form(text, self.normalization)
+        text = unicode_forms.in_form(text, self.normalization)
         if not tokens:
             return self._pieces_of_parts(text, tf.ones_like(text, tf.bool))
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
@@ -343,7 +344,7 @@ class SentencePieceTokenizer(Tokenizer):
         return True
 
     def _tokenize_with_offsets(self, text, special=()):
-        return strings.offsets_in_form(
+        return unicode_forms.offsets_in_form(
             text, self.normalization, lambda text: self._in_normal_form(text, special)
         )
 

@@ -313,7 +313,7 @@ class Normalizer:
         return codes, new_splits, tf.where(is_there, at, -1)
 
 
-class CharacterModel:
+class CharacterModel(tf.Module):
     """A model whose pieces are characters, to find where these are in texts.
 
     Args:
@@ -324,6 +324,7 @@ class CharacterModel:
     """
 
     def __init__(self, proto, charsmap):
+        super().__init__()
         kept = [p.piece for p in proto.pieces if p.type == KEPT]
         letters = [p.piece for p in proto.pieces if p.type == files.NORMAL]
         letters += [piece for piece in kept if len(piece) == 1]
@@ -335,7 +336,7 @@ class CharacterModel:
             symbols = {letter: i for i, letter in enumerate(signs, start=1)}
             self._symbols = _code_point_table({ord(c): i for c, i in symbols.items()})
             keys = [tuple(symbols[c] for c in piece) for piece in longer]
-            self._kept = Trie({(): -1} | {key: 1 for key in keys}, len(symbols) + 1)
+            self._kept = Trie({(): -1} | dict.fromkeys(keys, 1), len(symbols) + 1)
         self._has_bytes = proto.trainer_spec.byte_fallback
         self._byte_names = tf.constant([f"<0x{byte:02X}>" for byte in range(256)])
         ids = {p.piece: i for i, p in enumerate(proto.pieces) if p.type != files.UNKNOWN}
@@ -374,7 +375,9 @@ class CharacterModel:
         splits = tf.gather(count_before(begins), splits)
         if self._has_bytes:
             is_unknown = tf.gather(is_unknown, at)
-            pieces, starts, ends, splits = self._with_bytes(pieces, starts, ends, splits, is_unknown)
+            pieces, starts, ends, splits = self._with_bytes(
+                pieces, starts, ends, splits, is_unknown
+            )
         number = splits[-1]
         starts, ends = tf.cast(starts[:number], tf.int64), tf.cast(ends[:number], tf.int64)
         return splits, pieces[:number], starts, ends

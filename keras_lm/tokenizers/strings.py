@@ -9,7 +9,7 @@ T values of all rows, N characters, P parts of texts.
 import numpy as np
 
 from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
+from keras_lm.tensorflow import gen_byte_splitter, tf
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.user_columns import ACCEPTED, plain_column, refuse_tables
 
@@ -302,56 +302,6 @@ def checked_form(form):
         known = ", ".join(map(repr, FORMS))
         raise ValueError(f"`normalization` is {form!r}; it must be one of {known}, or None.")
     return form
-
-
-def in_form(text, form):
-    """Return (B,) strings as valid UTF-8 in one of Unicode's normal forms; as they are for None."""
-    text = valid_utf8(text)
-    if form is None:
-        return text
-    return where_not(text, r"[\x00-\x7F]*", lambda rows: normalized(rows, form))
-
-
-def normalized(text, form):
-    """Return (B,) strings of valid UTF-8 in one of Unicode's normal forms.
-
-    Without TensorFlow Text's operations, characters that are newer than Python's Unicode stay as
-    they are.
-    """
-    if has_text_operations():
-        return tf_text.normalize_utf8(text, form)
-    return _unicode_forms().in_form(text, form)
-
-
-def folded(text):
-    """Return (B,) strings of valid UTF-8 for comparisons that ignore case (NFKC_Casefold)."""
-    if has_text_operations():
-        return tf_text.case_fold_utf8(text)
-    return _unicode_forms().in_form(text, _unicode_forms().FOLDED)
-
-
-def _unicode_forms():
-    """Return the module of what TensorFlow Text's kernels do, which itself needs this one."""
-    from keras_lm.tokenizers import unicode_forms
-
-    return unicode_forms
-
-
-def offsets_in_form(text, form, find):
-    """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts."""
-    text = valid_utf8(text)
-    if form is None:
-        return find(text)
-    if not has_text_operations():
-        return _unicode_forms().offsets_in_form(text, form, find)
-    text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
-    ids, *offsets = find(text)
-    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
-
-    def in_text(offset):
-        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
-
-    return ids, *map(in_text, offsets)
 
 
 PUNCTUATION_ALONE = "punctuation"

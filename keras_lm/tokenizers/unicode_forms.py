@@ -1,7 +1,7 @@
-"""Unicode's normal forms and case folding in TensorFlow's own operations.
+"""Unicode's normal forms and case folding, by TensorFlow Text or in TensorFlow's own operations.
 
-TensorFlow Text has kernels for them; here they are tables of what characters become, a sort of the
-marks after a letter, and rounds in which letters take up marks. Texts are one long list.
+These are tables of what characters become, a sort of the marks after a letter, and rounds in which
+letters take up marks. Texts are one long list.
 
 Shapes: B texts, N characters.
 """
@@ -11,25 +11,30 @@ import unicodedata
 
 import numpy as np
 
-from keras_lm.tensorflow import tf
+from keras_lm.layers.tensorflow import has_text_operations
+from keras_lm.tensorflow import tf, tf_text
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import (
     NONE,
     CodePointTable,
     PairTable,
-    count_before,
     flags,
     loop,
     places_of,
     put,
     value_before,
 )
+from keras_lm.tokenizers.strings import valid_utf8, where_not
 
 FOLDED = "NFKC_Casefold"
 COMPOSING = ("NFC", "NFKC", FOLDED)
-SURROGATES = range(0xD800, 0xE000)
 # Beyond these, no character has a decomposition or a case, or is a mark.
-CHANGEABLE = (range(0xD800), range(0xE000, 0x20000), range(0x2F800, 0x2FA20), range(0xE0000, 0xE1000))
+CHANGEABLE = (
+    range(0xD800),
+    range(0xE000, 0x20000),
+    range(0x2F800, 0x2FA20),
+    range(0xE0000, 0xE1000),
+)
 # Characters that folding drops (Unicode's Default_Ignorable_Code_Point).
 IGNORABLE = (
     *(range(0xAD, 0xAE), range(0x34F, 0x350), range(0x61C, 0x61D), range(0x115F, 0x1161)),
@@ -41,15 +46,51 @@ IGNORABLE = (
 
 
 def in_form(text, form):
-    """Return (B,) strings of valid UTF-8 in a normal form, or folded (`FOLDED`)."""
-    return _traced(form)(text)
+    """Return (B,) strings as valid UTF-8 in one of Unicode's normal forms; as they are for None."""
+    text = valid_utf8(text)
+    if form is None:
+        return text
+    return where_not(text, r"[\x00-\x7F]*", lambda rows: normalized(rows, form))
+
+
+def normalized(text, form):
+    """Return (B,) strings of valid UTF-8 in one of Unicode's normal forms.
+
+    Without TensorFlow Text's operations, characters that are newer than Python's Unicode stay as
+    they are.
+    """
+    return tf_text.normalize_utf8(text, form) if has_text_operations() else _traced(form)(text)
+
+
+def folded(text):
+    """Return (B,) strings of valid UTF-8 for comparisons that ignore case (NFKC_Casefold)."""
+    return tf_text.case_fold_utf8(text) if has_text_operations() else _traced(FOLDED)(text)
 
 
 def offsets_in_form(text, form, find):
     """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts.
 
-    Offsets are in bytes. One within what has changed becomes the end of that, as in TF Text.
+    Offsets are in bytes of `valid_utf8(text)`; one within what has changed becomes the end of that.
     """
+    text = valid_utf8(text)
+    if form is None:
+        return find(text)
+    if not has_text_operations():
+        return _offsets_in_form(text, form, find)
+    text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
+    ids, *offsets = find(text)
+    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
+
+    def in_text(offset):
+        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
+
+    return ids, *map(in_text, offsets)
+
+
+# === What TensorFlow Text's kernels do, in TensorFlow's own operations ===
+
+
+def _offsets_in_form(text, form, find):
     text, old_bounds, old_first, bounds, first, is_other = _traced(form, with_places=True)(text)
     ids, *offsets = find(text)
     row = strings.row_ids(ids)
@@ -126,10 +167,11 @@ class NormalForm:
         old_counts, counts = (put(tf.ones_like(x), x, number) for x in (old_part, part))
         is_other |= old_counts != counts
         bounds = []
-        for codes, part, splits in ((old_codes, old_part, old_splits), (codes, part, row_splits)):
-            widths = _widths(codes)
+        old_and_new = ((old_codes, old_part, old_splits), (codes, part, row_splits))
+        for characters, of, splits in old_and_new:
+            widths = _widths(characters)
             ends = tf.concat([[0], tf.cumsum(widths)], 0)
-            sizes = put(widths, part, number)
+            sizes = put(widths, of, number)
             bounds += [tf.concat([[0], tf.cumsum(sizes)], 0), tf.gather(ends, splits[:-1])]
         return _encoded(codes, row_splits), *bounds, tf.concat([is_other, [False]], 0)
 
@@ -226,9 +268,7 @@ class Pairs:
     def __init__(self):
         pairs = _pairs()
         firsts, seconds = (sorted({pair[i] for pair in pairs}) for i in (0, 1))
-        self._first, self._second = (
-            _numbers(codes) for codes in (firsts, seconds)
-        )
+        self._first, self._second = (_numbers(codes) for codes in (firsts, seconds))
         first, second = ({c: i for i, c in enumerate(x, start=1)} for x in (firsts, seconds))
         rows = [(first[a], second[b]) for a, b in pairs]
         self._table = PairTable(rows, 1, len(seconds) + 1, len(firsts) + 1)

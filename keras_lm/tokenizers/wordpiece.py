@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import strings, unicode_ranges
+from keras_lm.tokenizers import strings, unicode_forms, unicode_ranges
 from keras_lm.tokenizers.lite_operations import (
     CodePointTable,
     Letters,
@@ -427,7 +427,7 @@ def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
     if lowercase:
         text = tf.strings.lower(text, encoding="utf-8")
     if strip_accents:
-        text = strings.normalized(text, "NFD")
+        text = unicode_forms.normalized(text, "NFD")
         text = tf.strings.regex_replace(text, f"[{MARKS}]+", "")
     return text
 
@@ -634,9 +634,7 @@ class WordMatcher(LiteWordPiece):
 
 def _codes_of(characters):
     """Return the code points in a class of RE2's."""
-    python = re.sub(
-        r"\\x\{(\w+)\}", lambda code: f"\\U{int(code[1], 16):08X}", f"[{characters}]"
-    )
+    python = re.sub(r"\\x\{(\w+)\}", lambda code: f"\\U{int(code[1], 16):08X}", f"[{characters}]")
     return [*map(ord, re.findall(python, _all_characters()))]
 
 
@@ -669,7 +667,7 @@ def split_as_keras_hub(text, lowercase, strip_accents):
     text = tf.strings.regex_replace(text, f"{KERAS_HUB_SPACES}+", PART)
     text = tf.strings.regex_replace(text, KERAS_HUB_ALONE, PART + rb"\0" + PART)
     words = strings.split(text, PART)
-    return words.with_values(strings.folded(words.values)) if lowercase else words
+    return words.with_values(unicode_forms.folded(words.values)) if lowercase else words
 
 
 def keras_hub_lengths(characters, lowercase, strip_accents):
@@ -677,9 +675,9 @@ def keras_hub_lengths(characters, lowercase, strip_accents):
     different, which = tf.unique(characters.values)
     left = tf.strings.regex_replace(different, KERAS_HUB_SPACES, "")
     left = _without_accents(left) if strip_accents else left
-    left = strings.folded(left) if lowercase else left
+    left = unicode_forms.folded(left) if lowercase else left
     return tf.gather(strings.size(left), which)
 
 
 def _without_accents(text):
-    return tf.strings.regex_replace(strings.normalized(text, "NFD"), r"\p{Mn}", "")
+    return tf.strings.regex_replace(unicode_forms.normalized(text, "NFD"), r"\p{Mn}", "")
