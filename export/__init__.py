@@ -16,7 +16,9 @@ import keras
 
 from keras_lm import presets
 from keras_lm.export.saved_model import export_saved_model
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.models.backbone import are_random
+from keras_lm.tensorflow import INSTALL_TEXT, require_text
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.files import ONE_FILE, export_format
 from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
@@ -56,7 +58,7 @@ def export(
     tolerance: float | None = None,
     tokenizer: str | None = "graph",
     attention: bool = False,
-    operations: str = "tensorflow_text",
+    operations: str | None = None,
     report: "Callable[[CheckReport], Any] | None" = None,
     verbose: int | str = "auto",
     allow_nan: bool = False,
@@ -102,6 +104,8 @@ def export(
             reads, in all heads, which the page of `keras-lm serve` draws.
         operations: those of a SavedModel. With `"tensorflow"` its tokenizer is made of TensorFlow's
             own ones, so that it also runs where TensorFlow Text is not; it has fewer signatures.
+            With `"tensorflow_text"` it has those of TensorFlow Text, too. None is the latter; where
+            TensorFlow Text is not installed, all signatures are of TensorFlow's own operations.
         report: function that is called with the `CheckReport` of the comparison on `texts`, such as
             `print`: how much numbers differ, and which share of strings is equal.
         verbose: whether a bar shows how far the comparison is, see `check`.
@@ -125,7 +129,8 @@ def export(
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is written then.
         ImportError: if `texts` are passed for a `.tflite`, and `ai_edge_litert` is not installed;
-            or `tf2onnx`, or for `texts` also `onnxruntime`, is not, for an `.onnx`.
+            or `tf2onnx`, or for `texts` also `onnxruntime`, is not, for an `.onnx`; or TensorFlow
+            Text is not, for `operations="tensorflow_text"` and a `.tflite` that takes strings.
         FileNotFoundError: if `runtime` lacks a file.
         FileExistsError: if `path` of a page is a file, or a folder of other things.
         NotADirectoryError: if `path` of a SavedModel is a file.
@@ -215,6 +220,10 @@ def _check_form(format, weights, freeze, tokenizer, attention):
             "freeze=True with it, and no .tflite; or weights='float16' for a smaller file alone."
         )
 
+    if format == "litert" and tokenizer == "graph" and not has_text_operations():
+        raise ImportError(
+            f"a .tflite that takes strings {INSTALL_TEXT}. Or pass tokenizer='bytes'."
+        )
     if attention and (freeze or format != "saved_model"):
         raise ValueError(
             "attention=True needs a SavedModel that is not frozen: leave out attention, or "
@@ -224,7 +233,9 @@ def _check_form(format, weights, freeze, tokenizer, attention):
 
 def _check_operations(operations, format, freeze, attention):
     """Raise an error if a SavedModel cannot have these operations."""
-    if operations not in ("tensorflow_text", "tensorflow"):
+    if operations == "tensorflow_text":
+        require_text(f"operations={operations!r}")
+    if operations not in (None, "tensorflow_text", "tensorflow"):
         raise ValueError(f"operations={operations!r}: use 'tensorflow_text' or 'tensorflow'.")
     if operations == "tensorflow" and (format != "saved_model" or freeze or attention):
         raise ValueError(

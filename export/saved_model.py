@@ -12,6 +12,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
@@ -23,9 +24,7 @@ METHODS = {
 }
 
 
-def export_saved_model(
-    task, path, weights, freeze, verify, attention=False, operations="tensorflow_text"
-):
+def export_saved_model(task, path, weights, freeze, verify, attention=False, operations=None):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
     The signatures, for B texts of S columns, in which strings are padded with empty ones:
@@ -106,8 +105,9 @@ def export_saved_model(
     with is written next to the versions if there is none. Arguments, result and errors: see
     `export`.
     """
-    is_plain = operations == "tensorflow"
-    offer = task.plain_signatures if is_plain else task.signatures
+    has_few = operations == "tensorflow"
+    offer = task.plain_signatures if has_few else task.signatures
+    is_plain = has_few or not has_text_operations()
     offer.texts()  # raises, before anything is written, if the task cannot take strings
     name = model_name(local_path(path))
 
@@ -115,7 +115,7 @@ def export_saved_model(
         functions = offer.frozen_functions(weights) if freeze else offer.functions()
         if attention:
             functions["attention"] = offer.attention()
-        module = module_of(*functions.values(), lookups=() if is_plain else task.lookups)
+        module = module_of(*functions.values(), lookups=() if has_few else task.lookups)
         if weights != "float32":
             from keras_lm.export import stored_weights  # by names that TensorFlow keeps private
 

@@ -18,10 +18,11 @@ import numpy as np
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import check_end
 from keras_lm.utils.json_values import first_line
-from keras_lm.utils.optional_dependencies import require
+from keras_lm.utils.optional_dependencies import INSTALL_TEXT, require
 from keras_lm.utils.quiet_stderr import quiet
 from keras_lm.utils.user_arguments import plain_column
 
+TEXT_OPERATION = b"TFText>"  # what the names of its operations begin with
 REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
 
@@ -50,7 +51,7 @@ def open_interpreter(model: PathLike | bytes, num_threads: int | None = None) ->
     _check_whole(model)
     source = {"model_content": model} if isinstance(model, bytes) else {"model_path": str(model)}
     return litert.InterpreterWithCustomOps(
-        custom_op_registerers=_text_operations(),
+        custom_op_registerers=_text_operations(model),
         num_threads=num_threads or _num_cores(),
         **source,
     )
@@ -312,8 +313,19 @@ def _blank_row(column):
     return np.full(shape, b"" if column.dtype is object else 0, column.dtype)
 
 
-def _text_operations():
-    """Return the functions that register TensorFlow Text's operations with an interpreter."""
+def _text_operations(model):
+    """Return the functions that register TensorFlow Text's operations with an interpreter.
+
+    Without TensorFlow Text there are none; an ImportError is raised if a model needs them.
+    """
+    if importlib.util.find_spec("tensorflow_text") is None:
+        data = model if isinstance(model, bytes) else Path(model).read_bytes()
+        if TEXT_OPERATION in data:
+            raise ImportError(
+                f"the .tflite takes strings, and {INSTALL_TEXT}. Or export it again with "
+                "tokenizer='bytes'."
+            )
+        return []
     if "tensorflow_text" not in sys.modules:
         try:
             with quiet():  # which devices there are

@@ -16,10 +16,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import HAS_TEXT, tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
-_HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=True)
+_HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=HAS_TEXT)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 _IS_GROWING = contextvars.ContextVar("is_growing", default=False)
@@ -81,7 +81,10 @@ def _spec_of_any_size(value):
 
 @contextlib.contextmanager
 def without_text_operations():
-    """A context for tracing without TensorFlow Text's operations: texts are read as integers."""
+    """A context for tracing without TensorFlow Text's operations: texts are read as integers.
+
+    Tokenizers that are made in it have none either, as where TensorFlow Text is not installed.
+    """
     token = _HAS_TEXT_OPERATIONS.set(False)
     try:
         yield
@@ -90,7 +93,7 @@ def without_text_operations():
 
 
 def has_text_operations():
-    """Whether TensorFlow Text's operations may be traced."""
+    """Whether TensorFlow Text's operations may be traced: by default, if it is installed."""
     return _HAS_TEXT_OPERATIONS.get()
 
 

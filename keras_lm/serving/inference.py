@@ -11,7 +11,6 @@ import threading
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  registers the ops that tokenize in the graph
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
@@ -19,6 +18,7 @@ from keras_lm.litert import InterpreterPool
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 from keras_lm.serving.work_limits import check_answer, check_request
+from keras_lm.tensorflow import missing_operation  # its import registers those of tokenizers
 from keras_lm.utils.files import check_sums
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -137,9 +137,13 @@ class SavedModel(ServedModel):
             check_sums(folder, "copy or export it again")
             with tensorflow_errors():
                 self._loaded = tf.saved_model.load(str(folder), tags=["serve"])
-        except ServingError:
+        except ServingError as error:
+            if message := missing_operation(error):
+                raise ServingError(StatusCode.FAILED_PRECONDITION, message) from error
             raise
         except Exception as error:  # TensorFlow raises all kinds of errors for broken files
+            if message := missing_operation(error):
+                raise ServingError(StatusCode.FAILED_PRECONDITION, message) from error
             code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
             raise ServingError(code, str(error)) from error
         self._limits = writer.read_limits(folder, signature_defs)

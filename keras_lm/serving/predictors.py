@@ -142,13 +142,15 @@ class SavedModelPredictor(Predictor):
     """A signature of an exported SavedModel; `folder` is that of one version."""
 
     def __init__(self, folder, signature):
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+        # (Its import registers the tokenizer's operations.)
+        from keras_lm.tensorflow import missing_operation, tf
 
         try:
             check_sums(Path(folder), "copy it again")
             self.model = tf.saved_model.load(str(folder))  # its signatures do not keep it alive
         except Exception as error:  # damaged files raise all kinds of errors
+            if message := missing_operation(error):
+                raise ImportError(f"{folder} cannot be loaded: {message}") from error
             raise ValueError(
                 f"{folder} cannot be loaded: {first_line(error)} Export it again."
             ) from error

@@ -18,8 +18,15 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
+from keras_lm.tokenizers import (
+    byte_pair_files,
+    published_files,
+    strings,
+    unicode_forms,
+    unicode_ranges,
+)
 from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
 from keras_lm.tokenizers.lite_operations import (
     TAIL,
@@ -39,7 +46,7 @@ from keras_lm.tokenizers.lite_operations import (
 )
 from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
 from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
+from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table, traced
 from keras_lm.tokenizers.unicode_ranges import (
     BERT_PUNCTUATION,
     LETTERS,
@@ -227,9 +234,17 @@ class BytePairTokenizer(Tokenizer):
         if not IS_INSTALLED:
             return
         with tf.init_scope():
-            self._merge = SentencePieceModel(merging_model(pieces, byte_characters))
+            if has_text_operations():
+                self._merge = SentencePieceModel(merging_model(pieces, byte_characters))
+            else:
+                self._merge = self._make_merger()
             self._spellings = tf.constant(spellings, tf.string)  # (V,)
             self._words = lookup_table(words, -1)
+
+    def _make_merger(self):
+        unknown = self.special_id("unknown") if self._has_unknown else None
+        ids, merges = self._vocabulary.ids, self._rules.merges
+        return WordMerger(ids, merges, self._made.ranks, unknown)
 
     @property
     def _stripping(self):
@@ -262,10 +277,10 @@ class BytePairTokenizer(Tokenizer):
         return parts.with_values(ids).merge_dims(1, 2)
 
     def _normalize(self, text):
-        return strings.in_form(text, self.normalization)
+        return unicode_forms.in_form(text, self.normalization)
 
     def _tokenize_with_offsets(self, text, special=()):
-        return strings.offsets_in_form(
+        return unicode_forms.offsets_in_form(
             text, self.normalization, lambda text: self._in_normal_form(text, special)
         )
 
@@ -712,6 +727,36 @@ class LiteBytePair:
         ids = tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
         places = places_in_texts(at, tf.ones_like(is_there), of_character, ids, text_begins)
         return ids, *map(ids.with_values, places)
+
+
+class WordMerger:
+    """Merges the bytes of words where TensorFlow Text is missing; for the arguments see above.
+
+    Its `tokenize` takes (W,) strings and returns ragged (W, S) ids.
+    """
+
+    def __init__(self, ids, merges, ranks, unknown_id):
+        first = [byte_pair_files.BYTES[byte] for byte in range(256)]
+        symbols, self._merge = symbols_and_merger(first, merges, ranks)
+        self._ids = id_table(symbols, ids, ranks, unknown_id)
+        self.tokenize = traced(self._tokenize, autograph=False)
+
+    def _tokenize(self, words):
+        letters = strings.bytes_of(words)
+        return self._merged(tf.cast(letters.values, tf.int32), letters.row_splits)
+
+    def _merged(self, symbols, row_splits):
+        """Return the ids of rows of symbols."""
+        rows = tf.RaggedTensor.from_row_splits(symbols, row_splits, validate=False)
+        row = tf.cast(strings.row_ids(rows), tf.int32)
+        # One more symbol, which belongs to no word.
+        symbols = tf.concat([symbols, [0]], 0)
+        row = tf.concat([row, [tf.cast(rows.nrows(), tf.int32)]], 0)
+        numbers = tf.gather(self._ids, self._merge(symbols, row) + 1)[:-1]
+        is_there = numbers > 0
+        ids = tf.boolean_mask(numbers, is_there) - 1
+        before = tf.concat([[0], tf.cumsum(tf.cast(is_there, tf.int64))], 0)
+        return tf.RaggedTensor.from_row_splits(ids, tf.gather(before, row_splits), validate=False)
 
 
 def symbols_and_merger(first, merges, ranks):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
 from keras_lm.tokenizers.byte_pair import (
@@ -10,11 +12,13 @@ from keras_lm.tokenizers.byte_pair import (
     PART,
     BytePairTokenizer,
     MadeEntries,
+    WordMerger,
     id_table,
     symbols_and_merger,
 )
 from keras_lm.tokenizers.byte_pair_files import END, last_ranks
 from keras_lm.tokenizers.lite_operations import (
+    CodePointTable,
     Letters,
     count_before,
     flags,
@@ -24,6 +28,7 @@ from keras_lm.tokenizers.lite_operations import (
     value_before,
 )
 from keras_lm.tokenizers.strings import valid_utf8
+from keras_lm.tokenizers.tokenizer import traced
 from keras_lm.tokenizers.wordpiece import SPACES, WORD_ENDS
 from keras_lm.utils.argument_types import PathLike, Tensor
 
@@ -163,6 +168,10 @@ class GPTTokenizer(BytePairTokenizer):
         words = tf.strings.regex_replace(words, f"[^{known}]", UNKNOWN_LETTER)
         return self._merge.tokenize(words + LAST)
 
+    def _make_merger(self):
+        ids, unknown = self._vocabulary.ids, self.special_id("unknown")
+        return LetterMerger(self._letters, ids, self._rules.merges, self._made.ranks, unknown)
+
     def tokenize_lite(self, text: Tensor) -> Any:
         """Return ids like `BytePairTokenizer.tokenize_lite`.
 
@@ -216,6 +225,34 @@ def _inner(entry):
 # === LiteRT ===
 
 
+def first_symbols(letters):
+    """Return what merging begins with: letters, the same at the ends of words, and a space."""
+    letters = [*letters, UNKNOWN_LETTER]
+    return [*letters, *(letter + END for letter in letters), " "]
+
+
+class LetterMerger(WordMerger):
+    """Merges the letters of words, which end with `LAST`, as `WordMerger` does bytes."""
+
+    def __init__(self, letters, ids, merges, ranks, unknown_id):
+        first = first_symbols(letters)
+        symbols, self._merge = symbols_and_merger(first, merges, ranks)
+        self._ids = id_table(symbols, ids, ranks, unknown_id)
+        self._num_letters = len(letters) + 1
+        numbers = np.full(0x110000, symbols[UNKNOWN_LETTER], np.int32)
+        numbers[[*map(ord, letters)]] = [symbols[letter] for letter in letters]
+        self._numbers = CodePointTable(numbers)
+        self.tokenize = traced(self._tokenize, autograph=False)
+
+    def _tokenize(self, words):
+        codes = tf.strings.unicode_decode(words, "UTF-8").with_row_splits_dtype(tf.int64)
+        is_end = codes.values == ord(LAST)
+        symbols = self._numbers(codes.values)
+        symbols += tf.where(value_after(is_end, 1, False), self._num_letters, 0)
+        row_splits = codes.row_splits - tf.range(codes.nrows() + 1)
+        return self._merged(tf.boolean_mask(symbols, ~is_end), row_splits)
+
+
 class LiteGPT:
     """`GPTTokenizer` in integer operations.
 
@@ -228,12 +265,11 @@ class LiteGPT:
 
     def __init__(self, letters, ids, merges, ranks, unknown_id, part_words):
         # The letters and an unknown one, the same at the ends of words, and what splits words.
-        letters = [*letters, UNKNOWN_LETTER]
-        self._num_letters, self._space = len(letters), 2 * len(letters)
-        first = [*letters, *(letter + END for letter in letters), " "]
+        first = first_symbols(letters)
+        self._num_letters, self._space = len(letters) + 1, len(first) - 1
         symbols, self._merge = symbols_and_merger(first, merges, ranks)
         self._ids = id_table(symbols, ids, ranks, unknown_id)
-        numbers = {letter: symbols[letter] for letter in [*letters, " "]}
+        numbers = {letter: symbols[letter] for letter in [*letters, UNKNOWN_LETTER, " "]}
         self._letters = Letters(numbers, symbols[UNKNOWN_LETTER], part_words, lowercase=True)
 
     def __call__(self, text):

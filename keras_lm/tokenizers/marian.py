@@ -129,7 +129,7 @@ class MarianTokenizer(Tokenizer):
             return
         try:
             with tf.init_scope():
-                self._aligner = Aligner(proto)
+                self._aligner = Aligner(proto, original)
         except ValueError:  # not all characters are pieces: runs of unknown ones cannot be found
             return
         self._foreign = self._make_table(foreign)

@@ -23,6 +23,7 @@ from keras_lm.tokenizers import (
     sentence_piece_files,
     splitting,
     strings,
+    unicode_forms,
     unicode_ranges,
 )
 from keras_lm.tokenizers import sentence_piece_model as files
@@ -35,7 +36,7 @@ from keras_lm.tokenizers.lite_operations import (
     valid_bytes,
     value_before,
 )
-from keras_lm.tokenizers.sentence_piece_lite import LiteSentencePiece
+from keras_lm.tokenizers.sentence_piece_lite import CharacterModel, LiteSentencePiece
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE, SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_normalizer import (
     ALL_MARKS,
@@ -225,11 +226,15 @@ class SentencePieceTokenizer(Tokenizer):
         with tf.init_scope():
             # TF Text has two operations: the fast one adds up scores in float32, like the
             # reference; the other one compares them in double precision, and is right for BPE.
-            if is_fast:
+            if not has_text_operations():
+                self._matcher = None
+                self._match = traced(self._make_lite(keep_first_space=False), autograph=False)
+            elif is_fast:
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
                 self._matcher = SentencePieceModel(serialized)
-            self._match = traced(self._matcher.tokenize)
+            if self._matcher is not None:
+                self._match = traced(self._matcher.tokenize)
             lengths = [self._length(piece.piece) for piece in self._proto.pieces]
             self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
@@ -287,7 +292,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tokenize(self, text, special):
         tokens = [*self._rules.plain_tokens, *special]
-        text = strings.in_form(text, self.normalization)
+        text = unicode_forms.in_form(text, self.normalization)
         if not tokens:
             return self._pieces_of_parts(text, tf.ones_like(text, tf.bool))
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
@@ -339,7 +344,7 @@ class SentencePieceTokenizer(Tokenizer):
         return True
 
     def _tokenize_with_offsets(self, text, special=()):
-        return strings.offsets_in_form(
+        return unicode_forms.offsets_in_form(
             text, self.normalization, lambda text: self._in_normal_form(text, special)
         )
 
@@ -371,7 +376,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _find_aligner(self):
         if self._aligner is None:
             with tf.init_scope():
-                self._aligner = Aligner(self._proto)
+                self._aligner = Aligner(self._proto, self._charsmap)
         return self._aligner
 
     def _spans(self, text):
@@ -426,11 +431,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     @functools.cached_property
     def _lite(self):
-        charsmap = self._prepared(
-            files.parse_model(self._data)
-        ).normalizer_spec.precompiled_charsmap
         with tf.init_scope():
-            return LiteSentencePiece(self._proto, charsmap, self._rules.keep_first_space)
+            return self._make_lite(self._rules.keep_first_space)
+
+    def _make_lite(self, keep_first_space):
+        return LiteSentencePiece(self._proto, self._charsmap, keep_first_space)
+
+    @property
+    def _charsmap(self):
+        """The table of characters, before characters without a piece become one byte."""
+        return self._prepared(files.parse_model(self._data)).normalizer_spec.precompiled_charsmap
 
     def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `tokenize_lite` does, and where tokens start and end in characters.
@@ -730,9 +740,13 @@ class Aligner(tf.Module):
     A model of single characters with the same normalizer maps each normalised character to the
     bytes of the text that it came from. A run of characters without pieces is one unknown token in
     both models, so that its length is known.
+
+    Args:
+        proto: the parsed model.
+        charsmap: bytes, its table of characters, in which unknown ones keep their length.
     """
 
-    def __init__(self, proto):
+    def __init__(self, proto, charsmap):
         super().__init__()
         model = files.Model()
         model.CopyFrom(proto)
@@ -748,7 +762,10 @@ class Aligner(tf.Module):
                     f"offsets are unknown: `model` holds the piece {piece.piece!r}, and not "
                     "each of its characters as a piece."
                 )
-        self._model = SentencePieceModel(model.SerializeToString())
+        if has_text_operations():
+            self._model = SentencePieceModel(model.SerializeToString())
+        else:
+            self._model = CharacterModel(model, charsmap)
         unknown = [i for i, p in enumerate(model.pieces) if p.type == files.UNKNOWN]
         self._unknown = unknown[0]
 

@@ -7,6 +7,8 @@ two places that no piece crosses, such as the spaces before words.
 Shapes: B texts, N characters, L the longest piece, C chunks, T pieces.
 """
 
+import functools
+
 import numpy as np
 
 from keras_lm.tensorflow import tf
@@ -32,6 +34,7 @@ from keras_lm.tokenizers.lite_operations import (
     value_before,
 )
 from keras_lm.tokenizers.sentence_piece_normalizer import Table
+from keras_lm.tokenizers.tokenizer import lookup_table, traced
 
 SPACE, MARK = ord(" "), ord(files.SPACE)
 NOTHING = -1e30  # the score of a piece that is not there
@@ -147,10 +150,10 @@ class Normalizer:
         keep_first_space: bool. Whether texts that begin with a space get none before it.
     """
 
-    def __init__(self, charsmap, kept, spec, keep_first_space):
+    def __init__(self, charsmap, kept, spec, keep_first_space=False):
         self._adds, self._joins = spec.add_dummy_prefix, spec.remove_extra_whitespaces
         self._keep_first_space = keep_first_space
-        rules = _rules(charsmap, kept)
+        rules, longer, classes = _rules_by_length(charsmap, tuple(kept))
         spelled, places = [0], {}
         for text in rules.values():
             if text not in places:
@@ -161,7 +164,6 @@ class Normalizer:
         # 0 stands for a character that stays.
         self._starts = _code_point_table({c: places[text] for c, text in single.items()})
         self._lengths = _code_point_table({c: len(t) for c, t in single.items()}, 1)
-        longer, classes = _classes({k: t for k, t in rules.items() if len(k) > 1}, rules)
         self._runs = None
         if longer:
             letters = sorted(set("".join(longer)))
@@ -181,7 +183,52 @@ class Normalizer:
 
     def __call__(self, text):
         """Return the characters of (B,) texts and one more after the last, and row splits."""
-        codes, row_splits = code_points(*valid_bytes(text))
+        return self._normalized(code_points(*valid_bytes(text)))[:2]
+
+    def with_places(self, text):
+        """Return what a call does, and where each character starts and ends, (N,) int32 each.
+
+        Places are bytes of the texts, as the reference has them: a character starts where those
+        that it was made of do, and ends where the next one starts.
+        """
+        old_codes, old_splits = code_points(*valid_bytes(text))
+        codes, splits, at, of, middle_splits, is_blank = self._normalized((old_codes, old_splits))
+        row, middle_row, old_row = (
+            tf.cumsum(put(tf.ones_like(x), x, tf.size(y))) - 1
+            for x, y in ((splits, codes), (middle_splits, of), (old_splits, old_codes))
+        )
+        number = tf.size(splits)  # of rows, with one for what follows the texts
+        is_there = at >= 0
+        at = tf.maximum(at, 0)
+        source = put(tf.where(is_there, of, 0), at, tf.size(codes))
+        is_made = put(tf.cast(is_there, tf.int32), at, tf.size(codes)) > 0
+        # The space before a text starts where the spaces that are dropped end.
+        first = old_splits
+        if self._joins:
+            place = tf.range(tf.size(old_codes))
+            place = tf.where(is_blank, tf.size(old_codes) - 1, place)
+            first = tf.math.unsorted_segment_min(place, old_row, number)
+        source = tf.where(is_made, source, tf.gather(first, row))
+        # The last character ends where dropped spaces, or the text, does.
+        place = tf.where(is_there, tf.range(tf.size(of)), -1)
+        after = tf.math.unsorted_segment_max(place, middle_row, number) + 1
+        is_dropped = (after > 0) & (after < tf.concat([middle_splits[1:], [0]], 0))
+        last = tf.concat([old_splits[1:], old_splits[-1:]], 0)
+        last = tf.where(is_dropped, tf.gather(of, tf.where(is_dropped, after, 0)), last)
+        is_last = value_after(row, 1, -1) != row
+        end = tf.where(is_last, tf.gather(last, row), value_after(source, 1, 0))
+        widths = 1 + sum(tf.cast(old_codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
+        begins = tf.cumsum(widths, exclusive=True)
+        begin = tf.gather(begins, tf.gather(old_splits, row))
+        return codes, splits, tf.gather(begins, source) - begin, tf.gather(begins, end) - begin
+
+    def _normalized(self, texts):
+        """Return the characters and row splits of texts, and how they came about.
+
+        These are, of each character before spaces are dropped: its place, -1 if it is, and the old
+        character that it was made of; the row splits of these; and which old characters are spaces.
+        """
+        codes, row_splits = texts
         starts, lengths = self._starts(codes), self._lengths(codes)
         if self._runs is not None:
             symbols = self._symbols(codes)
@@ -201,7 +248,9 @@ class Normalizer:
         start = tf.gather(starts, of)
         spelled = tf.gather(self._spelled, tf.where(start > 0, start + place, 0))
         codes = tf.where(start > 0, spelled, tf.gather(codes, of))
-        return self._with_spaces(codes, tf.gather(begins, row_splits), row_splits)
+        is_blank = (lengths == 1) & (tf.gather(tf.concat([codes, [0]], 0), begins) == SPACE)
+        splits = tf.gather(begins, row_splits)
+        return *self._with_spaces(codes, splits, row_splits), of, splits, is_blank
 
     def _with_runs(self, symbols, row_splits, is_run, starts, lengths):
         """Replace several characters at once: the longest run at each place that is left."""
@@ -232,7 +281,10 @@ class Normalizer:
         return starts, lengths
 
     def _with_spaces(self, codes, splits, old_splits):
-        """Drop the spaces that a model does not read, and add that before a text."""
+        """Drop the spaces that a model does not read, and add that before a text.
+
+        Return the characters, their row splits, and where each of the old ones is now, or -1.
+        """
         size = tf.size(codes)
         is_first = flags(splits, size)
         is_space = codes == SPACE
@@ -259,7 +311,98 @@ class Normalizer:
         new_splits = tf.gather(kept, splits) + prefixes - tf.concat([added, [0]], 0)
         codes = tf.where(is_there & ~is_space, codes - MARK, 0)
         codes = put(codes, tf.where(is_there, at, 0), new_splits[-1] + 1) + MARK
-        return codes, new_splits
+        return codes, new_splits, tf.where(is_there, at, -1)
+
+
+class CharacterModel(tf.Module):
+    """A model whose pieces are characters, to find where these are in texts.
+
+    Args:
+        proto: the parsed model.
+        charsmap: bytes, the table of characters.
+
+    Its `rows_with_offsets` and `string_to_id` are those of `SentencePieceModel`.
+    """
+
+    def __init__(self, proto, charsmap):
+        super().__init__()
+        kept = [p.piece for p in proto.pieces if p.type == KEPT]
+        letters = [p.piece for p in proto.pieces if p.type == files.NORMAL]
+        letters += [piece for piece in kept if len(piece) == 1]
+        self._normalize = Normalizer(charsmap, kept, proto.normalizer_spec)
+        self._known = _code_point_table({ord(letter): 1 for letter in letters})
+        self._kept = None
+        if longer := [piece for piece in kept if len(piece) > 1]:
+            signs = sorted(set("".join(longer)))
+            symbols = {letter: i for i, letter in enumerate(signs, start=1)}
+            self._symbols = _code_point_table({ord(c): i for c, i in symbols.items()})
+            keys = [tuple(symbols[c] for c in piece) for piece in longer]
+            self._kept = Trie({(): -1} | dict.fromkeys(keys, 1), len(symbols) + 1)
+        self._has_bytes = proto.trainer_spec.byte_fallback
+        self._byte_names = tf.constant([f"<0x{byte:02X}>" for byte in range(256)])
+        ids = {p.piece: i for i, p in enumerate(proto.pieces) if p.type != files.UNKNOWN}
+        unknown = next(i for i, p in enumerate(proto.pieces) if p.type == files.UNKNOWN)
+        self._ids = lookup_table({**ids, "\ufdef": unknown}, unknown)
+        self.rows_with_offsets = traced(self._rows_with_offsets, autograph=False)
+
+    def string_to_id(self, pieces):
+        return self._ids.lookup(pieces)
+
+    def _rows_with_offsets(self, text):
+        codes, splits, starts, ends = self._normalize.with_places(text)
+        size = tf.size(codes)  # with one after the last text
+        row = tf.cumsum(put(tf.ones_like(splits), splits, size)) - 1
+        is_unknown = self._known(codes) == 0
+        begins = tf.ones_like(is_unknown)
+        if self._kept is not None:
+            limits = tf.concat([splits[1:], [size]], 0)
+            nodes = self._kept(
+                self._symbols(codes), tf.range(size), tf.gather(limits, row), whole=False
+            )
+            sizes = tf.maximum(tf.gather(self._kept.lengths, nodes), 1)
+            is_full = limits > splits
+            begins = follow(
+                sizes, tf.boolean_mask(splits, is_full), tf.boolean_mask(limits, is_full)
+            )
+            is_unknown &= begins & (nodes == 0)
+        if not self._has_bytes:
+            is_same = is_unknown & value_before(is_unknown, 1, False)
+            begins &= ~(is_same & (row == value_before(row, 1, -1)))
+        at = places_of(begins)
+        after = tf.concat([at[1:], [size]], 0)
+        pieces = tf.RaggedTensor.from_row_splits(codes, tf.concat([at, [size]], 0), validate=False)
+        pieces = tf.strings.unicode_encode(pieces, "UTF-8")
+        starts, ends = tf.gather(starts, at), tf.gather(ends, after - 1)
+        splits = tf.gather(count_before(begins), splits)
+        if self._has_bytes:
+            is_unknown = tf.gather(is_unknown, at)
+            pieces, starts, ends, splits = self._with_bytes(
+                pieces, starts, ends, splits, is_unknown
+            )
+        number = splits[-1]
+        starts, ends = tf.cast(starts[:number], tf.int64), tf.cast(ends[:number], tf.int64)
+        return splits, pieces[:number], starts, ends
+
+    def _with_bytes(self, pieces, starts, ends, splits, is_unknown):
+        """Replace unknown pieces by those of their bytes, of which the last covers the text."""
+        data = strings.bytes_of(pieces)
+        sizes = tf.where(is_unknown, tf.cast(data.row_lengths(), tf.int32), 1)
+        token, place = strings.places_in_rows(sizes)
+        byte = tf.gather(tf.cast(data.row_starts(), tf.int32), token) + place
+        names = tf.gather(self._byte_names, tf.cast(tf.gather(data.values, byte), tf.int32))
+        pieces = tf.where(tf.gather(is_unknown, token), names, tf.gather(pieces, token))
+        starts = tf.gather(starts, token)
+        is_last = place == tf.gather(sizes, token) - 1
+        bounds = tf.concat([[0], tf.cumsum(sizes)], 0)
+        ends = tf.where(is_last, tf.gather(ends, token), starts)
+        return pieces, starts, ends, tf.gather(bounds, splits)
+
+
+@functools.lru_cache(maxsize=4)  # reading a table takes seconds
+def _rules_by_length(charsmap, kept):
+    """Return what `_rules` does, and what `_classes` makes of keys of several characters."""
+    rules = _rules(charsmap, kept)
+    return rules, *_classes({k: t for k, t in rules.items() if len(k) > 1}, rules)
 
 
 def _rules(charsmap, kept):

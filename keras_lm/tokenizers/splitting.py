@@ -8,6 +8,7 @@ import string
 
 import numpy as np
 
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import tf, tf_text
 from keras_lm.tokenizers import lite_operations, strings
 from keras_lm.tokenizers.unicode_ranges import (
@@ -88,6 +89,8 @@ def words_and_places(text, splitter, by_character=False):
     valid = tf.strings.regex_replace(strings.valid_utf8(text), r"\x{0}", "\x01")
     marks = PUNCTUATION if splitter == "punctuation" else ""
     parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
+    if not has_text_operations():
+        return _words_of_runs(valid, splitter, by_character=False)
     words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
     return words, *strings.in_original(text, starts, ends, "character")
 

@@ -9,7 +9,7 @@ T values of all rows, N characters, P parts of texts.
 import numpy as np
 
 from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import gen_byte_splitter, tf, tf_text
+from keras_lm.tensorflow import gen_byte_splitter, tf
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 
@@ -302,29 +302,6 @@ def checked_form(form):
         known = ", ".join(map(repr, FORMS))
         raise ValueError(f"`normalization` is {form!r}; it must be one of {known}, or None.")
     return form
-
-
-def in_form(text, form):
-    """Return (B,) strings as valid UTF-8 in one of Unicode's normal forms; as they are for None."""
-    text = valid_utf8(text)
-    if form is None:
-        return text
-    return where_not(text, r"[\x00-\x7F]*", lambda rows: tf_text.normalize_utf8(rows, form))
-
-
-def offsets_in_form(text, form, find):
-    """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts."""
-    text = valid_utf8(text)
-    if form is None:
-        return find(text)
-    text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
-    ids, *offsets = find(text)
-    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
-
-    def in_text(offset):
-        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
-
-    return ids, *map(in_text, offsets)
 
 
 PUNCTUATION_ALONE = "punctuation"

@@ -5,13 +5,14 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines
-from keras_lm.tokenizers.wordpiece import make_matcher, sentinel
+from keras_lm.tokenizers.wordpiece import WordMatcher, make_matcher, sentinel
 from keras_lm.utils.argument_types import PathLike
 
 FILES = ("*.subwords", "vocab.*.[0-9]*")  # their names now, and at first
@@ -95,16 +96,9 @@ class SubwordTokenizer(Tokenizer):
             entry if known.issuperset(entry) and entry and entry not in hidden else sentinel(i)
             for i, entry in enumerate(entries)
         ]
+        words = [*words, *(WITHIN + word for word in words), UNKNOWN]
         with tf.init_scope():
-            matcher = make_matcher(
-                [*words, *(WITHIN + word for word in words), UNKNOWN],
-                suffix_indicator=WITHIN,
-                max_bytes_per_word=MAX_INT,
-                token_out_type=tf.int32,
-                unknown_token=UNKNOWN,
-                no_pretokenization=True,
-            )
-            self._match = traced(matcher.tokenize)
+            self._match = _make_match(words)
         if target_vocabulary is not None:
             self._target = type(self)(target_vocabulary, **self.get_config())
 
@@ -193,6 +187,22 @@ class SubwordTokenizer(Tokenizer):
                 "tokenizer=SubwordTokenizer(SOURCE, target_vocabulary=TARGET)."
             )
         return cls(paths[0], **overrides)
+
+
+def _make_match(words):
+    """Return the graph's function from (R,) escaped runs to ids of words, ragged (R, S)."""
+    if not has_text_operations():
+        matcher = WordMatcher(words, len(words) - 1, MAX_INT, parting="", suffix=WITHIN)
+        return traced(lambda runs: matcher(runs)[0], autograph=False)
+    matcher = make_matcher(
+        words,
+        suffix_indicator=WITHIN,
+        max_bytes_per_word=MAX_INT,
+        token_out_type=tf.int32,
+        unknown_token=UNKNOWN,
+        no_pretokenization=True,
+    )
+    return traced(matcher.tokenize)
 
 
 def _part(text):

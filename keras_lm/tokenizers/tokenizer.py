@@ -26,9 +26,11 @@ else:
     Source = Any  # it comes with the readers of all formats
 
 
-def traced(function):
+def traced(function, autograph=True):
     """Trace a function of (B,) strings once: all signatures of a SavedModel share its constants."""
-    return tf.function(function).get_concrete_function(tf.TensorSpec([None], tf.string))
+    return tf.function(function, autograph=autograph).get_concrete_function(
+        tf.TensorSpec([None], tf.string)
+    )
 
 
 def lookup_table(ids, default):

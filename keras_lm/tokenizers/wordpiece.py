@@ -10,9 +10,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+
+from keras_lm.layers.tensorflow import has_text_operations
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
-from keras_lm.tokenizers import strings, unicode_ranges
+from keras_lm.tokenizers import strings, unicode_forms, unicode_ranges
 from keras_lm.tokenizers.lite_operations import (
+    CodePointTable,
     Letters,
     Trie,
     count_before,
@@ -218,9 +222,14 @@ class WordPieceTokenizer(Tokenizer):
         words = self._rules.words
         # Cleaning limits words in characters, of up to four bytes; sentinels have to fit, too.
         longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
+        longest = KERAS_HUB_LONGEST if self.keras_hub else longest
+        if not has_text_operations():
+            parting = "" if self.keras_hub else self._rules.parting
+            matcher = WordMatcher(words, self.special_id("unknown"), longest, parting)
+            return traced(matcher, autograph=False)
         matcher = make_matcher(
             words,
-            max_bytes_per_word=KERAS_HUB_LONGEST if self.keras_hub else longest,
+            max_bytes_per_word=longest,
             no_pretokenization=self.keras_hub,
             token_out_type=tf.int32,
             unknown_token=self.special_tokens["unknown"],
@@ -418,7 +427,7 @@ def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
     if lowercase:
         text = tf.strings.lower(text, encoding="utf-8")
     if strip_accents:
-        text = tf_text.normalize_utf8(text, "NFD")
+        text = unicode_forms.normalized(text, "NFD")
         text = tf.strings.regex_replace(text, f"[{MARKS}]+", "")
     return text
 
@@ -430,13 +439,18 @@ def visible_lengths(characters, clean, unit="BYTE"):
     return tf.gather(tf.cast(tf.strings.length(left, unit), tf.int64), which)
 
 
-def make_matcher(words, **options):
-    """Return TF Text's matcher of words; ValueError if it cannot hold them."""
+def check_number(words):
+    """Raise a ValueError if there are too many words to search for."""
     if len(words) > MOST_WORDS:
         raise ValueError(
             f"`vocabulary` makes {len(words)} words to search for, and the limit is {MOST_WORDS}: "
             "pass the vocabulary of a published model, or learn a smaller one."
         )
+
+
+def make_matcher(words, **options):
+    """Return TF Text's matcher of words; ValueError if it cannot hold them."""
+    check_number(words)
     try:
         return tf_text.FastWordpieceTokenizer(words, **options)
     except RuntimeError as error:
@@ -483,22 +497,29 @@ class LiteWordPiece:
     """
 
     def __init__(self, ids, unknown_id, max_word_length, part_words, lowercase):
+        symbols = self._make_pieces(ids)
+        self._letters = Letters(symbols | {" ": SPACE}, UNKNOWN, part_words, lowercase)
+        self._unknown_id, self._max_word_length = unknown_id, max_word_length
+
+    def _make_pieces(self, ids, suffix="##"):
+        """Make the trie of entries; return a dict from letter to symbol."""
         letters = sorted(set("".join(ids)))
         symbols = {letter: i for i, letter in enumerate(letters, start=WITHIN + 1)}
         pieces = {(WITHIN,): -1}
         for entry, id in ids.items():
-            is_within = entry.startswith("##")
-            piece = tuple(symbols[letter] for letter in entry[2 * is_within :])
+            is_within = entry.startswith(suffix)
+            piece = tuple(symbols[letter] for letter in entry.removeprefix(suffix))
             pieces[(WITHIN,) * is_within + piece] = id
         self._pieces = Trie(pieces, num_symbols=len(symbols) + WITHIN + 1)
         self._within = self._pieces.node((WITHIN,))
-        self._letters = Letters(symbols | {" ": SPACE}, UNKNOWN, part_words, lowercase)
-        self._unknown_id, self._max_word_length = unknown_id, max_word_length
+        return symbols
 
     def __call__(self, text):
         """Return ids, starts and ends of (B,) texts, (B, S) int32 each: places in characters."""
-        # With spaces after the last text.
-        symbols, row_splits, of_character, text_begins = self._letters(text)
+        return self._match(*self._letters(text))
+
+    def _match(self, symbols, row_splits, of_character, text_begins):
+        """Do so for what `Letters` returns: with spaces after the last text."""
         size = tf.size(symbols)
         is_space = symbols == SPACE
         is_first = ~is_space & (flags(row_splits, size) | value_before(is_space, 1, True))
@@ -548,6 +569,80 @@ class LiteWordPiece:
         return tf.while_loop(lambda _, p, __: tf.size(p) > 1, step, state, shapes)[0] > 0
 
 
+# === What TF Text's matcher does with clean text, where that is not installed ===
+
+
+class WordMatcher(LiteWordPiece):
+    """Finds pieces in clean texts.
+
+    Args:
+        words: list of str, the entries as the matcher knows them, see `Rules`.
+        unknown_id: int.
+        max_bytes: int. Longer words are unknown.
+        parting: str, a class of the characters that are words; "" if each text is one word.
+        suffix: str, what entries within words begin with.
+    """
+
+    def __init__(self, words, unknown_id, max_bytes, parting, suffix="##"):
+        check_number(words)
+        symbols = self._make_pieces({word: i for i, word in enumerate(words)}, suffix)
+        self._unknown_id, self._max_word_length = unknown_id, max_bytes
+        self._max_bytes, self._is_parted = max_bytes, bool(parting)
+        numbers = np.full(0x110000, UNKNOWN, np.int32)
+        numbers[[*map(ord, symbols)]] = [*symbols.values()]
+        self._alone = len(symbols) + WITHIN + 1  # what is added to characters that are words
+        if parting:
+            numbers[_codes_of(SPACES)] = SPACE
+            numbers[_codes_of(parting)] += self._alone
+        self._numbers = CodePointTable(numbers)
+
+    def __call__(self, text):
+        """Return ids, starts and ends of (B,) texts, ragged (B, S): places in bytes, int64."""
+        codes = tf.strings.unicode_decode(text, "UTF-8")
+        splits = tf.cast(codes.row_splits, tf.int32)
+        codes = codes.values
+        widths = 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
+        bytes_before = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(widths)], 0)
+        text_begins = tf.gather(bytes_before, splits)
+        numbers = self._numbers(codes)
+        if not self._is_parted:
+            is_long = tf.repeat(
+                text_begins[1:] - text_begins[:-1] > self._max_bytes, splits[1:] - splits[:-1]
+            )
+            numbers = tf.where(is_long, UNKNOWN, numbers)
+        ids, *places = self._match(*self._symbols(numbers, splits))
+        row = strings.row_ids(ids)
+        first, begin = tf.gather(splits, row), tf.gather(text_begins, row)
+        places = (tf.gather(bytes_before, place.values + first) - begin for place in places)
+        row_splits = tf.cast(ids.row_splits, tf.int64)
+        return tuple(
+            tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+            for values in (ids.values, *places)
+        )
+
+    def _symbols(self, numbers, splits):
+        """Return what `_match` takes: spaces around characters that are words, and at the end."""
+        is_alone = numbers >= self._alone
+        numbers = tf.concat([tf.where(is_alone, numbers - self._alone, numbers), [SPACE]], 0)
+        lengths = tf.concat([tf.where(is_alone, 3, 1), [1]], 0)
+        of, place = strings.places_in_rows(lengths)
+        is_added = (tf.gather(lengths, of) == 3) & (place != 1)
+        begins = tf.cumsum(lengths, exclusive=True)
+        symbols = tf.where(is_added, SPACE, tf.gather(numbers, of))
+        return symbols, tf.gather(begins, splits), of, splits
+
+
+def _codes_of(characters):
+    """Return the code points in a class of RE2's."""
+    python = re.sub(r"\\x\{(\w+)\}", lambda code: f"\\U{int(code[1], 16):08X}", f"[{characters}]")
+    return [*map(ord, re.findall(python, _all_characters()))]
+
+
+@functools.cache
+def _all_characters():
+    return "".join(map(chr, range(0x110000)))
+
+
 # === Words as KerasHub splits and folds them, which is not as BERT does ===
 
 # It splits at control characters and at no white space beyond ASCII, strips accents and leaves
@@ -572,7 +667,7 @@ def split_as_keras_hub(text, lowercase, strip_accents):
     text = tf.strings.regex_replace(text, f"{KERAS_HUB_SPACES}+", PART)
     text = tf.strings.regex_replace(text, KERAS_HUB_ALONE, PART + rb"\0" + PART)
     words = strings.split(text, PART)
-    return words.with_values(tf_text.case_fold_utf8(words.values)) if lowercase else words
+    return words.with_values(unicode_forms.folded(words.values)) if lowercase else words
 
 
 def keras_hub_lengths(characters, lowercase, strip_accents):
@@ -580,9 +675,9 @@ def keras_hub_lengths(characters, lowercase, strip_accents):
     different, which = tf.unique(characters.values)
     left = tf.strings.regex_replace(different, KERAS_HUB_SPACES, "")
     left = _without_accents(left) if strip_accents else left
-    left = tf_text.case_fold_utf8(left) if lowercase else left
+    left = unicode_forms.folded(left) if lowercase else left
     return tf.gather(strings.size(left), which)
 
 
 def _without_accents(text):
-    return tf.strings.regex_replace(tf_text.normalize_utf8(text, "NFD"), r"\p{Mn}", "")
+    return tf.strings.regex_replace(unicode_forms.normalized(text, "NFD"), r"\p{Mn}", "")

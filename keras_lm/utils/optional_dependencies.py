@@ -21,6 +21,10 @@ EXTRAS = {
     "tokenizers": "vocab",
     "uvicorn": "serving",
 }
+INSTALL_TEXT = (
+    "needs TensorFlow Text, which is not installed here: pip install tensorflow-text, in "
+    "TensorFlow's minor version (there are wheels for Linux and macOS, also under WSL 2)"
+)
 # The format of an export → the package that runs it here.
 RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime", "web": "ai_edge_litert"}
 
