@@ -16,10 +16,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.tensorflow import HAS_TEXT, tf
+from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
-_HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=HAS_TEXT)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 _IS_GROWING = contextvars.ContextVar("is_growing", default=False)
@@ -77,24 +76,6 @@ def _spec_of_any_size(value):
     if isinstance(value, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
     return tf.TensorSpec([None] * value.shape.rank, value.dtype)
-
-
-@contextlib.contextmanager
-def without_text_operations():
-    """A context for tracing without TensorFlow Text's operations: texts are read as integers.
-
-    Tokenizers that are made in it have none either, as where TensorFlow Text is not installed.
-    """
-    token = _HAS_TEXT_OPERATIONS.set(False)
-    try:
-        yield
-    finally:
-        _HAS_TEXT_OPERATIONS.reset(token)
-
-
-def has_text_operations():
-    """Whether TensorFlow Text's operations may be traced: by default, if it is installed."""
-    return _HAS_TEXT_OPERATIONS.get()
 
 
 @contextlib.contextmanager

@@ -25,7 +25,6 @@ from keras_lm.layers.tensorflow import (
     for_lite,
     longest,
     required,
-    without_text_operations,
 )
 from keras_lm.litert import in_bytes
 from keras_lm.tasks.signatures import (
@@ -37,7 +36,7 @@ from keras_lm.tasks.signatures import (
     trace,
     with_few_pairs,
 )
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import tf, without_text_operations
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import places_of
 from keras_lm.utils.user_arguments import warn

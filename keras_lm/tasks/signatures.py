@@ -21,12 +21,11 @@ from keras_lm.layers.tensorflow import (
     for_lite,
     require,
     required,
-    without_text_operations,
 )
 from keras_lm.layers.tensorflow_products import BFloat16Products, Int8Products
 from keras_lm.litert import in_bytes
 from keras_lm.objectives import IGNORED
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import tf, without_text_operations
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe
 

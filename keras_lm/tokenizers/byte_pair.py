@@ -18,8 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import IS_INSTALLED, has_text_operations, tf
 from keras_lm.tokenizers import (
     byte_pair_files,
     published_files,

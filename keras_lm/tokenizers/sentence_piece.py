@@ -16,8 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
+from keras_lm.tensorflow import IS_INSTALLED, has_text_operations, tf, tf_text
 from keras_lm.tokenizers import (
     published_files,
     sentence_piece_files,

@@ -8,8 +8,7 @@ T values of all rows, N characters, P parts of texts.
 
 import numpy as np
 
-from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import gen_byte_splitter, tf
+from keras_lm.tensorflow import gen_byte_splitter, has_text_operations, tf
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 

@@ -5,8 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import has_text_operations, tf
 from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced

@@ -11,8 +11,7 @@ import unicodedata
 
 import numpy as np
 
-from keras_lm.layers.tensorflow import has_text_operations
-from keras_lm.tensorflow import tf, tf_text
+from keras_lm.tensorflow import has_text_operations, tf, tf_text
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import (
     NONE,

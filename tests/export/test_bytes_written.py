@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_lm.generation import lite
 from keras_lm.generation.logits import Rules, uniform_noise
-from keras_lm.layers.tensorflow import for_lite, without_text_operations
+from keras_lm.layers.tensorflow import for_lite
 from keras_lm.litert import in_bytes
 from keras_lm.models import (
     GPT2Backbone,
@@ -18,6 +18,7 @@ from keras_lm.models import (
 )
 from keras_lm.tasks import CausalLM, Seq2SeqLM
 from keras_lm.tasks.signatures import columns_from_bytes
+from keras_lm.tensorflow import without_text_operations
 from keras_lm.tokenizers import (
     GPTTokenizer,
     MarianTokenizer,

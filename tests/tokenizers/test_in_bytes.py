@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow import without_text_operations
 from keras_lm.litert import in_bytes
+from keras_lm.tensorflow import without_text_operations
 from keras_lm.tokenizers import strings
 
 KINDS = (
