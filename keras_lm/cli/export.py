@@ -12,7 +12,6 @@ from keras_lm.cli.options import (
     Choice,
     ExportPath,
     FloatRange,
-    IntRange,
     Source,
     choose_task,
     flag_of,
@@ -138,7 +137,7 @@ class ExportOptions(opt.TextOptions):
 )
 @opt.option(
     "--num-bytes",
-    type=IntRange(1),
+    type=click.IntRange(1),
     help="The most bytes of a text that the page of --format web reads.  [default: by the model]",
 )
 @opt.overwrite

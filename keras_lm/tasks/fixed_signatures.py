@@ -11,7 +11,7 @@ from keras_lm.tasks.runtime import numbers_of_classes
 from keras_lm.tasks.signatures import ByteSignatures, columns_from_bytes, plain_floats
 from keras_lm.tensorflow import tf, without_text_operations
 from keras_lm.tokenizers import strings
-from keras_lm.utils.batch_iteration import check_whole
+from keras_lm.utils.user_arguments import check_whole
 
 # A class of tasks → what a page does with its answers.
 KINDS = {
