@@ -438,7 +438,8 @@ class Letters:
         starts[codes], lengths[codes] = np.transpose(words)
         lengths[[*dropped]] = 0
         self._most = lengths.max()
-        self._spelled = tf.constant(spelled, tf.int32)
+        # As far as the longest word from any place, since a place is looked up that adds nothing.
+        self._spelled = tf.constant(spelled + [unknown] * self._most, tf.int32)
         self._starts, self._lengths = CodePointTable(starts), CodePointTable(lengths)
         self._of_sigma = None
         if lowercase:
