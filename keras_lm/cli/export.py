@@ -7,16 +7,7 @@ import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
-from keras_lm.cli.options import (
-    TASKS,
-    Choice,
-    ExportPath,
-    FloatRange,
-    IntRange,
-    Source,
-    flag_of,
-    names_of,
-)
+from keras_lm.cli.options import TASKS, Choice, ExportPath, FloatRange, Source, flag_of, names_of
 from keras_lm.cli.terminal import choose_task, load_task, megabytes, notes, say_left_out, say_rows
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, batches, choose_columns, find_format, open_rows
@@ -126,7 +117,7 @@ class ExportOptions(opt.TextOptions):
 )
 @opt.option(
     "--num-bytes",
-    type=IntRange(1),
+    type=click.IntRange(1),
     help="The most bytes of a text that the page of --format web reads.  [default: by the model]",
 )
 @opt.overwrite
