@@ -90,7 +90,7 @@ def load_compiled(path, signature="serving_default"):
     def serve(**columns):
         given = {name: model.create_input_buffer_by_name(signature, name) for name in columns}
         for name, column in columns.items():
-            given[name].write(column)
+            given[name].write(numpy.asarray(column))
         made = {name: model.create_output_buffer_by_name(signature, name) for name in outputs}
         model.run_by_name(signature, given, made)
         answer = {}

@@ -113,7 +113,7 @@ def _described(offer, model, sources):
         key = package if rest == "dist/index.js" else Path(name).name
         files[key] = {"url": url, "integrity": _integrity(sources[name]) if sources else known}
     files["model"] = {"url": WEB_MODEL, "integrity": _integrity(model)}
-    columns = [name for name in offer.lite_texts() if not name.endswith("_ends")]
+    columns = [name for name in offer.lite_texts() if f"{name}_ends" in offer.lite_texts()]
     return {
         "kind": offer.kind,
         "fields": [(name, TITLES[name]) for name in columns],

@@ -48,13 +48,13 @@ function bytesOf(text, room, side) {
 class Model {
   // Beside `run`: `kind`, `fields` (names and titles of texts), `bytes` (the most of each) and `classes`, of model.json.
   constructor(config, signature) {
-    Object.assign(this, config, { signature });
+    Object.assign(this, config, { signature, calls: 0 });
   }
 
   // The answer for a dict of texts: each output by name, as an array of numbers. Also `notes`, sentences about what
   // was not read, and `texts`: what was, as characters, which `start` and `end` count.
   async ask(texts) {
-    const inputs = {}, answer = { notes: [], texts: {} };
+    const inputs = { call: new litert.Tensor(new Int32Array([++this.calls]), []) }, answer = { notes: [], texts: {} };
     for (const [name, title] of this.fields) {
       if (typeof texts[name] !== "string") throw new TypeError(`ask takes ${this.fields.map(([name]) => name)}: ${name} is not a string.`);
       const { bytes, size } = bytesOf(texts[name], this.bytes, this.side), room = new Uint8Array(this.bytes * this.rows);
@@ -69,9 +69,11 @@ class Model {
     const outputs = await this.signature.run(inputs);
     for (const [name, tensor] of Object.entries(outputs)) {
       const numbers = await tensor.data();
-      answer[name] = numbers.slice(0, numbers.length / this.rows);
+      answer[name] = name === "call" ? numbers[0] : numbers.slice(0, numbers.length / this.rows);
     }
     for (const tensor of [...Object.values(inputs), ...Object.values(outputs)]) tensor.delete();
+    // LiteRT.js writes to the console that an operation has failed, and returns what is in its memory.
+    if (answer.call !== this.calls) throw new Error("The model cannot read this text: the console says why.");
     if (answer.unread[0]) answer.notes.push(`Too long for the model: ${answer.unread[0]} ${this.unread} were not read.`);
     return answer;
   }

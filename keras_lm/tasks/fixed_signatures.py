@@ -32,6 +32,9 @@ class FixedSignatures(ByteSignatures):
     Inputs are `text`, uint8 (N,), and `text_ends`, int32 (B,), and so of other columns. Only they
     and the outputs have known sizes; rows of tokens are as long as their texts.
 
+    `call`, int32 (), is returned once all outputs are there: LiteRT.js raises no error when an
+    operation fails, and returns whatever is in its memory. So pass another number each time.
+
     Outputs are those of the task that are numbers, (B, …) float32 or int32. `labels` are places in
     the names of the classes, or -1; a `TokenClassifier` has as many words as bytes, N, and those
     that are not there end at 0. `unread` (B,) counts the tokens of a text, or the words, that the
@@ -69,16 +72,15 @@ class FixedSignatures(ByteSignatures):
         self.num_bytes, self.num_rows, self.kind = num_bytes, num_rows, kind_of(task)
 
     def lite_texts(self):
-        return {
-            name: tf.TensorSpec(
-                [self.num_rows if name.endswith("_ends") else self.num_bytes], spec.dtype, name
-            )
-            for name, spec in super().lite_texts().items()
-        }
+        specs = {"call": tf.TensorSpec([], tf.int32, "call")}
+        for name, spec in super().lite_texts().items():
+            size = self.num_rows if name.endswith("_ends") else self.num_bytes
+            specs[name] = tf.TensorSpec([size], spec.dtype, name)
+        return specs
 
     def lite_batch(self, columns):
         """Return the rows of a call: texts that are too long are cut as on the page."""
-        inputs = {}
+        inputs = {"call": np.array(1, np.int32)}
         for name, column in columns.items():
             texts = [_encoded(text) for text in column] + [b""] * (self.num_rows - len(column))
             room = self.num_bytes // self.num_rows
@@ -99,7 +101,7 @@ class FixedSignatures(ByteSignatures):
             room -= 1
         return text[:room]
 
-    def answer_lite(self, **inputs):
+    def answer_lite(self, call, **inputs):
         columns = columns_from_bytes(inputs, self.offer.lite_texts())
         with for_lite(), without_text_operations(), numbers_of_classes():
             answer, unread = self._read(columns)
@@ -109,7 +111,8 @@ class FixedSignatures(ByteSignatures):
             if name != "class_names" and not strings.are_bytes(value)
         }
         unread = self._words_unread(answer) if unread is None else unread
-        return plain_floats(answer | {"unread": tf.reshape(unread, [self.num_rows])})
+        answer = plain_floats(answer | {"unread": tf.reshape(unread, [self.num_rows])})
+        return answer | {"call": call + _zero_after(answer)}
 
     def _read(self, columns):
         """Return an answer, and how many tokens were cut off, (B,); None for words."""
@@ -170,6 +173,12 @@ def _pack(task, columns):
     special = task.packer.number_of_special_tokens("pair" if len(lengths) > 1 else "single")
     room = task.packer.sequence_length - special
     return packed, tf.maximum(tf.add_n(lengths) - room, 0)
+
+
+def _zero_after(answer):
+    """Return 0 that depends on all outputs, in a way that no compiler sees through."""
+    counts = [tf.reduce_sum(tf.cast(value > 0, tf.int32)) for value in answer.values()]
+    return tf.cast(tf.reduce_min(tf.stack(counts)) < 0, tf.int32)
 
 
 def _encoded(text):

@@ -93,6 +93,37 @@ def test_a_file_for_mediapipe_holds_its_vocabulary(run, fail, critic, inspect, t
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("int8_products")
+@pytest.mark.slow
+def test_a_page_is_replaced_with_overwrite_alone(run, fail, critic, inspect, tmp_path):
+    page = tmp_path / "page"
+    assert "written" in run("export", critic, page, "--format", "web", "--num-bytes", "80")
+    description = json.loads((page / "model.json").read_text())
+    assert (description["kind"], description["bytes"]) == ("classify", 80)
+    inputs = inspect(page / "model.tflite")["signatures"]["serving_default"]["inputs"]
+    assert inputs["text"]["shape"] == [80]
+    assert "replace it with --overwrite" in fail("export", critic, page, "--format", "web")
+    arguments = ["export", critic, page, "--format", "web", "--overwrite", "--check"]
+    assert "4 texts, answered as the task answers" in run(*arguments)
+
+
+def test_what_makes_no_page_leaves_nothing(fail, critic, tmp_path):
+    def said(*options):
+        return fail("export", critic, tmp_path / "page", *options)
+
+    assert "--runtime and --num-bytes are of a page: add --format web" in said("--num-bytes", "9")
+    assert "--num-bytes" in said("--format", "web", "--num-bytes", "0")
+    assert "does not exist" in said("--format", "web", "--runtime", tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    assert "npm install @litertjs" in said("--format", "web", "--runtime", tmp_path / "empty")
+    assert "drop --freeze" in said("--format", "web", "--freeze")
+    assert "--tokenizer none" in said("--format", "web", "--tokenizer", "none")
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    (tmp_path / "page").write_text("precious")
+    assert "is a file: name a folder, for a page" in said("--format", "web")
+    (tmp_path / "empty" / "index.html").write_text("precious")
+    assert "is not a page" in fail("export", critic, tmp_path / "empty", "--format", "web")
+
+
 def test_products_in_int8_are_within_the_tolerance_of_int8(run, critic, tmp_path):
     options = ("--weights", "int8", "--freeze", "--check")
     assert "4 texts" in run("export", critic, tmp_path / "quick", *options)

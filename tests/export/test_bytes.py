@@ -139,6 +139,22 @@ def test_all_that_opens_a_tflite_takes_strings(make_backbone, tokenizer, texts, 
 
 
 @pytest.mark.slow
+@pytest.mark.eager
+def test_answers_to_questions_are_compared(make_backbone, tokenizer, texts, tmp_path):
+    task = CASES["questions"](make_backbone(), tokenizer=tokenizer)
+    columns = {"question": texts, "context": texts[::-1]}
+    reports = []
+    task.export(
+        tmp_path / "m.tflite",
+        tokenizer="bytes",
+        texts=columns,
+        report=reports.append,
+        tolerance=1e-4,
+    )
+    assert reports[0].num_texts == len(texts)
+
+
+@pytest.mark.slow
 def test_bytes_after_the_last_end_do_not_count(make_backbone, tokenizer, tmp_path):
     """As for a runtime of fixed shapes: rows that are not there end where the last one does."""
     task = CASES["classifier"](make_backbone(), tokenizer=tokenizer)

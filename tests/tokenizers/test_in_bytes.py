@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_lm.litert import in_bytes
 from keras_lm.tensorflow import without_text_operations
-from keras_lm.tokenizers import strings
+from keras_lm.tokenizers import WordPieceTokenizer, strings
 
 KINDS = (
     *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),
@@ -40,6 +40,19 @@ def test_ids_are_those_of_strings(kind, tokenizer_of):
         expected = tokenizer.tokenize_lite(tf.constant(batch)).to_list()
         with without_text_operations():
             assert tokenizer.tokenize_lite(given_in_bytes(batch)).to_list() == expected
+
+
+@pytest.mark.eager
+def test_a_text_may_begin_with_the_last_letter_of_the_table():
+    """What adds nothing is looked up, too, of the first letter: as far as the longest word goes."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "👍"]
+    tokenizer = WordPieceTokenizer(tokens, lowercase=True)
+    for texts in (["👍"], ["👍 a", "a👍"], ["a 👍"]):
+        with without_text_operations():
+            assert tokenizer.tokenize_lite(given_in_bytes(texts)).to_list() == [
+                [tokens.index(token) if token in tokens else 1 for token in text.split()]
+                for text in texts
+            ]
 
 
 def test_texts_as_bytes():
