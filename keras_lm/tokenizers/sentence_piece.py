@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.tensorflow import IS_INSTALLED, has_text_operations, tf, tf_text
+from keras_lm.tensorflow import INSTALL_TEXT, IS_INSTALLED, has_text_operations, tf, tf_text
 from keras_lm.tokenizers import (
     published_files,
     sentence_piece_files,
@@ -227,7 +227,13 @@ class SentencePieceTokenizer(Tokenizer):
             # reference; the other one compares them in double precision, and is right for BPE.
             if not has_text_operations():
                 self._matcher = None
-                self._match = traced(self._make_lite(keep_first_space=False), autograph=False)
+                try:
+                    lite = self._make_lite(keep_first_space=False)
+                except ValueError as error:
+                    raise ImportError(
+                        f"SentencePieceTokenizer: this model's kind {INSTALL_TEXT}. ({error})"
+                    ) from error
+                self._match = traced(lite, autograph=False)
             elif is_fast:
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:

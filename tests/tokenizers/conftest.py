@@ -1,5 +1,7 @@
 """A small tokenizer of each kind."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -82,19 +84,22 @@ MADE = {
 
 
 @pytest.fixture(scope="session")
-def tokenizer_of(goldens):
+def make_tokenizer(goldens):
+    """`make_tokenizer("bpe-gpt1")` is a new tokenizer of that kind."""
+
+    def make(kind):
+        folder = goldens("tokenizers")
+        if kind in PUBLISHED:
+            return PUBLISHED[kind].from_files(folder / kind)
+        return MADE[kind](folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tokenizer_of(make_tokenizer):
     """`tokenizer_of("bpe-gpt1")` is the tokenizer of that kind, made once."""
-    made = {}
-
-    def get(kind):
-        if kind not in made:
-            if kind in PUBLISHED:
-                made[kind] = PUBLISHED[kind].from_files(goldens("tokenizers") / kind)
-            else:
-                made[kind] = MADE[kind](goldens("tokenizers"))
-        return made[kind]
-
-    return get
+    return functools.cache(make_tokenizer)
 
 
 @pytest.fixture(scope="session")
