@@ -20,6 +20,7 @@ from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=True)
+_CLASSES_ARE_NAMED = contextvars.ContextVar("classes_are_named", default=True)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 _IS_GROWING = contextvars.ContextVar("is_growing", default=False)
@@ -92,6 +93,21 @@ def without_text_operations():
 def has_text_operations():
     """Whether TensorFlow Text's operations may be traced."""
     return _HAS_TEXT_OPERATIONS.get()
+
+
+@contextlib.contextmanager
+def numbers_of_classes():
+    """A context for tracing answers with numbers for names; the one after the last is none."""
+    token = _CLASSES_ARE_NAMED.set(False)
+    try:
+        yield
+    finally:
+        _CLASSES_ARE_NAMED.reset(token)
+
+
+def classes_are_named():
+    """Whether answers have the names of classes."""
+    return _CLASSES_ARE_NAMED.get()
 
 
 @contextlib.contextmanager
