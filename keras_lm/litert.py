@@ -73,7 +73,9 @@ def in_bytes(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
         # (As objects: numpy's own strings end before a NUL.)
         array = array if isinstance(array, np.ndarray) else np.array(array, object)
         if array.size and not isinstance(array.flat[0], (str, bytes)):
-            inputs[name] = np.asarray(array.tolist())
+            inputs[name] = np.asarray(
+                array.tolist(), None if array.dtype == object else array.dtype
+            )
             continue
         texts = _array(array, object)
         inputs[name] = np.frombuffer(b"".join(texts.ravel()), np.uint8)
@@ -270,9 +272,9 @@ class _Interpreter:
 
 def _of_known_sizes(arrays, details):
     """Return texts as bytes in as many as the model takes, if it says how many."""
-    for name, array in arrays.items():
-        size = details[name]["shape_signature"][0]
-        if f"{name}_ends" not in arrays or size < 0:
+    for name in [name for name in arrays if f"{name}_ends" in arrays]:
+        array, (size, *_) = arrays[name], details[name]["shape_signature"]
+        if size < 0:
             continue
         if len(array) > size:
             raise ValueError(

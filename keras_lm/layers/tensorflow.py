@@ -19,6 +19,7 @@ from keras import ops
 from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+_CLASSES_ARE_NAMED = contextvars.ContextVar("classes_are_named", default=True)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 _IS_GROWING = contextvars.ContextVar("is_growing", default=False)
@@ -76,6 +77,21 @@ def _spec_of_any_size(value):
     if isinstance(value, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
     return tf.TensorSpec([None] * value.shape.rank, value.dtype)
+
+
+@contextlib.contextmanager
+def numbers_of_classes():
+    """A context for tracing answers with numbers for names; the one after the last is none."""
+    token = _CLASSES_ARE_NAMED.set(False)
+    try:
+        yield
+    finally:
+        _CLASSES_ARE_NAMED.reset(token)
+
+
+def classes_are_named():
+    """Whether answers have the names of classes."""
+    return _CLASSES_ARE_NAMED.get()
 
 
 @contextlib.contextmanager

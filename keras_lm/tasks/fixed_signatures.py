@@ -5,9 +5,8 @@ Shapes: B rows, N bytes of a column, W words.
 
 import numpy as np
 
-from keras_lm.layers.tensorflow import for_lite
+from keras_lm.layers.tensorflow import for_lite, numbers_of_classes
 from keras_lm.litert import in_bytes
-from keras_lm.tasks.runtime import numbers_of_classes
 from keras_lm.tasks.signatures import ByteSignatures, columns_from_bytes, plain_floats
 from keras_lm.tensorflow import tf, without_text_operations
 from keras_lm.tokenizers import strings

@@ -4,13 +4,12 @@ Shapes: B batch.
 """
 
 import contextlib
-import contextvars
 import numbers
 
 import keras
 import numpy as np
 
-from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
+from keras_lm.layers.tensorflow import classes_are_named, num_replicas, sum_over_replicas
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import workers_of
 
@@ -276,27 +275,9 @@ def outputs_of(task, packed):
     return task(packed, training=False) if IS_INSTALLED else answered(task, packed)
 
 
-_ARE_NAMED = contextvars.ContextVar("are_named", default=True)
-
-
-@contextlib.contextmanager
-def numbers_of_classes():
-    """A context in which answers have numbers in the place of names; the one after all is none."""
-    token = _ARE_NAMED.set(False)
-    try:
-        yield
-    finally:
-        _ARE_NAMED.reset(token)
-
-
-def are_named():
-    """Whether answers have the names of classes."""
-    return _ARE_NAMED.get()
-
-
 def at_numbers(names, *numbers):
     """Return the names that tensors of numbers stand for: strings in the graph, or numpy bytes."""
-    if not are_named():
+    if not classes_are_named():
         return list(numbers)
     if IS_TENSORFLOW:
         names = tf.constant(names)

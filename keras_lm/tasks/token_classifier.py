@@ -19,7 +19,7 @@ from keras_lm.datasets.tag_schemes import (
 )
 from keras_lm.feeding.feed import columns_of_table, names_in_table
 from keras_lm.layers import CRF
-from keras_lm.layers.tensorflow import require
+from keras_lm.layers.tensorflow import classes_are_named, require
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
@@ -36,7 +36,6 @@ from keras_lm.tasks.classes import (
     names_of_classes,
     of_labels,
 )
-from keras_lm.tasks.runtime import are_named
 from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_reader import WordPreprocessor, WordReader
@@ -629,7 +628,7 @@ class TokenClassifier(WordReader, Task):
         index = strings.padded(index, len(names))
         return {
             "tokens": strings.gathered(texts, strings.padded(number, size)),
-            "labels": tf.gather([*names, ""], index) if are_named() else index,
+            "labels": tf.gather([*names, ""], index) if classes_are_named() else index,
             "scores": strings.padded(words.with_values(tf.where(places < 0, 0.0, scores))),
             **{
                 name: strings.padded(tf.cast(place, tf.int32))

@@ -86,6 +86,7 @@ def test_answers_are_the_tasks_as_numbers(name):
     for read, answer, expected in answers_of(offer, TEXTS):
         is_long = len(read) > 200
         assert (answer.pop("unread")[0] > 0) == is_long
+        assert answer.pop("call") == 1
         assert {x.dtype.name for x in answer.values()} <= {"int32", "float32"}
         assert answer.keys() == expected.keys() - {"text", "tokens", "class_names"}
         for key, value in answer.items():
