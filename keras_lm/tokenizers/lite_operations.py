@@ -367,6 +367,9 @@ class PairMerger:
 
     def __init__(self, num_symbols, pairs):
         self._pairs = PairTable(pairs, num_symbols, num_symbols + len(pairs))
+        # A merge whose parts are made by later ones may go before the same merge elsewhere. No
+        # training makes such.
+        self._one_by_one = any(max(pair) >= i for i, pair in enumerate(pairs, start=num_symbols))
 
     def __call__(self, symbols, words):
         """Merge (T,) symbols of numbered words in order; the last symbol is ignored.
@@ -383,7 +386,13 @@ class PairMerger:
             made = tf.concat([made, [NONE]], 0)
             first = tf.gather(tf.math.unsorted_segment_min(made, words, num_words), words)
             is_busy = first < NONE
-            is_left = every_second(is_busy & (made == first))
+            is_left = is_busy & (made == first)
+            if self._one_by_one:
+                at = tf.where(is_left, tf.range(tf.size(made)), NONE)
+                nearest = tf.math.unsorted_segment_min(at, words, num_words)
+                is_left &= at == tf.gather(nearest, words)
+            else:
+                is_left = every_second(is_left)
             done += put(tf.where(is_busy, 0, symbols + 1), places, tf.size(done))
             symbols = tf.where(is_left, made, symbols)
             stays = is_busy & ~value_before(is_left, 1, False)
