@@ -24,7 +24,7 @@ from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
 from keras_lm.utils.user_arguments import checks_flags, warn
 
 if TYPE_CHECKING:
-    from keras_lm.export.comparison import CheckReport, ExportCheckError, check
+    from keras_lm.export.comparison import ExportCheckError, check
 
 __all__ = ["ExportCheckError", "check", "export"]
 
@@ -58,7 +58,7 @@ def export(
     tokenizer: str | None = "graph",
     attention: bool = False,
     operations: str | None = None,
-    report: "Callable[[CheckReport], Any] | None" = None,
+    report: Callable[[Any], Any] | None = None,
     verbose: int | str = "auto",
     allow_nan: bool = False,
     runtime: PathLike | None = None,
