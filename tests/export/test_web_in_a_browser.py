@@ -304,6 +304,23 @@ def test_a_changed_file_is_refused(driver, pages):
     assert driver.execute_async_script(script) == "TypeError"
 
 
+def test_browsers_without_relaxed_simd_have_another_runtime(driver, pages):
+    made, address, asked = pages
+    driver.get(f"{address}/words/README.md")
+    driver.execute_script("WebAssembly.validate = () => false")
+    asked.clear()
+    script = """
+    const done = arguments[0];
+    import("./model.js").then(({ loadModel }) => loadModel())
+      .then((model) => model.ask({ text: "a naïve song" }))
+      .then(({ scores }) => done([...scores.slice(0, 3)]), (error) => done(`${error}`));
+    """
+    scores = driver.execute_async_script(script)
+    np.testing.assert_allclose(scores, made["words"].tag(["a naïve song"])["scores"][0], atol=1e-5)
+    runtimes = [path for _, path in asked if path.endswith(".wasm")]
+    assert runtimes == ["/words/litert/core/wasm/litert_wasm_compat_internal.wasm"]
+
+
 def test_a_failed_operation_is_an_error(driver, pages, tmp_path):
     """LiteRT.js raises none: it returns what is in its memory."""
     made, address, _ = pages
