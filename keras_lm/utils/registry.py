@@ -37,7 +37,7 @@ def task_classes():
 def tokenizer_named(name):
     """Return the tokenizer of that name, the library's own or a user's, or None."""
     if name in TOKENIZER_MODULES:
-        importlib.import_module(TOKENIZER_MODULES[name])
+        return getattr(importlib.import_module(TOKENIZER_MODULES[name]), name)
     return TOKENIZERS.get(name)
 
 
