@@ -188,7 +188,9 @@ def _without_repeats(pairs):
 
     entries = dict(pairs)
     if len(entries) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
-        raise ValueError(f"the key {twice!r} occurs twice in one object")
+        earlier = set()
+        for key, _ in pairs:
+            if key in earlier:
+                raise ValueError(f"the key {key!r} occurs twice in one object")
+            earlier.add(key)
     return plain_numbers(entries)

@@ -80,6 +80,7 @@ def classifier(tokenizer):
     return tasks.TextClassifier(backbone, tokenizer=tokenizer, class_names=["bad", "good"])
 
 
+@pytest.mark.slow
 def test_a_task_is_trained_and_kept(tokenizer, tmp_path):
     task = classifier(tokenizer)
     task.save_to_preset(tmp_path / "task")
@@ -92,7 +93,9 @@ def test_a_task_is_trained_and_kept(tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["WordPiece", "SentencePiece", "byte pairs"])
+@pytest.mark.parametrize(
+    "kind", ["WordPiece", "SentencePiece", pytest.param("byte pairs", marks=pytest.mark.thorough)]
+)
 def test_exports(kind, tokenizer, goldens, tmp_path):
     folder = goldens("tokenizers")
     if kind == "SentencePiece":

@@ -144,13 +144,17 @@ def test_ids_in_litert(kind, model_of):
 def test_what_has_no_such_form_is_refused_by_name():
     model = Model.FromString(train(**PLAIN))
     model.trainer_spec.model_type = WORD
+    words = SentencePieceTokenizer(model.SerializeToString())
+    model = Model.FromString(train(**PLAIN | {"model_type": "bpe"}))
+    model.pieces[-1].type = UNUSED
+    unused = SentencePieceTokenizer(model.SerializeToString())
+    crossing = SentencePieceTokenizer(train(**KINDS["unigram that keeps some"]))
     with without_text_operations():
         with pytest.raises(ValueError, match=r"SentencePieceTokenizer .* words or characters"):
-            SentencePieceTokenizer(model.SerializeToString()).tokenize_lite(tf.constant(["a"]))
-        model = Model.FromString(train(**PLAIN | {"model_type": "bpe"}))
-        model.pieces[-1].type = UNUSED
+            words.tokenize_lite(tf.constant(["a"]))
         with pytest.raises(ValueError, match=r"SentencePieceTokenizer .* 'UNUSED'"):
-            SentencePieceTokenizer(model.SerializeToString()).tokenize_lite(tf.constant(["a"]))
-        crossing = SentencePieceTokenizer(train(**KINDS["unigram that keeps some"]))
+            unused.tokenize_lite(tf.constant(["a"]))
         with pytest.raises(ValueError, match=r"SentencePieceTokenizer .* 'the e' crosses"):
             crossing.tokenize_lite_with_offsets(tf.constant(["a"]))
+        with pytest.raises(ImportError, match=r"SentencePieceTokenizer.* needs TensorFlow Text"):
+            SentencePieceTokenizer(words._data)
