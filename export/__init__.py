@@ -17,7 +17,8 @@ import keras
 from keras_lm import presets
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.models.backbone import are_random
-from keras_lm.tensorflow import INSTALL_TEXT, has_text_operations, require_text
+from keras_lm.tensorflow import INSTALL_TEXT, require_text
+from keras_lm.tokenizers.strings import has_text_operations
 from keras_lm.utils.argument_types import PathLike, RawTexts
 from keras_lm.utils.files import ONE_FILE, export_format
 from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed

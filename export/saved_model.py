@@ -13,7 +13,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_lm.presets import saving
-from keras_lm.tensorflow import has_text_operations, tf
+from keras_lm.tensorflow import tf
+from keras_lm.tokenizers.strings import has_text_operations
 from keras_lm.utils import files
 from keras_lm.utils.files import replacing, write_sums
 

@@ -10,7 +10,6 @@ and tokenizers are made of TensorFlow's own operations.
 """
 
 import contextlib
-import contextvars
 import re
 
 from keras_lm.utils.optional_dependencies import INSTALL_TEXT
@@ -127,27 +126,6 @@ except ModuleNotFoundError as error:
     tf_text = Missing("tensorflow_text", str(error), INSTALL_TEXT if IS_INSTALLED else INSTALL)
     gen_byte_splitter = gen_sentencepiece_tokenizer = tf_text
 
-_HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=HAS_TEXT)
-
-
-@contextlib.contextmanager
-def without_text_operations():
-    """A context for tracing without TensorFlow Text's operations: texts are read as integers.
-
-    Tokenizers that are made in it have none either, as where TensorFlow Text is not installed.
-    """
-    token = _HAS_TEXT_OPERATIONS.set(False)
-    try:
-        yield
-    finally:
-        _HAS_TEXT_OPERATIONS.reset(token)
-
-
-def has_text_operations():
-    """Whether TensorFlow Text's operations may be traced: by default, if it is installed."""
-    return _HAS_TEXT_OPERATIONS.get()
-
-
 __all__ = [
     "HAS_TEXT",
     "INSTALL",
@@ -155,12 +133,10 @@ __all__ = [
     "IS_INSTALLED",
     "gen_byte_splitter",
     "gen_sentencepiece_tokenizer",
-    "has_text_operations",
     "missing_operation",
     "require_installed",
     "require_text",
     "tf",
     "tf_text",
     "trackable_object_graph_pb2",
-    "without_text_operations",
 ]

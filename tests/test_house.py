@@ -120,7 +120,7 @@ def test_tensorflow_may_be_missing():
 
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8 or bfloat16,
 # or to decode; for the numbers of classes; and while a checkpoint is loaded.
-TRACED_OTHERWISE = {"layers.tensorflow", "tensorflow", "utils.initial_weights"}
+TRACED_OTHERWISE = {"converters.converter", "layers.tensorflow", "tokenizers.strings"}
 
 
 def test_what_layers_do_follows_from_their_arguments():

@@ -12,10 +12,12 @@ the configuration that state it. What the other library's code cannot do is refu
 written, by the argument's name.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -804,3 +806,26 @@ def keras_hub_table(model, *more, **only):
     )
     entries = Entries(harmless={"name", "trainable", "dtype"})
     return ConfigTable(model, None, rules, entries, inside="config")
+
+
+# === New weights: random, or zeros that those of a checkpoint replace ===
+
+_ARE_REPLACED = contextvars.ContextVar("are_replaced", default=False)
+
+
+@contextlib.contextmanager
+def replaced_weights(are_replaced: bool = True) -> Iterator[None]:
+    """A context for networks all of whose weights are assigned at once.
+
+    Drawing random numbers for them would take longer than reading the weights.
+    """
+    token = _ARE_REPLACED.set(are_replaced)
+    try:
+        yield
+    finally:
+        _ARE_REPLACED.reset(token)
+
+
+def are_replaced() -> bool:
+    """Whether the weights that are made now will be replaced."""
+    return _ARE_REPLACED.get()

@@ -6,9 +6,9 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_lm.converters.converter import are_replaced
 from keras_lm.layers.backend import gelu, products_for
 from keras_lm.utils.argument_types import DType, Shape, Tensor
-from keras_lm.utils.initial_weights import are_replaced
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:

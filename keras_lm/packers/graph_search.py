@@ -15,7 +15,7 @@ from keras_lm.knowledge.graph_constants import GraphConstants
 from keras_lm.knowledge.lemmas import WORDS
 from keras_lm.layers.tensorflow import required
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import unicode_forms
+from keras_lm.tokenizers.tokenizer import normalized
 from keras_lm.utils.argument_types import Tensor
 
 NONE = 2**62  # above all numbers
@@ -108,9 +108,9 @@ class GraphSearch(tf.Module):
     def _words(self, text):
         """Return the lemmas of (R,) texts, ragged int64, -1 for a word that no concept has."""
         text = tf.strings.regex_replace(text, r"\x00", " ")  # `lower` would end there
-        text = tf.strings.lower(unicode_forms.normalized(text, "NFC"), encoding="utf-8")
+        text = tf.strings.lower(normalized(text, "NFC"), encoding="utf-8")
         words = tf.strings.split(tf.strings.regex_replace(text, self._between, " "))
-        words = words.with_values(unicode_forms.normalized(words.values, "NFC"))
+        words = words.with_values(normalized(words.values, "NFC"))
         return words.with_values(self._lemmas.lookup(words.values))
 
     def _are_in(self, words, others):

@@ -7,6 +7,7 @@ from typing import Any
 from keras_lm.converters import CheckpointError, find_folder
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
+from keras_lm.converters.converter import replaced_weights
 from keras_lm.presets.saving import member_folder
 from keras_lm.presets.source import (
     Source,
@@ -21,7 +22,6 @@ from keras_lm.presets.source import (
     where_published,
 )
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.initial_weights import replaced_weights
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from keras_lm.layers.tensorflow import for_lite, numbers_of_classes
 from keras_lm.litert import in_bytes
 from keras_lm.tasks.signatures import ByteSignatures, columns_from_bytes, plain_floats
-from keras_lm.tensorflow import tf, without_text_operations
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
+from keras_lm.tokenizers.strings import without_text_operations
 from keras_lm.utils.user_arguments import check_whole
 
 # A class of tasks → what a page does with its answers.

@@ -36,9 +36,10 @@ from keras_lm.tasks.signatures import (
     trace,
     with_few_pairs,
 )
-from keras_lm.tensorflow import tf, without_text_operations
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import places_of
+from keras_lm.tokenizers.strings import without_text_operations
 from keras_lm.utils.user_arguments import warn
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}

@@ -25,9 +25,10 @@ from keras_lm.layers.tensorflow import (
 from keras_lm.layers.tensorflow_products import BFloat16Products, Int8Products
 from keras_lm.litert import in_bytes
 from keras_lm.objectives import IGNORED
-from keras_lm.tensorflow import tf, without_text_operations
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.mediapipe_files import for_mediapipe
+from keras_lm.tokenizers.strings import without_text_operations
 
 # Rows times their columns squared, of a request to a model that has no longest sequence: attention
 # has a number for each, for every head. One row may have 4,096 columns, or 64 rows 512.

@@ -18,12 +18,11 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.tensorflow import IS_INSTALLED, has_text_operations, tf
+from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import (
     byte_pair_files,
     published_files,
     strings,
-    unicode_forms,
     unicode_ranges,
 )
 from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
@@ -44,8 +43,14 @@ from keras_lm.tokenizers.lite_operations import (
     value_before,
 )
 from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
-from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table, traced
+from keras_lm.tokenizers.strings import (
+    drop_unfinished,
+    has_text_operations,
+    regex_literal,
+    size,
+    valid_utf8,
+)
+from keras_lm.tokenizers.tokenizer import Tokenizer, in_form, lookup_table, offsets_in_form, traced
 from keras_lm.tokenizers.unicode_ranges import (
     BERT_PUNCTUATION,
     LETTERS,
@@ -276,10 +281,10 @@ class BytePairTokenizer(Tokenizer):
         return parts.with_values(ids).merge_dims(1, 2)
 
     def _normalize(self, text):
-        return unicode_forms.in_form(text, self.normalization)
+        return in_form(text, self.normalization)
 
     def _tokenize_with_offsets(self, text, special=()):
-        return unicode_forms.offsets_in_form(
+        return offsets_in_form(
             text, self.normalization, lambda text: self._in_normal_form(text, special)
         )
 

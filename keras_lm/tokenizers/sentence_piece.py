@@ -16,13 +16,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.tensorflow import INSTALL_TEXT, IS_INSTALLED, has_text_operations, tf, tf_text
+from keras_lm.tensorflow import INSTALL_TEXT, IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import (
     published_files,
     sentence_piece_files,
     splitting,
     strings,
-    unicode_forms,
     unicode_ranges,
 )
 from keras_lm.tokenizers import sentence_piece_model as files
@@ -44,8 +43,8 @@ from keras_lm.tokenizers.sentence_piece_normalizer import (
     compose,
     shorten_unknown,
 )
-from keras_lm.tokenizers.strings import checked_form, regex_literal, size
-from keras_lm.tokenizers.tokenizer import Tokenizer, traced
+from keras_lm.tokenizers.strings import checked_form, has_text_operations, regex_literal, size
+from keras_lm.tokenizers.tokenizer import Tokenizer, in_form, offsets_in_form, traced
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
 
@@ -297,7 +296,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tokenize(self, text, special):
         tokens = [*self._rules.plain_tokens, *special]
-        text = unicode_forms.in_form(text, self.normalization)
+        text = in_form(text, self.normalization)
         if not tokens:
             return self._pieces_of_parts(text, tf.ones_like(text, tf.bool))
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
@@ -349,7 +348,7 @@ class SentencePieceTokenizer(Tokenizer):
         return True
 
     def _tokenize_with_offsets(self, text, special=()):
-        return unicode_forms.offsets_in_form(
+        return offsets_in_form(
             text, self.normalization, lambda text: self._in_normal_form(text, special)
         )
 

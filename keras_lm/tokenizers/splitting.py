@@ -8,8 +8,9 @@ import string
 
 import numpy as np
 
-from keras_lm.tensorflow import has_text_operations, tf, tf_text
+from keras_lm.tensorflow import tf, tf_text
 from keras_lm.tokenizers import lite_operations, strings
+from keras_lm.tokenizers.strings import has_text_operations
 from keras_lm.tokenizers.unicode_ranges import (
     SIGNS_WITHOUT_SPACES,
     WHITE_SPACE,

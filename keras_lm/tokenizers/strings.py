@@ -6,13 +6,36 @@ memory for the values alone. Shapes: B batch, S values of a row,
 T values of all rows, N characters, P parts of texts.
 """
 
+import contextlib
+import contextvars
+
 import numpy as np
 
-from keras_lm.tensorflow import gen_byte_splitter, has_text_operations, tf
+from keras_lm.tensorflow import HAS_TEXT, gen_byte_splitter, tf
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 
 UNITS = ("byte", "character")
+_HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=HAS_TEXT)
+
+
+@contextlib.contextmanager
+def without_text_operations():
+    """A context for tracing without TensorFlow Text's operations: texts are read as integers.
+
+    Tokenizers that are made in it have none either, as where TensorFlow Text is not installed.
+    """
+    token = _HAS_TEXT_OPERATIONS.set(False)
+    try:
+        yield
+    finally:
+        _HAS_TEXT_OPERATIONS.reset(token)
+
+
+def has_text_operations():
+    """Whether TensorFlow Text's operations may be traced: by default, if it is installed."""
+    return _HAS_TEXT_OPERATIONS.get()
+
 
 # === Rows ===
 

@@ -5,9 +5,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
-from keras_lm.tensorflow import has_text_operations, tf
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings, unicode_ranges
-from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
+from keras_lm.tokenizers.strings import has_text_operations, regex_literal, valid_utf8, where_not
 from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines

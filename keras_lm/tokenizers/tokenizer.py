@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import strings
+from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
+from keras_lm.tokenizers import strings, unicode_forms
 from keras_lm.tokenizers.lite_operations import Speller
-from keras_lm.tokenizers.strings import as_tensor
+from keras_lm.tokenizers.strings import as_tensor, has_text_operations, valid_utf8, where_not
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
 from keras_lm.utils.registry import TOKENIZERS, register, tokenizer_named
@@ -506,3 +506,56 @@ def _unpickled(cls, files, config):
         for name, content in files.items():
             pathlib.Path(folder, name).write_bytes(content)
         return cls.from_assets(folder, config)
+
+
+# === Unicode's normal forms, by TensorFlow Text or without it ===
+
+
+def in_form(text, form):
+    """Return (B,) strings as valid UTF-8 in one of Unicode's normal forms; as they are for None."""
+    text = valid_utf8(text)
+    if form is None:
+        return text
+    return where_not(text, r"[\x00-\x7F]*", lambda rows: normalized(rows, form))
+
+
+def normalized(text, form):
+    """Return (B,) strings of valid UTF-8 in one of Unicode's normal forms.
+
+    Without TensorFlow Text's operations, characters that are newer than Python's Unicode stay as
+    they are.
+    """
+    return (
+        tf_text.normalize_utf8(text, form)
+        if has_text_operations()
+        else unicode_forms.traced_form(form)(text)
+    )
+
+
+def folded(text):
+    """Return (B,) strings of valid UTF-8 for comparisons that ignore case (NFKC_Casefold)."""
+    return (
+        tf_text.case_fold_utf8(text)
+        if has_text_operations()
+        else unicode_forms.traced_form(unicode_forms.FOLDED)(text)
+    )
+
+
+def offsets_in_form(text, form, find):
+    """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts.
+
+    Offsets are in bytes of `valid_utf8(text)`; one within what has changed becomes the end of that.
+    """
+    text = valid_utf8(text)
+    if form is None:
+        return find(text)
+    if not has_text_operations():
+        return unicode_forms.offsets_in_form(text, form, find)
+    text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
+    ids, *offsets = find(text)
+    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
+
+    def in_text(offset):
+        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
+
+    return ids, *map(in_text, offsets)

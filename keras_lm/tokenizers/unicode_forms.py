@@ -1,4 +1,4 @@
-"""Unicode's normal forms and case folding, by TensorFlow Text or in TensorFlow's own operations.
+"""Unicode's normal forms and case folding in TensorFlow's own operations.
 
 These are tables of what characters become, a sort of the marks after a letter, and rounds in which
 letters take up marks. Texts are one long list.
@@ -11,7 +11,7 @@ import unicodedata
 
 import numpy as np
 
-from keras_lm.tensorflow import has_text_operations, tf, tf_text
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.lite_operations import (
     NONE,
@@ -23,7 +23,6 @@ from keras_lm.tokenizers.lite_operations import (
     put,
     value_before,
 )
-from keras_lm.tokenizers.strings import valid_utf8, where_not
 
 FOLDED = "NFKC_Casefold"
 COMPOSING = ("NFC", "NFKC", FOLDED)
@@ -44,53 +43,9 @@ IGNORABLE = (
 )
 
 
-def in_form(text, form):
-    """Return (B,) strings as valid UTF-8 in one of Unicode's normal forms; as they are for None."""
-    text = valid_utf8(text)
-    if form is None:
-        return text
-    return where_not(text, r"[\x00-\x7F]*", lambda rows: normalized(rows, form))
-
-
-def normalized(text, form):
-    """Return (B,) strings of valid UTF-8 in one of Unicode's normal forms.
-
-    Without TensorFlow Text's operations, characters that are newer than Python's Unicode stay as
-    they are.
-    """
-    return tf_text.normalize_utf8(text, form) if has_text_operations() else _traced(form)(text)
-
-
-def folded(text):
-    """Return (B,) strings of valid UTF-8 for comparisons that ignore case (NFKC_Casefold)."""
-    return tf_text.case_fold_utf8(text) if has_text_operations() else _traced(FOLDED)(text)
-
-
 def offsets_in_form(text, form, find):
-    """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts.
-
-    Offsets are in bytes of `valid_utf8(text)`; one within what has changed becomes the end of that.
-    """
-    text = valid_utf8(text)
-    if form is None:
-        return find(text)
-    if not has_text_operations():
-        return _offsets_in_form(text, form, find)
-    text, places = tf_text.normalize_utf8_with_offsets_map(text, form)
-    ids, *offsets = find(text)
-    zero = tf.zeros([ids.nrows(), 1], tf.int64)  # the operation fails for rows without any
-
-    def in_text(offset):
-        return tf_text.find_source_offsets(places, tf.concat([zero, offset], axis=1))[:, 1:]
-
-    return ids, *map(in_text, offsets)
-
-
-# === What TensorFlow Text's kernels do, in TensorFlow's own operations ===
-
-
-def _offsets_in_form(text, form, find):
-    text, old_bounds, old_first, bounds, first, is_other = _traced(form, with_places=True)(text)
+    """See `keras_lm.tokenizers.tokenizer.offsets_in_form`."""
+    text, old_bounds, old_first, bounds, first, is_other = traced_form(form, with_places=True)(text)
     ids, *offsets = find(text)
     row = strings.row_ids(ids)
 
@@ -107,7 +62,7 @@ def _offsets_in_form(text, form, find):
 
 
 @functools.cache
-def _traced(form, with_places=False):
+def traced_form(form, with_places=False):
     """Return the function of (B,) strings, traced once: its loops would be slow in Python."""
     with tf.init_scope():
         normal_form = _made(form)

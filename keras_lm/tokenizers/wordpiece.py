@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.tensorflow import IS_INSTALLED, has_text_operations, tf, tf_text
-from keras_lm.tokenizers import strings, unicode_forms, unicode_ranges
+from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
+from keras_lm.tokenizers import strings, unicode_ranges
 from keras_lm.tokenizers.lite_operations import (
     CodePointTable,
     Letters,
@@ -25,8 +25,14 @@ from keras_lm.tokenizers.lite_operations import (
     put,
     value_before,
 )
-from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
-from keras_lm.tokenizers.tokenizer import Tokenizer, traced
+from keras_lm.tokenizers.strings import (
+    has_text_operations,
+    regex_literal,
+    size,
+    valid_utf8,
+    where_not,
+)
+from keras_lm.tokenizers.tokenizer import Tokenizer, folded, normalized, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.vocabulary import read_lines_of_entries
 from keras_lm.utils.argument_types import PathLike, Tensor
@@ -426,7 +432,7 @@ def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
     if lowercase:
         text = tf.strings.lower(text, encoding="utf-8")
     if strip_accents:
-        text = unicode_forms.normalized(text, "NFD")
+        text = normalized(text, "NFD")
         text = tf.strings.regex_replace(text, f"[{MARKS}]+", "")
     return text
 
@@ -666,7 +672,7 @@ def split_as_keras_hub(text, lowercase, strip_accents):
     text = tf.strings.regex_replace(text, f"{KERAS_HUB_SPACES}+", PART)
     text = tf.strings.regex_replace(text, KERAS_HUB_ALONE, PART + rb"\0" + PART)
     words = strings.split(text, PART)
-    return words.with_values(unicode_forms.folded(words.values)) if lowercase else words
+    return words.with_values(folded(words.values)) if lowercase else words
 
 
 def keras_hub_lengths(characters, lowercase, strip_accents):
@@ -674,9 +680,9 @@ def keras_hub_lengths(characters, lowercase, strip_accents):
     different, which = tf.unique(characters.values)
     left = tf.strings.regex_replace(different, KERAS_HUB_SPACES, "")
     left = _without_accents(left) if strip_accents else left
-    left = unicode_forms.folded(left) if lowercase else left
+    left = folded(left) if lowercase else left
     return tf.gather(strings.size(left), which)
 
 
 def _without_accents(text):
-    return tf.strings.regex_replace(unicode_forms.normalized(text, "NFD"), r"\p{Mn}", "")
+    return tf.strings.regex_replace(normalized(text, "NFD"), r"\p{Mn}", "")

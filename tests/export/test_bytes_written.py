@@ -18,7 +18,6 @@ from keras_lm.models import (
 )
 from keras_lm.tasks import CausalLM, Seq2SeqLM
 from keras_lm.tasks.signatures import columns_from_bytes
-from keras_lm.tensorflow import without_text_operations
 from keras_lm.tokenizers import (
     GPTTokenizer,
     MarianTokenizer,
@@ -28,6 +27,7 @@ from keras_lm.tokenizers import (
     learn_words,
     train_vocabulary,
 )
+from keras_lm.tokenizers.strings import without_text_operations
 
 TEXTS = ["the cat sat on the mat .", "a dog saw ünaïve 日本 films", "good films , a b c"]
 PROMPTS = ["the cat", "", "a dog saw the cat . ü日", "z" * 99]

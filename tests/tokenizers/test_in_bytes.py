@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.litert import in_bytes
-from keras_lm.tensorflow import without_text_operations
 from keras_lm.tokenizers import WordPieceTokenizer, strings
+from keras_lm.tokenizers.strings import without_text_operations
 
 KINDS = (
     *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.litert import in_bytes
-from keras_lm.tensorflow import without_text_operations
 from keras_lm.tokenizers import SentencePieceTokenizer, strings
 from keras_lm.tokenizers.sentence_piece_model import UNUSED, WORD, Model
+from keras_lm.tokenizers.strings import without_text_operations
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

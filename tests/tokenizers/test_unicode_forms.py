@@ -6,9 +6,8 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
-from keras_lm.tensorflow import without_text_operations
-from keras_lm.tokenizers import unicode_forms
-from keras_lm.tokenizers.strings import FORMS
+from keras_lm.tokenizers import tokenizer, unicode_forms
+from keras_lm.tokenizers.strings import FORMS, without_text_operations
 
 # What composes, is sorted or has parts; Hangul in all states; vowel signs that compose; others.
 LETTERS = (
@@ -31,8 +30,8 @@ def test_texts_in_a_form(form):
 
     def call():
         if form == unicode_forms.FOLDED:
-            return unicode_forms.folded(batch).numpy().tolist()
-        return unicode_forms.normalized(batch, form).numpy().tolist()
+            return tokenizer.folded(batch).numpy().tolist()
+        return tokenizer.normalized(batch, form).numpy().tolist()
 
     expected = call()
     with without_text_operations():
@@ -49,9 +48,9 @@ def test_every_character(form):
     characters = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
     characters = [c for c in characters if unicodedata.category(c) != "Cn"]
     batch = tf.constant([c.encode() for c in characters])
-    function = unicode_forms.folded
+    function = tokenizer.folded
     if form in FORMS:
-        function = lambda batch: unicode_forms.normalized(batch, form)  # noqa: E731
+        function = lambda batch: tokenizer.normalized(batch, form)  # noqa: E731
     expected = function(batch).numpy()
     with without_text_operations():
         assert (function(batch).numpy() == expected).all()
@@ -70,8 +69,8 @@ def test_places_are_those_of_the_text_as_it_was(form):
         ends = tf.cast(ends.with_row_splits_dtype(tf.int64), tf.int64)
         return ends, ends, ends
 
-    *_, expected = unicode_forms.offsets_in_form(batch, form, places)
+    *_, expected = tokenizer.offsets_in_form(batch, form, places)
     with without_text_operations():
-        ids, starts, ends = unicode_forms.offsets_in_form(batch, form, places)
+        ids, starts, ends = tokenizer.offsets_in_form(batch, form, places)
     assert starts.to_list() == ends.to_list() == expected.to_list()
     assert starts.dtype == tf.int64 and ids.to_list()[0] == starts.to_list()[0] == [0]

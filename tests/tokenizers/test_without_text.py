@@ -6,7 +6,6 @@ import random
 import pytest
 import tensorflow as tf
 
-from keras_lm.tensorflow import without_text_operations
 from keras_lm.tokenizers import (
     BytePairTokenizer,
     SentencePieceTokenizer,
@@ -14,6 +13,7 @@ from keras_lm.tokenizers import (
     splitting,
 )
 from keras_lm.tokenizers.sentence_piece_model import BPE, BYTE, CHARACTER, USER_DEFINED, Model
+from keras_lm.tokenizers.strings import without_text_operations
 
 KINDS = (
     *("wordpiece-uncased", "bytebpe-gpt2"),
