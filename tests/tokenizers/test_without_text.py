@@ -136,7 +136,6 @@ def model_of(folder, kind, kept=(), byte_fallback=False):
     [
         {"kind": BPE},
         {"kind": BPE, "byte_fallback": True},
-        {"kind": 1, "kept": ["film", "1990", "é"]},
         {"kind": BPE, "kept": ["don't"], "byte_fallback": True},
     ],
     ids=str,
