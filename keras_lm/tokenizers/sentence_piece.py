@@ -210,8 +210,12 @@ class SentencePieceTokenizer(Tokenizer):
         """Make the model to run from the one that the file has, and the graph's tables."""
         self._proto = self._prepared(proto)
         charsmap = self._proto.normalizer_spec.precompiled_charsmap
-        self._first_space = first_space(charsmap) if self._rules.keep_first_space else None
+        self._first_space = first_space(charsmap)
+        spec = self._proto.normalizer_spec
+        self._joins_spaces = spec.remove_extra_whitespaces
         is_fast = runs_fast(proto)
+        # What the reference drops before a text, the fast operation turns into the model's space.
+        self._drops_space = is_fast and self._joins_spaces and not spec.add_dummy_prefix
         if is_fast:
             take_reference_rules(self._proto, self._rules.preparation)
         with_comma = []
@@ -238,11 +242,16 @@ class SentencePieceTokenizer(Tokenizer):
             else:
                 self._matcher = SentencePieceModel(serialized)
             if self._matcher is not None:
-                self._match = traced(self._matcher.tokenize)
+                self._match = traced(self._matched)
             lengths = [self._length(piece.piece) for piece in self._proto.pieces]
             self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = CommaSplits(self, with_comma) if with_comma else None
+
+    def _matched(self, text):
+        if self._drops_space:
+            text = tf.strings.regex_replace(text, f"^(?:{self._first_space})+", "")
+        return self._matcher.tokenize(text)
 
     def _prepared(self, proto):
         special = set(self._vocabulary.all_special_tokens)
@@ -323,8 +332,11 @@ class SentencePieceTokenizer(Tokenizer):
         is_spaced = tf.ones_like(begin_text)
         if rules.prefix_once:
             is_spaced &= begin_text
-        if rules.keep_first_space:
-            is_spaced &= ~tf.strings.regex_full_match(parts, self._first_space)
+        begins_with_space = tf.strings.regex_full_match(parts, f"(?s){self._first_space}.*")
+        if self._joins_spaces:  # the model's space stands for those of the part
+            is_spaced |= begins_with_space
+        elif rules.keep_first_space:
+            is_spaced &= ~begins_with_space
         some = [
             find(self, tf.boolean_mask(parts, is_spaced)),
             find(self._later, tf.boolean_mask(parts, ~is_spaced)),
@@ -422,7 +434,7 @@ class SentencePieceTokenizer(Tokenizer):
             ids = self._lite(text)
             return ids if self._splits is None else self._splits.lite(ids)
         is_fast = isinstance(self._matcher, tf_text.FastSentencepieceTokenizer)
-        if not is_fast or self._rules.keep_first_space:
+        if not is_fast or self._rules.keep_first_space or self._drops_space:
             raise ValueError(
                 "this SentencePiece model is not a plain unigram model, for which alone LiteRT has "
                 "a kernel: TF Text's FastSentencepieceTokenizer. Export with tokenizer='bytes', or "
@@ -436,7 +448,7 @@ class SentencePieceTokenizer(Tokenizer):
     @functools.cached_property
     def _lite(self):
         with tf.init_scope():
-            return self._make_lite(self._rules.keep_first_space)
+            return self._make_lite(self._rules.keep_first_space and not self._joins_spaces)
 
     def _make_lite(self, keep_first_space):
         return LiteSentencePiece(self._proto, self._charsmap, keep_first_space)
@@ -610,11 +622,14 @@ def take_reference_rules(model, preparation):
 
 
 def first_space(charsmap):
-    """Return a pattern of texts that begin with a space, once a table has changed them."""
+    """Return a pattern of what becomes a space, once a table has changed it."""
     table = Table(charsmap)
     table.read()
-    spaces = [key for key, text in table.rules.items() if len(key) == 1 and text.startswith(" ")]
-    return f"(?s)[{regex_literal([' ', SPACE, *spaces])}].*"
+    single = {key: text for key, text in table.rules.items() if len(key) == 1}
+    spaces = [key for key, text in single.items() if text.startswith(" ")]
+    dropped = [key for key, text in single.items() if not text]
+    before = f"[{regex_literal(dropped)}]*" if dropped else ""
+    return f"{before}[{regex_literal([' ', SPACE, *spaces])}]"
 
 
 def without_end_space(text):

@@ -145,4 +145,7 @@ def test_a_language_model_writes(goldens, tmp_path):
     written = run(GENERATES, tmp_path / "task")
     assert written == task.generate(["the film", "a"], max_new_tokens=6, verbose=0)
     serve = tf.saved_model.load(str(tmp_path / "task" / "exported" / "1")).signatures
-    assert {"generate", "next_token"} <= {*serve}
+    options = task.signatures.defaults()["generate"] | {"max_new_tokens": np.array([6], "int32")}
+    prompts = tf.constant(["the film", "a"])
+    answer = serve["generate"](prompt=prompts, **{n: tf.constant(v) for n, v in options.items()})
+    assert [text.decode() for text in answer["text"].numpy()] == written

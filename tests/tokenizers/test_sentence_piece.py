@@ -67,6 +67,27 @@ def test_a_bare_model_does_what_sentencepiece_does(golden, kind):
     assert not [row["text"] for row, ids in zip(rows, got) if ids != row["raw"]]
 
 
+def test_a_model_without_a_space_before_texts_drops_theirs(golden):
+    """TF Text's fast operation turns them into the space that the model does without."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder, _, rows = golden("t5")
+    model = Model.FromString((folder / "spiece.model").read_bytes())
+    model.normalizer_spec.add_dummy_prefix = False
+    data = model.SerializeToString()
+    reference, tokenizer = (
+        sentencepiece.SentencePieceProcessor(model_proto=data),
+        SentencePieceTokenizer(data),
+    )
+    texts = ["  leading", " ", "a  b ", "\u3000x", "\n\nx", "\x08\ufeff x", "\u2581x"]
+    texts += [row["text"] for row in rows]
+    assert tokenizer(texts).to_list() == [reference.encode(text) for text in texts]
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts[:1])
+    assert ids.to_list() == tokenizer(texts[:1]).to_list()
+    assert starts[0, 0] == 2 and ends[0, -1] == 9
+    with pytest.raises(ValueError, match="LiteRT has a kernel"):
+        tokenizer.tokenize_lite(tf.constant(texts))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_decoded_text_equals_the_reference(golden, kind):
     _, tokenizer, rows = golden(kind)

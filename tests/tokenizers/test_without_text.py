@@ -136,13 +136,14 @@ def model_of(folder, kind, kept=(), byte_fallback=False):
     [
         {"kind": BPE},
         {"kind": BPE, "byte_fallback": True},
+        {"kind": 1, "kept": ["film", "1990", "é"]},
         {"kind": BPE, "kept": ["don't"], "byte_fallback": True},
     ],
     ids=str,
 )
 def test_other_sentence_piece_models(options, goldens):
     model = model_of(goldens("tokenizers"), **options)
-    for more in ({}, {"keep_first_space": True, "strip_end": True}):
+    for more in ({}, {"keep_first_space": True, "strip_end": True}, {"prefix_once": True}):
         compare(lambda more=more: SentencePieceTokenizer(model, **more), hard_texts(goldens))
 
 
