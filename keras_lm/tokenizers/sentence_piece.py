@@ -213,6 +213,8 @@ class SentencePieceTokenizer(Tokenizer):
         self._first_space = first_space(charsmap)
         spec = self._proto.normalizer_spec
         self._joins_spaces = spec.remove_extra_whitespaces
+        self._has_own_space = spec.name == files.OWN_SPACE
+        spec.add_dummy_prefix |= self._has_own_space  # which stands for it
         is_fast = runs_fast(proto)
         # What the reference drops before a text, the fast operation turns into the model's space.
         self._drops_space = is_fast and self._joins_spaces and not spec.add_dummy_prefix
@@ -321,15 +323,16 @@ class SentencePieceTokenizer(Tokenizer):
         `find` takes a tokenizer and parts, and returns the values, a list.
         """
         rules = self._rules
-        if not (rules.prefix_once or rules.keep_first_space):
+        if not (rules.prefix_once or rules.keep_first_space or self._has_own_space):
             return find(self, parts)
         if self._later is None:
             proto = files.parse_model(self._data)
             proto.normalizer_spec.add_dummy_prefix = False
+            proto.normalizer_spec.name = ""
             config = self.get_config() | {"prefix_once": False, "keep_first_space": False}
             with tf.init_scope():
                 self._later = type(self)(proto.SerializeToString(), **config)
-        is_spaced = tf.ones_like(begin_text)
+        is_spaced = tf.fill(tf.shape(begin_text), not self._has_own_space)
         if rules.prefix_once:
             is_spaced &= begin_text
         begins_with_space = tf.strings.regex_full_match(parts, f"(?s){self._first_space}.*")
@@ -440,13 +443,27 @@ class SentencePieceTokenizer(Tokenizer):
                 "a kernel: TF Text's FastSentencepieceTokenizer. Export with tokenizer='bytes', or "
                 "as a SavedModel."
             )
-        ids = self._matcher.tokenize(text)
+        ids = self._lite_matcher.tokenize(text)
         # LiteRT cannot return empty tensors from custom operations, but it can from its own.
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
 
     @functools.cached_property
+    def _lite_matcher(self):
+        if not self._has_own_space:
+            return self._matcher
+        proto = files.Model.FromString(self._proto.SerializeToString())
+        proto.normalizer_spec.add_dummy_prefix = False  # the operation leaves one at the start
+        with tf.init_scope():
+            return tf_text.FastSentencepieceTokenizer(proto.SerializeToString())
+
+    @functools.cached_property
     def _lite(self):
+        if self._has_own_space:
+            raise ValueError(
+                "SentencePieceTokenizer cannot tokenize in LiteRT: its model leaves one space "
+                "at the start of texts and adds none. Export as a SavedModel instead."
+            )
         with tf.init_scope():
             return self._make_lite(self._rules.keep_first_space and not self._joins_spaces)
 

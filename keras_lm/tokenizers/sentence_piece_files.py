@@ -14,6 +14,7 @@ from keras_lm.tokenizers.sentence_piece_model import (
     BYTE_PIECE,
     CONTROL,
     NORMAL,
+    OWN_SPACE,
     ROLES,
     SPACE,
     UNIGRAM,
@@ -431,6 +432,8 @@ def _split(tokenizer, spec):
         elif step["type"] != "Split" or step["pattern"] != {"String": " "} or has_spaces:
             # (Where spaces have become marks of pieces, no space is left to split at.)
             _refuse("pre_tokenizer", step)
+    if spec.remove_extra_whitespaces and not spec.add_dummy_prefix:
+        spec.name = OWN_SPACE
     return settings
 
 

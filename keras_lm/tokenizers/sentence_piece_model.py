@@ -36,7 +36,7 @@ def _message_class():
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="sentence_piece.proto", syntax="proto2")
 
-    def add(name, **fields):
+    def add(name, /, **fields):
         described = file.message_type.add(name=name)
         for name, (number, kind, *default) in fields.items():
             one = described.field.add(name=name, number=number, label=field.LABEL_OPTIONAL)
@@ -60,6 +60,7 @@ def _message_class():
     )
     add(
         "NormalizerSpec",
+        name=(1, field.TYPE_STRING),
         precompiled_charsmap=(2, field.TYPE_BYTES),
         add_dummy_prefix=(3, yes_no, "true"),
         remove_extra_whitespaces=(4, yes_no, "true"),
@@ -77,6 +78,10 @@ def _message_class():
 
 
 Model = _message_class()
+
+# The name of a normalizer that adds no space before texts, joins spaces, and leaves the one that a
+# text begins with, as those of a tokenizer.json do; the reference drops it.
+OWN_SPACE = "own first space"
 
 
 def read_model(model):

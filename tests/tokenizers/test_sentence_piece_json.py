@@ -11,6 +11,7 @@ import pytest
 from keras_lm.tokenizers import SentencePieceTokenizer, Tokenizer, huggingface_files
 from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, parse_model
 from keras_lm.tokenizers.sentence_piece_normalizer import HANGUL, Table, table_of
+from keras_lm.tokenizers.strings import without_text_operations
 
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
@@ -117,6 +118,21 @@ def test_the_space_before_text(described, splitter, has_prefix, is_once):
     # A space that is there stays, on both sides of a token.
     spaced = tokenizer.tokens(tokenizer("film <E> film", parse_special=True)).numpy().tolist()
     assert spaced[spaced.index(b"<E>") + 1].startswith("▁".encode())
+    # Nor does one at the start of a text go, and places are those in the text.
+    texts = ["  film", "film", " film film"]
+    ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
+    assert ids.to_list() == tokenizer(texts).to_list()
+    assert tokenizer.tokens(ids)[0, 0].numpy().startswith("▁".encode())
+    assert [row[0] for row in starts.to_list()] == [2, 0, 1]
+    assert [row[-1] for row in ends.to_list()] == [6, 4, 10]
+    with without_text_operations():
+        again = SentencePieceTokenizer.from_files(folder)
+        pair = ["film <E> film"]
+        expected = tokenizer(pair, parse_special=True).to_list()
+        assert again(pair, parse_special=True).to_list() == expected
+        assert [x.to_list() for x in again.tokenize_with_offsets(texts)] == [
+            x.to_list() for x in (ids, starts, ends)
+        ]
 
 
 def test_a_round_trip_keeps_all_settings(described, tmp_path):
