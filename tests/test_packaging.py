@@ -155,6 +155,8 @@ def test_unpacked_wheel_has_export_in_its_place(wheel, tmp_path, code):
 
 IN_A_CLONE = f"""{FIND}
 print(find_spec("keras_lm.lectures").origin)
+for name in ("setup", "tests"):
+    assert find_spec("keras_lm." + name) is None, name
 """
 
 
