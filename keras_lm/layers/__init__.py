@@ -13,10 +13,17 @@ from keras_lm.layers.attention import (
 from keras_lm.layers.basic import (
     Adapter,
     Dense,
+    EachTokenClassifier,
+    FirstTokenClassifier,
     Frozen,
+    LastTokenClassifier,
     LayerNormalization,
+    MaskedLMHead,
+    MeanPooledClassifier,
+    PooledClassifier,
     PositionEmbedding,
     ResidualDense,
+    SpanHead,
     embedding_layers,
     float32_or_wider,
     gelu_tanh,
@@ -31,15 +38,6 @@ from keras_lm.layers.deprecated import (
     CausalPostNormBlock,
     CausalPreNormBlock,
     CausalSelfAttention,
-)
-from keras_lm.layers.heads import (
-    EachTokenClassifier,
-    FirstTokenClassifier,
-    LastTokenClassifier,
-    MaskedLMHead,
-    MeanPooledClassifier,
-    PooledClassifier,
-    SpanHead,
 )
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,

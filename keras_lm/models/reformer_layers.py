@@ -17,7 +17,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import reversible
-from keras_lm.layers.heads import last_real_token
+from keras_lm.layers.basic import last_real_token
 from keras_lm.models.reformer_attention import ascending, dropped, inverse, rows_at
 
 

@@ -13,8 +13,7 @@ from keras import ops
 
 from keras_lm.layers.attention import CausalLMHead
 from keras_lm.layers.backend import Dropout, num_replicas, sum_over_replicas
-from keras_lm.layers.basic import Dense, float32_or_wider
-from keras_lm.layers.heads import last_real_token
+from keras_lm.layers.basic import Dense, float32_or_wider, last_real_token
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels

@@ -16,7 +16,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.heads import last_real_token
+from keras_lm.layers.basic import last_real_token
 from keras_lm.models.transformer_xl_layers import (
     RelativeAttention,
     RelativePostNormBlock,

@@ -7,7 +7,7 @@ starts.
 import numpy as np
 from keras import ops
 
-from keras_lm.layers.heads import last_real_token
+from keras_lm.layers.basic import last_real_token
 from keras_lm.layers.tensorflow import required
 from keras_lm.objectives import (
     MaskedAccuracy,

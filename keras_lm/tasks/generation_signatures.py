@@ -16,7 +16,7 @@ from keras_lm.generation.lite import FOLLOWED
 from keras_lm.generation.logits import OF_SAMPLING
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.settings import ENDS_PROMPTS, OF_OPTIONS
-from keras_lm.layers.heads import last_real_token
+from keras_lm.layers.basic import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow import (
     MOST_BEAMS,

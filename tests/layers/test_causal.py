@@ -19,7 +19,7 @@ from keras_lm.layers import (
     PreNormBlock,
     SelfAttention,
 )
-from keras_lm.layers.heads import last_real_token
+from keras_lm.layers.basic import last_real_token
 from keras_lm.layers.tensorflow import write_slots
 
 BLOCK = {
