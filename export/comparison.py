@@ -81,10 +81,11 @@ def check(
 ) -> CheckReport:
     """Run an exported model in a fresh process, and compare its answers with the task's.
 
-    The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
-    TensorFlow Text's kernels; for an `.onnx`: `onnxruntime`), but not this library. A `.tflite` is
-    compared with the task's `answer_lite`; one for MediaPipe is asked text by text, with the ids of
-    the task's tokenizer, and an `.onnx` with these ids in batches. Returns a `CheckReport`.
+    The process imports TensorFlow, and TensorFlow Text if the export needs it (for a `.tflite`:
+    `ai_edge_litert` and TensorFlow Text's kernels; for an `.onnx`: `onnxruntime`), but not this
+    library. A `.tflite` is compared with the task's `answer_lite`; one for MediaPipe is asked text
+    by text, with the ids of the task's tokenizer, and an `.onnx` with these ids in batches.
+    Returns a `CheckReport`.
 
     Args:
         path: what `task.export` returned: a version's folder, a `.tflite` or `.onnx` file, or the

@@ -17,6 +17,7 @@ from jax import numpy as jnp
 from keras import ops
 
 from keras_lm.generation import beam_search, decoding
+from keras_lm.generation import logits as processors
 from keras_lm.generation.decoding import COLUMNS_AT_ONCE as AT_ONCE
 from keras_lm.generation.decoding import NO_BOS, TOO_LONG, UP_TO_LENGTH, Ending, State
 from keras_lm.generation.options import FRESH_SEED, Options
@@ -24,10 +25,9 @@ from keras_lm.generation.scoring import TOKENS_AT_ONCE
 from keras_lm.generation.streaming import growth
 from keras_lm.tokenizers.host import as_lists, as_texts
 
-ROUNDS = 10
-FACTORS = np.array([0xD2511F53, 0xCD9E8D57], "uint64")
-WEYL = np.array([0x9E3779B9, 0xBB67AE85], "uint64")
-FIRST_KEY = np.array([0x3EC8F720, 0x02461E29], "uint64")  # TensorFlow's, of which it makes others
+FACTORS = np.array(processors.FACTORS, "uint64")
+WEYL = np.array(processors.WEYL, "uint64")
+FIRST_KEY = np.array(processors.FIRST_KEY, "uint64")
 LOW = np.uint64(2**32 - 1)
 
 
@@ -55,7 +55,7 @@ def uniform_noise(seed, sequence, number):
 
 def _philox(counters, keys):
     """Hash counters (…, 4) by keys (…, 2); all are uint64 of 32 bits."""
-    for _ in range(ROUNDS):
+    for _ in range(processors.ROUNDS):
         products = counters[..., ::2] * FACTORS  # (…, 2)
         high, low = products >> np.uint64(32), products & LOW
         mixed = high[..., ::-1] ^ counters[..., 1::2] ^ keys

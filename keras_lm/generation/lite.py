@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_lm.generation import logits as processors
 from keras_lm.generation.decoding import State, process
+from keras_lm.generation.logits import FACTORS, FIRST_KEY, ROUNDS, WEYL
 from keras_lm.generation.options import OPTIONS, Options
 from keras_lm.layers.state import FIXED
 from keras_lm.layers.tensorflow import growing
@@ -132,10 +133,6 @@ def _processed(logits, token_ids, padding_mask, begin, most, limits, source_ids,
 
 
 # === Random numbers ===
-
-ROUNDS = 10
-FACTORS, WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
-FIRST_KEY = (0x3EC8F720, 0x02461E29)  # TensorFlow's, of which it makes others
 
 
 def uniform_noise(seed, number):

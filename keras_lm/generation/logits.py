@@ -111,13 +111,18 @@ def marked(token_ids, chosen, vocabulary_size):
 FIRST_CANDIDATES = 1024
 LEAST_TEMPERATURE = 1e-6
 
+# Of Philox, which other runtimes compute themselves: rounds, and numbers of 32 bits.
+ROUNDS = 10
+FACTORS, WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
+FIRST_KEY = (0x3EC8F720, 0x02461E29)  # TensorFlow's, of which it makes others
+
 
 def uniform_noise(seed, sequence, number):
     """Return random numbers (B, number) in [0, 1) that only depend on a row's seed and sequence.
 
     `seed` is (B,) int64, where `FRESH_SEED` means a new one; `sequence` (B,) int64 is the index
-    among the continuations of a prompt. A larger `number` starts with the same values. Other
-    backends have the same numbers from `philox.uniform_noise`.
+    among the continuations of a prompt. A larger `number` starts with the same values. JAX and
+    LiteRT have the same numbers from `jax_decoding.uniform_noise` and `lite.uniform_noise`.
     """
     fresh = tf.random.uniform(tf.shape(seed), maxval=tf.int64.max, dtype=tf.int64)
     seeds = tf.stack([tf.where(seed == FRESH_SEED, fresh, seed), sequence], axis=1)

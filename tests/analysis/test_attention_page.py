@@ -1,10 +1,8 @@
 """The page in a real browser: what it shows, long texts, strange ones, light and dark."""
 
-import shutil
-
 import numpy as np
 import pytest
-from selenium import webdriver
+from browser import open_chromium
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -12,24 +10,13 @@ from keras_lm import analysis
 
 pytestmark = pytest.mark.slow  # a browser
 
-BROWSER = [shutil.which("chromium"), shutil.which("chromedriver")]
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1000,700"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 HOSTILE = "</script><img src=x onerror=document.title='!'>"
 
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    if not all(BROWSER):
-        pytest.skip("needs chromium and chromedriver on PATH (Debian: apt install chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER[0]
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(BROWSER[1]))
+    driver = open_chromium(tmp_path_factory.mktemp("chromium"))
+    driver.set_window_size(1000, 700)
     yield driver
     driver.quit()
 

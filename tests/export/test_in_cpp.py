@@ -72,6 +72,14 @@ def ask(program, path, *outputs):
     return [line.split("\t")[:-1] for line in done.stdout.split("\n")[:-1]]
 
 
+def assert_answers_of(task, program, path):
+    rows = ask(program, path, "labels", "scores")
+    expected = task.classify(TEXTS, verbose=0)
+    assert [row[0] for row in rows] == expected["labels"].tolist()
+    scores = [[*map(float, row[1:])] for row in rows]
+    np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "model, kind",
     [("BertBackbone", "wordpiece"), ("AlbertBackbone", "sentencepiece-albert")],
@@ -81,12 +89,7 @@ def test_a_classifier_answers(program, model, kind, backbone_of, tokenizer_of, t
         backbone_of(model), class_names=["bad", "good"], tokenizer=tokenizer_of(kind)
     )
     path = task.export(tmp_path / "critic.tflite", format="litert")
-    found = ask(program, path, "labels", "scores")
-    expected = task.classify(TEXTS, verbose=0)
-    assert [row[0] for row in found] == expected["labels"].tolist()
-    np.testing.assert_allclose(
-        [[*map(float, row[1:])] for row in found], expected["scores"], atol=1e-4
-    )
+    assert_answers_of(task, program, path)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +103,7 @@ def test_bytes_need_no_other_operations(model, kind, backbone_of, tokenizer_of, 
         backbone_of(model), class_names=["bad", "good"], tokenizer=tokenizer_of(kind)
     )
     path = task.export(tmp_path / "critic.tflite", tokenizer="bytes")
-    rows = ask(program, path, "labels", "scores")
-    expected = task.classify(TEXTS, verbose=0)
-    assert [row[0] for row in rows] == expected["labels"].tolist()
-    scores = [[*map(float, row[1:])] for row in rows]
-    np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
+    assert_answers_of(task, program, path)
 
 
 @pytest.mark.thorough
