@@ -19,12 +19,7 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.tokenizers import (
-    byte_pair_files,
-    published_files,
-    strings,
-    unicode_ranges,
-)
+from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
 from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
 from keras_lm.tokenizers.lite_operations import (
     TAIL,
