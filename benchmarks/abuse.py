@@ -197,17 +197,17 @@ def ask(connection, texts):
     return response.status, json.loads(response.read())
 
 
-def is_close(found, expected):
+def is_close(results, expected):
     """Whether two answers are the same, except for rounding."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(
-            is_close(found[name], expected[name]) for name in found
+    if isinstance(results, dict) and isinstance(expected, dict):
+        return results.keys() == expected.keys() and all(
+            is_close(results[name], expected[name]) for name in results
         )
-    if isinstance(found, (list, tuple)) and isinstance(expected, (list, tuple)):
-        return len(found) == len(expected) and all(map(is_close, found, expected))
-    if isinstance(found, float) and isinstance(expected, float):
-        return abs(found - expected) < 1e-4
-    return found == expected
+    if isinstance(results, (list, tuple)) and isinstance(expected, (list, tuple)):
+        return len(results) == len(expected) and all(map(is_close, results, expected))
+    if isinstance(results, float) and isinstance(expected, float):
+        return abs(results - expected) < 1e-4
+    return results == expected
 
 
 def main():

@@ -86,11 +86,11 @@ def compare(train, train_labels, test, test_labels):
     for layer in range(train.shape[1]):
         classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000))
         classifier.fit(train[:, layer], train_labels)
-        found = classifier.predict(test[:, layer])
+        answers = classifier.predict(test[:, layer])
         note = "layer 0, context-free " if layer == 0 else f"layer {layer}               "
         click.echo(
-            f"  {note} accuracy {np.mean(found == np.asarray(test_labels)):.3f}, "
-            f"macro F1 {f1_score(test_labels, found, average='macro'):.3f}"
+            f"  {note} accuracy {np.mean(answers == np.asarray(test_labels)):.3f}, "
+            f"macro F1 {f1_score(test_labels, answers, average='macro'):.3f}"
         )
 
 

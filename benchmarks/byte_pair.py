@@ -54,7 +54,7 @@ def contenders(folder):
         paths = f"{assets}/vocab.json", f"{assets}/merges.txt"
         rust = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*paths))
         rust.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        found = {
+        results = {
             OURS: in_graph(ours),
             RUST: lambda batch: rust.encode_batch_fast(batch, add_special_tokens=False),
         }
@@ -62,8 +62,8 @@ def contenders(folder):
             import keras_hub
 
             hub = keras_hub.tokenizers.BytePairTokenizer(vocabulary, paths[1])
-            found[HUB] = in_graph(hub)
-    return found
+            results[HUB] = in_graph(hub)
+    return results
 
 
 def measure(runs, texts, batch_size):

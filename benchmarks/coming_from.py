@@ -178,8 +178,8 @@ def compare(page, folder, python):
         print(f"{page}: FAILED, {last} ({folder / 'error.txt'})")
         return False
     theirs = np.load(folder / "theirs.npz")
-    found = {"before": ours(page, source), "after": ours(page, trained(page, folder))}
-    largest = {name: float(np.abs(found[name] - theirs[name]).max()) for name in found}
+    results = {"before": ours(page, source), "after": ours(page, trained(page, folder))}
+    largest = {name: float(np.abs(results[name] - theirs[name]).max()) for name in results}
     moved = float(np.abs(theirs["after"] - theirs["before"]).max())
     print(
         f"{page}: the same folder {largest['before']:.1e}, what it trained (by {moved:.1e}), "

@@ -89,8 +89,8 @@ def accuracy(task, length, symbols):
     right = []
     for i in range(TEXTS):
         logits = task({name: x[i : i + 1] for name, x in inputs.items()})
-        found = np.argmax(keras.ops.convert_to_numpy(logits[0]), axis=-1)
-        right.append((found == labels[i])[length + 1 :])
+        results = np.argmax(keras.ops.convert_to_numpy(logits[0]), axis=-1)
+        right.append((results == labels[i])[length + 1 :])
     return np.mean(right)
 
 

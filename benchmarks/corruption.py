@@ -66,11 +66,11 @@ def in_turn(objectives):
     """A function of a batch that lets objectives corrupt it one after the other."""
 
     def corrupt(inputs):
-        found = []
+        results = []
         for objective in objectives:
             inputs, labels = objective.corrupt(inputs)
-            found.append(labels)
-        return inputs, found
+            results.append(labels)
+        return inputs, results
 
     return tf.function(corrupt, autograph=False)
 

@@ -60,9 +60,9 @@ def main():
         for rate in options.rates:
             for seed in range(options.seeds):
                 start = time.perf_counter()
-                found = run(cls, rows, rate, seed, options)
+                results = run(cls, rows, rate, seed, options)
                 line = {"set": name, "rate": rate, "seed": seed}
-                line |= {key: round(value, 4) for key, value in found.items()}
+                line |= {key: round(value, 4) for key, value in results.items()}
                 line |= {key: getattr(options, key) for key in (*KEPT, *FEW)}
                 print(json.dumps(line | {"s": round(time.perf_counter() - start)}), flush=True)
 
@@ -84,7 +84,7 @@ def run(cls, rows, rate, seed, options):
     if options.adapters:
         keras_lm.training.enable_adapters(task, options.adapters)
     learnt = sum(math.prod(weight.shape) for weight in task.trainable_weights)
-    found = {"learnt": learnt / task.count_params()}
+    results = {"learnt": learnt / task.count_params()}
     if (rate, options.warmup, options.end) != (None, 0.1, 0):
         rate = task.backbone.learning_rate if rate is None else rate
         schedule = keras_lm.training.WarmupPolynomialDecay(
@@ -96,7 +96,7 @@ def run(cls, rows, rate, seed, options):
     metrics = metrics_of(task)
     task.compile(weighted_metrics=list(metrics.values()))
     scores = task.evaluate(test_x, test_y, verbose=0, return_dict=True)
-    return found | {name: float(scores[metric.name]) for name, metric in metrics.items()}
+    return results | {name: float(scores[metric.name]) for name, metric in metrics.items()}
 
 
 def metrics_of(task):

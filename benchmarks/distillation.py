@@ -107,8 +107,8 @@ def other_sentences(number):
 
 def accuracy(task, data):
     """Return the share of held-out sentences whose label is right."""
-    found = np.argmax(task.predict(data.test_texts, verbose=0), axis=-1)
-    return float(np.mean(found == np.array(data.test_labels)))
+    results = np.argmax(task.predict(data.test_texts, verbose=0), axis=-1)
+    return float(np.mean(results == np.array(data.test_labels)))
 
 
 def latency(student, teacher, texts):

@@ -98,8 +98,8 @@ def main(seeds, epochs):
     start = time.monotonic()
     print("| | people of the training texts | held-out people |\n| --- | ---: | ---: |")
     for kind in KINDS:
-        found = zip(*(contest(kind, seed, epochs) for seed in range(seeds)), strict=True)
-        cells = [", ".join(f"{value:.3f}" for value in each) for each in map(list, found)]
+        results = zip(*(contest(kind, seed, epochs) for seed in range(seeds)), strict=True)
+        cells = [", ".join(f"{value:.3f}" for value in each) for each in map(list, results)]
         print(f"| {kind} | {' | '.join(cells)} |", flush=True)
     print(f"\nchance: {1 / len(TRADES)}; {time.monotonic() - start:.0f} s for {seeds} seeds")
 

@@ -216,8 +216,8 @@ def main():
             cost(pathlib.Path(root), options.rounds)
             return 0
         draws = np.random.default_rng(options.seed)
-        found = [kind for kind in kinds(pathlib.Path(root)) if re.search(options.only, kind[0])]
-        return int(sum(flip(*kind, options.flips, draws) for kind in found) > 0)
+        results = [kind for kind in kinds(pathlib.Path(root)) if re.search(options.only, kind[0])]
+        return int(sum(flip(*kind, options.flips, draws) for kind in results) > 0)
 
 
 if __name__ == "__main__":

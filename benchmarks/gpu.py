@@ -138,8 +138,8 @@ def ours(kind, model, batch, length, dropout, attention_dropout, variant, profil
 
         @jax.jit
         def run(variables, others, packed):
-            found, _ = backbone.stateless_call(variables, others, packed, training=False)
-            return found["sequence_output"]
+            results, _ = backbone.stateless_call(variables, others, packed, training=False)
+            return results["sequence_output"]
 
         packed, last = jax.device_put(packed), []
 
@@ -245,7 +245,7 @@ def parity(ids, mask):
         "MPNet": small,
     }
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = {}
+    results = {}
     for name, options in networks.items():
         torch.manual_seed(0)
         config = getattr(transformers, f"{name}Config")(**options)
@@ -261,7 +261,7 @@ def parity(ids, mask):
         packed = {"token_ids": ids, "padding_mask": mask}
         with jax.default_matmul_precision("highest"):
             outputs = np.asarray(backbone(packed)["sequence_output"])
-        found[name] = float((abs(outputs - theirs.cpu().numpy()) * mask[..., None]).max())
+        results[name] = float((abs(outputs - theirs.cpu().numpy()) * mask[..., None]).max())
         if name == "Bert":
             weights, of_bert = backbone.get_weights(), outputs
             config = backbone.get_config() | {"dtype": "bfloat16"}
@@ -271,8 +271,8 @@ def parity(ids, mask):
                 jax_attention.FEWEST_SCORES = fewest
                 outputs = np.asarray(backbone(packed)["sequence_output"], "float32")
                 difference = abs(outputs - of_bert) * mask[..., None]
-                found[f"bfloat16, {of_attention}"] = float(difference.max())
-    return found
+                results[f"bfloat16, {of_attention}"] = float(difference.max())
+    return results
 
 
 def finish(seconds):
@@ -380,14 +380,14 @@ def theirs(kind, model, batch, length, dropout, attention_dropout, variant, prof
 
     seconds = timed(step, wait)
     if profile:
-        with torch.profiler.profile() as found:
+        with torch.profiler.profile() as results:
             step()
             wait()
         with open(profile, "w", encoding="utf-8") as file:
-            print(found.key_averages().table(sort_by="self_cuda_time_total"), file=file)
+            print(results.key_averages().table(sort_by="self_cuda_time_total"), file=file)
     memory = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    found = {"ms": 1000 * seconds, "GB": memory / 1e9}
-    return found | {"tokens/s": batch * NEW_TOKENS / seconds} if kind == "generate" else found
+    results = {"ms": 1000 * seconds, "GB": memory / 1e9}
+    return results | {"tokens/s": batch * NEW_TOKENS / seconds} if kind == "generate" else results
 
 
 def contenders(kind):
@@ -428,8 +428,8 @@ def run_alone(name, library, variant, arguments):
     except subprocess.TimeoutExpired:
         return {"error": f"more than {arguments.limit} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    found = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-600:]}
-    return found | {"seconds": round(time.perf_counter() - begin)}
+    results = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-600:]}
+    return results | {"seconds": round(time.perf_counter() - begin)}
 
 
 def main():
@@ -453,8 +453,8 @@ def main():
         row = ROWS[name]
         if SMALL and name != "parity":
             row = (*row[:2], 4, 64, *row[4:])  # rows and columns
-        found = (ours if library == "keras_lm" else theirs)(*row, variant, arguments.profile)
-        return print(json.dumps(found))
+        result = (ours if library == "keras_lm" else theirs)(*row, variant, arguments.profile)
+        return print(json.dumps(result))
     unknown = [row for row in arguments.rows if row not in ROWS]
     if unknown:
         parser.error(f"rows {unknown} are not among {list(ROWS)}")
@@ -463,9 +463,9 @@ def main():
     variants = arguments.variants.split(",")
 
     def run(contender):
-        found = run_alone(*contender, arguments)
-        results[" ".join(contender)] = found
-        print(*contender, json.dumps(found), flush=True)
+        result = run_alone(*contender, arguments)
+        results[" ".join(contender)] = result
+        print(*contender, json.dumps(result), flush=True)
         if arguments.out:
             with open(arguments.out, "w", encoding="utf-8") as file:
                 json.dump(results, file, indent=1)

@@ -46,19 +46,19 @@ def main():
         "--rows", type=int, default=1000, help="questions of CommonsenseQA to learn"
     )
     options = parser.parse_args()
-    found = {"without": [], "with": []}
+    results = {"without": [], "with": []}
     for seed in range(options.seeds):
-        for kind in found:
+        for kind in results:
             keras.utils.set_random_seed(seed)
             start = time.time()
             if options.data is None:
                 accuracy = made_up(seed, kind == "with", options.epochs or 12)
             else:
                 accuracy = commonsense(options, kind == "with")
-            found[kind].append(accuracy)
+            results[kind].append(accuracy)
             seconds = time.time() - start
             print(f"seed {seed}, {kind} a graph: {accuracy:.3f} ({seconds:.0f} s)", flush=True)
-    for kind, values in found.items():
+    for kind, values in results.items():
         spread = f", {min(values):.3f} to {max(values):.3f}"
         print(f"{kind} a graph: {statistics.mean(values):.3f}{spread}")
 

@@ -107,16 +107,16 @@ def network_rates(pythons, minilm, rounds):
 
 def start_times(pythons, minilm, rounds):
     """Return contender → step → median seconds, each round in a fresh process."""
-    found = {name: [] for name in pythons}
+    results = {name: [] for name in pythons}
     for number in range(rounds):
         click.echo(f"  start {number + 1} of {rounds}", err=True)
         for name, python in pythons.items():
             program = LAPS + STARTS[name] + "print(json.dumps(laps))"
-            found[name].append(run_fresh(python, program, minilm))
+            results[name].append(run_fresh(python, program, minilm))
     middle = rounds // 2
     return {
         name: {step: sorted(lap[step] for lap in laps)[middle] for step in laps[0]}
-        for name, laps in found.items()
+        for name, laps in results.items()
     }
 
 

@@ -384,10 +384,10 @@ def _write_one(folder, family, prefix, head, config, torch):
             parameter.data += 0.2 * torch.randn_like(parameter)
     inputs = _inputs(config, head, torch)
     with torch.no_grad():
-        found = model(**inputs, return_dict=True)
+        results = model(**inputs, return_dict=True)
     keys = ("logits", "start_logits", "end_logits", "mc_logits", "prediction_logits")
-    answers = {key: found[key].numpy() for key in keys if found.get(key) is not None}
-    answers = answers or {"last_hidden_state": found[0].numpy()}
+    answers = {key: results[key].numpy() for key in keys if results.get(key) is not None}
+    answers = answers or {"last_hidden_state": results[0].numpy()}
     model.save_pretrained(folder)
     (folder / "case.json").write_text(json.dumps({"class": name, "head": head}))
     inputs = {f"in.{k}": v.numpy() for k, v in inputs.items() if k != "use_cache"}
@@ -418,15 +418,15 @@ def entries(path):
     import transformers
 
     stored = json.loads(path.read_text()) if path.is_file() else {}
-    found = {}
+    results = {}
     for family in [*FAMILIES, "transfo-xl"]:
         try:
             config = transformers.AutoConfig.for_model(family).to_dict()
         except ValueError:  # this version has no such model
             continue
-        found[family] = {name: value for name, value in sorted(config.items()) if name[0] != "_"}
-        found[family].pop("transformers_version")
-    stored[transformers.__version__] = found
+        results[family] = {name: value for name, value in sorted(config.items()) if name[0] != "_"}
+        results[family].pop("transformers_version")
+    stored[transformers.__version__] = results
     lines = [
         f' "{version}": {{\n'
         + ",\n".join(f'  "{family}": {json.dumps(config)}' for family, config in families.items())
@@ -483,16 +483,16 @@ def _difference(path):
     names = {"input_ids": f"{half}token_ids", "attention_mask": f"{half}padding_mask"}
     names |= {"token_type_ids": "segment_ids", "decoder_input_ids": "decoder_token_ids"}
     inputs = {names[k[3:]]: stored[k].astype("int32") for k in stored.files if k[:3] == "in."}
-    found = model({k: v for k, v in inputs.items() if k in backbone.input_names})
+    results = model({k: v for k, v in inputs.items() if k in backbone.input_names})
     largest = 0.0
     for key in [k for k in stored.files if k[:4] == "out."]:
         value, name = stored[key], key[4:]
         if task == "MultipleChoice" and name == "logits" and "mc_logits" in str(stored.files):
             continue  # of the language model beside the choices
-        if isinstance(found, dict):
-            ours = found["sequence_output" if name == "last_hidden_state" else name]
+        if isinstance(results, dict):
+            ours = results["sequence_output" if name == "last_hidden_state" else name]
         else:
-            ours = found
+            ours = results
         ours = np.asarray(ours, "float32")
         if ours.shape != value.shape:
             raise AssertionError(f"{path.name}: shape {ours.shape} for {value.shape}")

@@ -363,21 +363,21 @@ def _inputs(made, backbone, tokenizer, generator):
 
 
 def _answers(model, inputs):
-    found = model(inputs)
-    found = found if isinstance(found, dict) else {"logits": found}
-    return {name: np.asarray(value) for name, value in found.items() if hasattr(value, "shape")}
+    results = model(inputs)
+    results = results if isinstance(results, dict) else {"logits": results}
+    return {name: np.asarray(value) for name, value in results.items() if hasattr(value, "shape")}
 
 
 def _of_strings(task):
     """Return what a task makes of single texts and of pairs: dicts of a row's lists and outputs."""
-    found = []
+    results = []
     for text, other in [*((text, None) for text in SINGLES), *zip(SINGLES, PAIRS, strict=True)]:
         columns = {"text": [text]} if other is None else {"text": [text], "text_pair": [other]}
         packed = task.preprocess(columns)
         row = {name: np.asarray(value)[0].tolist() for name, value in packed.items()}
         outputs = np.asarray(task(packed)).reshape(-1).tolist()
-        found.append({"text": text, "text_pair": other, "packed": row, "outputs": outputs})
-    return found
+        results.append({"text": text, "text_pair": other, "packed": row, "outputs": outputs})
+    return results
 
 
 def compare(folder, only):
@@ -494,22 +494,24 @@ def _renamed(stored, name, model):
         "decoder_token_ids": "decoder_input_ids",
         "decoder_padding_mask": "decoder_attention_mask",
     }
-    found = {}
+    results = {}
     for ours, theirs in names.items():
         if f"in.{ours}" in stored.files:
-            found[theirs] = torch.tensor(stored[f"in.{ours}"]).long()
+            results[theirs] = torch.tensor(stored[f"in.{ours}"]).long()
     parameters = inspect.signature(model.forward).parameters
-    found = {name: value for name, value in found.items() if name in parameters}
+    results = {name: value for name, value in results.items() if name in parameters}
     if getattr(model.config, "attn_type", None) == "uni":
-        found.pop("attention_mask")  # with which it fails, and needs none for padding on the right
+        results.pop(
+            "attention_mask"
+        )  # with which it fails, and needs none for padding on the right
     if "DoubleHeads" in type(model).__name__:
         # It takes masks of single texts only, and needs none for padding on the right.
-        found["mc_token_ids"] = found.pop("attention_mask").sum(-1) - 1
+        results["mc_token_ids"] = results.pop("attention_mask").sum(-1) - 1
     if "p_mask" in parameters:
         # An answer is in the first text, and `<cls>` is last.
         barred = stored["out.start_logits"] < -1e20
-        found |= {"p_mask": torch.tensor(barred).float(), "cls_index": torch.tensor([8, 8])}
-    return found
+        results |= {"p_mask": torch.tensor(barred).float(), "cls_index": torch.tensor([8, 8])}
+    return results
 
 
 def _difference(stored, ours, theirs, case):
@@ -544,9 +546,11 @@ def _difference(stored, ours, theirs, case):
 
 def _other_ids(path, tokenizer):
     known = json.loads((path / "ids.json").read_text())
-    found = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in known["lines"]]
-    others = [i for i, (one, two) in enumerate(zip(found, known["ids"], strict=True)) if one != two]
-    return f"{type(tokenizer).__name__}: {len(others)} of {len(found)} lines differ {others[:8]}"
+    results = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in known["lines"]]
+    others = [
+        i for i, (one, two) in enumerate(zip(results, known["ids"], strict=True)) if one != two
+    ]
+    return f"{type(tokenizer).__name__}: {len(others)} of {len(results)} lines differ {others[:8]}"
 
 
 def _other_strings(path, tokenizer, model):
@@ -571,11 +575,11 @@ def _other_strings(path, tokenizer, model):
             segments += theirs != packed["segment_ids"][real].tolist()
         try:
             with torch.no_grad():
-                found = model(**encoded).logits.reshape(-1).numpy()
+                results = model(**encoded).logits.reshape(-1).numpy()
         except TypeError as error:  # it takes no segments, and its tokenizer returned some
             return f"strings: {error}", True
-        other, size = np.array(known["outputs"]), max(1, np.abs(found).max())
-        largest = max(largest, float(np.abs(found - other).max() / size))
+        other, size = np.array(known["outputs"]), max(1, np.abs(results).max())
+        largest = max(largest, float(np.abs(results - other).max() / size))
     said = f"strings: {ids} with other ids, {segments} with other segments, {largest:.1e}"
     said += f", {ties} cut at a tie" if ties else ""
     return said, bool(ids or segments or not largest < 1e-5)

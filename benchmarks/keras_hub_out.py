@@ -47,10 +47,12 @@ def compare(folder):
         )
         stored = np.load(golden / "expected.npz")
         inputs = ("token_ids", "segment_ids", "padding_mask")
-        found = new.backbone({n: stored[f"in.{n}"] for n in inputs if f"in.{n}" in stored})
-        found = found["sequence_output"] if isinstance(found, dict) else found
+        results = new.backbone({n: stored[f"in.{n}"] for n in inputs if f"in.{n}" in stored})
+        results = results["sequence_output"] if isinstance(results, dict) else results
         theirs = stored[f"{part or 'out'}.sequence_output"]
-        line = f"{cls}: {'same' if is_same else 'OTHER'} weights, outputs {_largest(found, theirs)}"
+        line = (
+            f"{cls}: {'same' if is_same else 'OTHER'} weights, outputs {_largest(results, theirs)}"
+        )
         if "Classifier" in cls:
             logits = new.predict([str(text) for text in stored["text.text"]], verbose=0)
             line += f", of strings {_largest(logits, stored['text.logits'])}"

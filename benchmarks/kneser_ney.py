@@ -81,8 +81,8 @@ class _Order:
         """Probabilities of tokens in contexts, given those of the order below."""
         place, is_known = _find(self.contexts, context)
         total = self.totals[place]
-        found, is_seen = _find(self.keys, context * self.size + token)
-        own = np.where(is_seen, self.kept[found], 0.0)
+        results, is_seen = _find(self.keys, context * self.size + token)
+        own = np.where(is_seen, self.kept[results], 0.0)
         return np.where(is_known, (own + self.taken[place] * lower) / total, lower)
 
 

@@ -80,8 +80,10 @@ def answer(name, folder):
             for file in files:
                 with open_rows(file.as_posix()) as rows:
                     for window, texts in batches(rows, {"text": "text"}, 1600):
-                        found = plain(model.answers(texts, 32))
-                        lines = ({"input": row, "answer": found[n]} for n, row in enumerate(window))
+                        results = plain(model.answers(texts, 32))
+                        lines = (
+                            {"input": row, "answer": results[n]} for n, row in enumerate(window)
+                        )
                         written.writelines(map(json_line, lines))
     else:
         pipelines.answer_files(
@@ -92,24 +94,24 @@ def answer(name, folder):
 
 def measure(folder, kind, names, rounds):
     """Return a dict of name → the seconds and the megabytes of each round."""
-    found = {name: [] for name in names}
+    results = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
             line = [sys.executable, __file__, "--inside", str(folder), kind, name]
             done = subprocess.run(line, capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(f"{name} failed:\n{done.stderr}")
-            found[name].append(json.loads(done.stdout.splitlines()[-1]))
-            print(name, found[name][-1], file=sys.stderr)
-    return found
+            results[name].append(json.loads(done.stdout.splitlines()[-1]))
+            print(name, results[name][-1], file=sys.stderr)
+    return results
 
 
-def table(found, unit, number, megabytes):
+def table(results, unit, number, megabytes):
     """Print a row for each contender; the first is the one that others are compared with."""
     print(f"| | seconds | ÷ direct | ms a {unit} | MB/s | memory, MB |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    first = [seconds for seconds, _ in next(iter(found.values()))]
-    for name, rounds in found.items():
+    first = [seconds for seconds, _ in next(iter(results.values()))]
+    for name, rounds in results.items():
         seconds = statistics.median(seconds for seconds, _ in rounds)
         ratio = statistics.median(each[0] / one for each, one in zip(rounds, first, strict=True))
         memory = max(memory for _, memory in rounds)
@@ -143,8 +145,8 @@ def main():
             (folder / f"texts-{i}.txt").write_text("\n".join(texts[i::4]), encoding="utf-8")
         size = sum(len(text.encode()) for text in texts) / 1e6
         print(f"{len(texts):,} documents, {size:.1f} MB\n")
-        found = measure(folder, "prepare", PREPARING, given.rounds)
-        table(found, "document", len(texts), size)
+        results = measure(folder, "prepare", PREPARING, given.rounds)
+        table(results, "document", len(texts), size)
         if not given.rows:
             return
         rows = texts[: given.rows]

@@ -44,10 +44,10 @@ def main(depths, lengths, seconds, vocabulary_size, networks, row):
         command += ["--vocabulary-size", str(vocabulary_size)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-            found = done.stdout.strip() if done.returncode == 0 else "does not fit | "
+            results = done.stdout.strip() if done.returncode == 0 else "does not fit | "
         except subprocess.TimeoutExpired:
-            found = f" | more than {seconds}"
-        click.echo(f"| {' | '.join(map(str, row))} | {found} |")
+            results = f" | more than {seconds}"
+        click.echo(f"| {' | '.join(map(str, row))} | {results} |")
 
 
 def measure(network, layers, length, vocabulary_size):

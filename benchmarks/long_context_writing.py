@@ -39,10 +39,10 @@ def main(prompts, new, repeats):
                     start = time.perf_counter()
                     task.generate({"token_ids": ids}, max_new_tokens=number, verbose=0)
                     times.append(time.perf_counter() - start)
-        found = {}
+        results = {}
         for name, times in taken.items():
-            found[name] = 1000 * (min(times[new][1:]) - min(times[1][1:])) / (new - 1)
-        kept, again = found.values()
+            results[name] = 1000 * (min(times[new][1:]) - min(times[1][1:])) / (new - 1)
+        kept, again = results.values()
         click.echo(f"| {length} | {kept:.1f} | {again:.1f} | {again / kept:.1f} |")
 
 

@@ -80,15 +80,15 @@ def measure(form, rows, columns):
         return loss
 
     ids = tf.constant(np.random.default_rng(0).integers(1, 1000, (rows, columns)), tf.int32)
-    found, start = {}, peak_memory()
+    results, start = {}, peak_memory()
     for name, function in (("forward", forward), ("training", step)):
         seconds = []
         for _ in range(CALLS + 1):
             before = time.process_time()
             float(function(ids))
             seconds.append(time.process_time() - before)
-        found[name] = {"seconds": min(seconds[1:]), "memory": peak_memory() - start}
-    return found
+        results[name] = {"seconds": min(seconds[1:]), "memory": peak_memory() - start}
+    return results
 
 
 @click.command(help=__doc__.splitlines()[0])
@@ -106,7 +106,7 @@ def main(points, forms, rounds, alone):
     click.echo("| rows × tokens | attention | forward, s | MB | training step, s | MB |")
     click.echo("| --- | --- | ---: | ---: | ---: | ---: |")
     for point in points:
-        found = {form: [] for form in forms}
+        results = {form: [] for form in forms}
         for _ in range(rounds):
             for form in forms:
                 command = [sys.executable, __file__, "--alone", "--point", point, "--form", form]
@@ -115,8 +115,8 @@ def main(points, forms, rounds, alone):
                 )
                 if done.returncode:
                     raise click.ClickException(done.stderr[-1000:])
-                found[form].append(json.loads(done.stdout.splitlines()[-1]))
-        for form, each in found.items():
+                results[form].append(json.loads(done.stdout.splitlines()[-1]))
+        for form, each in results.items():
             cells = [
                 text.format(statistics.median(one[part][key] for one in each) / unit)
                 for part in ("forward", "training")

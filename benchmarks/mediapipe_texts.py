@@ -143,26 +143,26 @@ def ask(folder):
         asked = json.loads(path.with_name("asked.json").read_text("utf-8"))
         names = asked["class_names"]
         runner = runners.TextClassifier if names else runners.TextEmbedder
-        found = []
+        results = []
         with runner.create_from_model_path(str(path)) as model:
             for text in asked["texts"]:
                 if names:
                     (head,) = model.classify(text).classifications
                     scores = {each.category_name: each.score for each in head.categories}
-                    found.append([scores[name] for name in names])
+                    results.append([scores[name] for name in names])
                 else:
-                    found.append(model.embed(text).embeddings[0].embedding)
-        np.save(path.with_name("found.npy"), np.array(found))
+                    results.append(model.embed(text).embeddings[0].embedding)
+        np.save(path.with_name("found.npy"), np.array(results))
 
 
 def report(folder):
     print("| | texts | tokenized otherwise | largest difference of others | labels that differ |")
     print("|---|---|---|---|---|")
     for path in sorted(folder.glob("*/model.tflite")):
-        answers, found = (np.load(path.with_name(name)) for name in ("answers.npy", "found.npy"))
-        differences = np.abs(answers - found).max(axis=1)
+        answers, results = (np.load(path.with_name(name)) for name in ("answers.npy", "found.npy"))
+        differences = np.abs(answers - results).max(axis=1)
         is_other = differences > OTHERWISE
-        labels = "" if answers.shape[1] > 3 else (answers.argmax(1) != found.argmax(1)).sum()
+        labels = "" if answers.shape[1] > 3 else (answers.argmax(1) != results.argmax(1)).sum()
         print(
             f"| {path.parent.name} | {len(answers):,} | {is_other.sum()} ({is_other.mean():.1%}) | "
             f"{differences[~is_other].max():.1e} | {labels} |"

@@ -214,11 +214,11 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
     rows = corpus.rows("train", steps * batch_size, *form)
     training.fit_windows(task, rows, batch_size, callbacks=[curve], verbose=0)
     task.save_to_preset(preset)
-    found = {"steps": steps, "teraflops": round(steps * flops / 1e12, 2), "curve": curve.history}
+    results = {"steps": steps, "teraflops": round(steps * flops / 1e12, 2), "curve": curve.history}
     if "token" in task.heads and name != PERMUTED:  # which never saw a mask
-        found["masked"] = measure(task, objectives.MaskedLanguageModel(), corpus.held_out())
+        results["masked"] = measure(task, objectives.MaskedLanguageModel(), corpus.held_out())
     if "next_sentence" in task.heads:
-        found["next"], found["order"] = (
+        results["next"], results["order"] = (
             measure(task, objective, corpus.held_out(rows))
             for objective, rows in (
                 (objectives.NextSentence(), "next_sentence"),
@@ -226,8 +226,8 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
             )
         )
     if "replaced" in task.heads:
-        found["auc"] = area_under_curve(task, corpus.held_out())
-    return found
+        results["auc"] = area_under_curve(task, corpus.held_out())
+    return results
 
 
 def widen(task):
@@ -256,13 +256,13 @@ def area_under_curve(task, batches):
     """How often a replaced token has a higher logit than one that is not."""
     from sklearn.metrics import roc_auc_score
 
-    found = []
+    results = []
     for batch in batches:
         computed = task.compute_batch(task.prepare_batch(batch, False), False)
         compared = computed.labels, computed.outputs
         labels, logits = (np.ravel(part["replaced_logits"]) for part in compared)
-        found.append([labels[labels >= 0], logits[labels >= 0]])
-    return float(roc_auc_score(*map(np.concatenate, zip(*found, strict=True))))
+        results.append([labels[labels >= 0], logits[labels >= 0]])
+    return float(roc_auc_score(*map(np.concatenate, zip(*results, strict=True))))
 
 
 # === Fine-tuning ===
@@ -295,15 +295,15 @@ def fine_tune(preset, rows, number, epochs, seeds):
     task.optimizer.build(task.trainable_weights)
     variables = [*task.variables, *task.optimizer.variables]
     beginning = [ops.convert_to_numpy(variable) for variable in variables]
-    found = []
+    results = []
     for seed in range(seeds):
         for variable, value in zip(variables, beginning, strict=True):
             variable.assign(value)
         texts, labels = zip(*random.Random(seed).sample(rest, number), strict=True)
         task.fit(list(texts), list(labels), batch_size=16, epochs=epochs, verbose=0)
         answers = task.classify(list(test_texts))["labels"]
-        found.append(float(np.mean(np.array(answers) == np.array(test_labels))))
-    return {"accuracies": found}
+        results.append(float(np.mean(np.array(answers) == np.array(test_labels))))
+    return {"accuracies": results}
 
 
 # === The report ===
@@ -359,18 +359,18 @@ def pairs_table(results):
 
 
 def curves_table(results):
-    found = {}
+    result = {}
     for name in (PLAIN, CAUSAL):
         for row in results.find(objective=name, step="pretraining"):
-            found[name] = row["curve"]
+            result[name] = row["curve"]
     lines = []
-    for number, points in enumerate(zip(*found.values(), strict=True), 1):
+    for number, points in enumerate(zip(*result.values(), strict=True), 1):
         cells = [f"{100 * number // POINTS} %"]
         for point in points:
             accuracy = 100 * point["val_accuracy"]
             cells += [f"{point['step']:,}", f"{point['val_loss']:.2f}", f"{accuracy:.1f}"]
         lines.append(cells)
-    header = [f"{name}: {what}" for name in found for what in ("step", "loss", "accuracy, %")]
+    header = [f"{name}: {what}" for name in result for what in ("step", "loss", "accuracy, %")]
     return make_table(["compute", *header], lines)
 
 

@@ -45,8 +45,8 @@ def write(folder, tokenizers, texts):
         task.head.logits.bias.assign_sub(np.mean(task.predict(texts, verbose=0), axis=0))
         task.save_to_huggingface(folder / model)
         logits = task.predict(texts, verbose=0)
-        found = {"texts": texts, "logits": np.asarray(logits).tolist()}
-        (folder / model / "answers.json").write_text(json.dumps(found))
+        results = {"texts": texts, "logits": np.asarray(logits).tolist()}
+        (folder / model / "answers.json").write_text(json.dumps(results))
         print(f"{model}: written, labels {np.bincount(np.argmax(logits, -1), minlength=3)}")
 
 
@@ -89,9 +89,11 @@ def compare(folder):
         _say(f"{model}: OpenVINO {openvino.__version__[:8]}", by_vino, answers["logits"])
 
 
-def _say(name, found, ours):
-    same = int((found.argmax(-1) == np.argmax(ours, -1)).sum())
-    print(f"{name}: {same} of {len(ours)} labels the same, logits {np.abs(found - ours).max():.1e}")
+def _say(name, results, ours):
+    same = int((results.argmax(-1) == np.argmax(ours, -1)).sum())
+    print(
+        f"{name}: {same} of {len(ours)} labels the same, logits {np.abs(results - ours).max():.1e}"
+    )
 
 
 def main():

@@ -56,7 +56,7 @@ def fill(text, results):
         lines += ["| --- | --- | ---: | --- | ---: | ---: |"]
         lines += [f"| {' | '.join(cells)} |" for cells in comparisons(result)]
         lines.append("")
-    return PLACE.sub(lambda found: found[1] + "\n".join(["", *lines]) + found[2], text)
+    return PLACE.sub(lambda outcome: outcome[1] + "\n".join(["", *lines]) + outcome[2], text)
 
 
 def comparisons(result):

@@ -73,14 +73,14 @@ def main(tokens, rounds):
 
 def medians(functions, rounds):
     """Return the median seconds of each function, timed in turns."""
-    found = {name: [] for name in functions}
+    results = {name: [] for name in functions}
     for number in range(rounds + 1):
         for name, function in functions.items():
             start = time.perf_counter()
             function()
             if number:  # the first traces
-                found[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in found.items()}
+                results[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in results.items()}
 
 
 if __name__ == "__main__":

@@ -156,13 +156,13 @@ def read_articles(paths):
     held_out = {article["title"] for article in files[0][4::5]}
     parts = {"train": [], "test": [a for a in files[0] if a["title"] in held_out]}
     parts["train"] = [a for a in itertools.chain(*reversed(files)) if a["title"] not in held_out]
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         for name, articles in parts.items():
             path = Path(folder) / f"{name}.json"
             path.write_text(json.dumps({"data": articles}), encoding="utf-8")
-            found.append(read_published(path, "squad"))
-    train, test = found
+            results.append(read_published(path, "squad"))
+    train, test = results
     random.Random(0).shuffle(order := list(range(len(test.labels))))
     return train, take(test, order[:HELD_OUT])
 
@@ -188,8 +188,8 @@ def shared_words(_, test):
         one, two = set(one.lower().split()), set(two.lower().split())
         return len(one & two) / max(1, len(one | two))
 
-    found = [overlap(*pair) for pair in zip(test.x["text"], test.x["text_pair"], strict=True)]
-    return correlations(np.array(test.labels), np.array(found))
+    results = [overlap(*pair) for pair in zip(test.x["text"], test.x["text_pair"], strict=True)]
+    return correlations(np.array(test.labels), np.array(results))
 
 
 def most_frequent_tags(train, test):
@@ -200,8 +200,8 @@ def most_frequent_tags(train, test):
             tags[word][label] += 1
             tags[None][label] += 1
     best = {word: counter.most_common(1)[0][0] for word, counter in tags.items()}
-    found = [[best.get(word, best[None]) for word in words] for words in test.x["text"]]
-    return {"entity F1": entity_f1(train.class_names, test.labels, found)}
+    results = [[best.get(word, best[None]) for word in words] for words in test.x["text"]]
+    return {"entity F1": entity_f1(train.class_names, test.labels, results)}
 
 
 def never_an_answer(_, test):
@@ -209,18 +209,18 @@ def never_an_answer(_, test):
     return {"EM": none, "F1": none, "no answer": none}
 
 
-def correlations(right, found):
+def correlations(right, results):
     scores = {}
     for metric in (metrics.SpearmanCorrelation(), metrics.PearsonCorrelation()):
-        metric.update_state(right, found)
+        metric.update_state(right, results)
         scores[type(metric).__name__.removesuffix("Correlation")] = float(metric.result())
     return scores
 
 
-def entity_f1(class_names, right, found):
+def entity_f1(class_names, right, results):
     metric = metrics.EntityF1(class_names)
     numbers = {name: number for number, name in enumerate(class_names)}
-    for one, other in zip(right, found, strict=True):
+    for one, other in zip(right, results, strict=True):
         rows = [np.array([[numbers[label] for label in row]]) for row in (one, other)]
         metric.update_state(rows[0], keras.ops.one_hot(rows[1], len(class_names)))
     return float(metric.result())
@@ -243,8 +243,8 @@ def classes(options, kind, train, test):
     matthews = metrics.MatthewsCorrelation(len(train.class_names))
     task.compile(weighted_metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy"), matthews])
     scores = task.evaluate(test.x, test.labels, verbose=0, return_dict=True)
-    found = {"accuracy": float(scores["accuracy"])}
-    return found | ({"Matthews": float(scores[matthews.name])} if kind == "cola" else {})
+    results = {"accuracy": float(scores["accuracy"])}
+    return results | ({"Matthews": float(scores[matthews.name])} if kind == "cola" else {})
 
 
 def numbers(options, kind, train, test):
@@ -260,8 +260,8 @@ def choices(options, kind, train, test):
 
 def words(options, kind, train, test):
     task = learn(tasks.TokenClassifier, options, kind, train, class_names=train.class_names)
-    found = [[label or "O" for label in row] for row in task.tag(test.x)["labels"]]
-    return {"entity F1": entity_f1(train.class_names, test.labels, found)}
+    results = [[label or "O" for label in row] for row in task.tag(test.x)["labels"]]
+    return {"entity F1": entity_f1(train.class_names, test.labels, results)}
 
 
 def questions(options, kind, train, test):

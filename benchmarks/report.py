@@ -185,10 +185,10 @@ def save(folder, machine, records):
     name, remark = machine
     path = folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
     older = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else {}
-    found = {"processor": name, "remark": remark, "rows": older | records}
+    results = {"processor": name, "remark": remark, "rows": older | records}
     folder.mkdir(exist_ok=True)
     new = path.with_suffix(".writing")
-    new.write_text(f"{json.dumps(found, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    new.write_text(f"{json.dumps(results, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
     new.replace(path)
     return path
 

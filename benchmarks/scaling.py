@@ -48,18 +48,18 @@ def on_paper(options):
           + " | ".join(map(str, WORKERS)) + " |")  # fmt: skip
     print("| --- |" + " ---: |" * (5 + len(WORKERS)))
     for name, tokens in BATCHES.items():
-        found = estimate(GPT3Backbone, **GPT3Backbone.SIZES[name])
-        flops = tokens * found["flops_per_token"]["training"]
+        sizes = estimate(GPT3Backbone, **GPT3Backbone.SIZES[name])
+        flops = tokens * sizes["flops_per_token"]["training"]
         cells = []
         for workers in WORKERS:
             compute = flops / workers / (options.teraflops * 1e12 * options.utilisation)
-            sent = reduced_bytes(found["parameters"], workers) / (options.gigabytes * 1e9)
+            sent = reduced_bytes(sizes["parameters"], workers) / (options.gigabytes * 1e9)
             hidden = max(0.0, sent - compute * 2 / 3)
             cells.append(f"{compute / (compute + sent):.0%}, {compute / (compute + hidden):.0%}")
-        memory = found["memory"]["training_float32"] / 1e9
+        memory = sizes["memory"]["training_float32"] / 1e9
         print(
-            f"| {name} | {found['parameters'] / 1e6:,.0f}M | {tokens / 1e6:g}M | {flops:.1e} | "
-            f"{memory:,.0f} | {reduced_bytes(found['parameters'], 8) / 1e9:.1f} | "
+            f"| {name} | {sizes['parameters'] / 1e6:,.0f}M | {tokens / 1e6:g}M | {flops:.1e} | "
+            f"{memory:,.0f} | {reduced_bytes(sizes['parameters'], 8) / 1e9:.1f} | "
             + " | ".join(cells)
             + " |"
         )
@@ -90,7 +90,7 @@ def train(options):
     task.fit(data, steps_per_epoch=options.steps, verbose=0)
     seconds = (time.perf_counter() - start) / options.steps
     sent = (psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent) / options.steps
-    found = {
+    results = {
         "workers": workers.number,
         "parameters": sum(w.shape.num_elements() for w in map(tf.convert_to_tensor,
                           task.trainable_weights)),
@@ -99,7 +99,7 @@ def train(options):
         "bytes": sent / workers.number,
     }  # fmt: skip
     if workers.is_chief:
-        print(f"\nfound {json.dumps(found)}", flush=True)
+        print(f"\nfound {json.dumps(results)}", flush=True)
 
 
 def measure(options):
@@ -116,11 +116,11 @@ def measure(options):
             check=True,
         )
         (line,) = [line for line in done.stdout.splitlines() if "found {" in line]
-        found = json.loads(line.partition("found ")[2])
+        message = json.loads(line.partition("found ")[2])
         print(
-            f"| {workers} | {1e3 * found['seconds']:.0f} | {1e3 * found['processor']:.0f} | "
-            f"{found['bytes'] / 1e6:.2f} | "
-            f"{reduced_bytes(found['parameters'], workers) / 1e6:.2f} |"
+            f"| {workers} | {1e3 * message['seconds']:.0f} | {1e3 * message['processor']:.0f} | "
+            f"{message['bytes'] / 1e6:.2f} | "
+            f"{reduced_bytes(message['parameters'], workers) / 1e6:.2f} |"
         )
 
 

@@ -105,8 +105,8 @@ def measure_quality(memory_length, folder, steps):
     start = time.process_time()
     fit_streams(task, windows[0], batch_size=16, steps=steps, verbose=0)
     passed = time.process_time() - start
-    found = evaluate_streams(task, windows[1].take(16 * 500), batch_size=16, verbose=0)
-    return {"bits": found["bits_per_token"], "steps": steps, "seconds": passed}
+    results = evaluate_streams(task, windows[1].take(16 * 500), batch_size=16, verbose=0)
+    return {"bits": results["bits_per_token"], "steps": steps, "seconds": passed}
 
 
 def measure_evaluation(length):
@@ -251,11 +251,11 @@ def quality(folder, steps):
     for memory_length in (WINDOW, 0, 0):
         if len(passed) == 2:  # as long as with the memory
             steps = round(steps * passed[0] / passed[1])
-        found = measured("measure_quality", memory_length, folder, steps)
-        passed.append(found["seconds"])
+        results = measured("measure_quality", memory_length, folder, steps)
+        passed.append(results["seconds"])
         click.echo(
-            f"| {memory_length or 'none'} | {found['steps']:,} | {found['seconds']:.0f} | "
-            f"{found['bits']:.3f} | {2 ** found['bits']:.2f} |"
+            f"| {memory_length or 'none'} | {results['steps']:,} | {results['seconds']:.0f} | "
+            f"{results['bits']:.3f} | {2 ** results['bits']:.2f} |"
         )
 
 
@@ -265,8 +265,8 @@ def evaluation():
     from matplotlib.figure import Figure
 
     click.echo("| context | memory, ms a token | window, ms | × |\n| ---: | ---: | ---: | ---: |")
-    found = {length: measured("measure_evaluation", length) for length in LENGTHS}
-    for length, (streaming, sliding) in found.items():
+    results = {length: measured("measure_evaluation", length) for length in LENGTHS}
+    for length, (streaming, sliding) in results.items():
         ratio = sliding / streaming
         click.echo(f"| {length:,} | {1e3 * streaming:.2f} | {1e3 * sliding:.0f} | {ratio:,.0f} |")
     figure = Figure(figsize=(6, 3.5), layout="constrained")
@@ -275,8 +275,8 @@ def evaluation():
         xscale="log", yscale="log",
     )  # fmt: skip
     for place, label in enumerate(("Transformer-XL, with a memory", "a window that slides")):
-        axes.plot([*found], [1e3 * each[place] for each in found.values()], "o-", label=label)
-    axes.set_xticks([*found], [f"{length:,}" for length in found])
+        axes.plot([*results], [1e3 * each[place] for each in results.values()], "o-", label=label)
+    axes.set_xticks([*results], [f"{length:,}" for length in results])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()
@@ -288,8 +288,8 @@ def softmax():
     """Time and memory of losses among 267,735 words."""
     click.echo("| form | seconds | MB |\n| --- | ---: | ---: |")
     for form in ("all log-probabilities", "losses alone"):
-        found = measured("measure_softmax", form)
-        click.echo(f"| {form} | {found['seconds']:.2f} | {found['bytes'] / 1e6:,.0f} |")
+        results = measured("measure_softmax", form)
+        click.echo(f"| {form} | {results['seconds']:.2f} | {results['bytes'] / 1e6:,.0f} |")
 
 
 @main.command()

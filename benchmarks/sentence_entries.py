@@ -20,16 +20,16 @@ from torch import nn
 
 def modules():
     """Return a dict of each module's name → the entries of its file."""
-    for found in pkgutil.walk_packages(sentence_transformers.__path__, "sentence_transformers."):
-        if ".modules" in found.name:
-            importlib.import_module(found.name)
-    left, found = [Module], {}
+    for results in pkgutil.walk_packages(sentence_transformers.__path__, "sentence_transformers."):
+        if ".modules" in results.name:
+            importlib.import_module(results.name)
+    left, results = [Module], {}
     while left:
         cls = left.pop()
         left += cls.__subclasses__()
         if cls.__module__.startswith("sentence_transformers.") and cls.config_keys:
-            found[cls.__name__] = sorted({*cls.config_keys, *cls.config_key_renames})
-    return dict(sorted(found.items()))
+            results[cls.__name__] = sorted({*cls.config_keys, *cls.config_key_renames})
+    return dict(sorted(results.items()))
 
 
 def files():
@@ -40,19 +40,19 @@ def files():
     )
     routes = {"query": [modules.Normalize()], "document": [modules.Normalize()]}
     model = SentenceTransformer(modules=[static, Router(routes)], truncate_dim=1, device="cpu")
-    found = {"CrossEncoder": []}
+    results = {"CrossEncoder": []}
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder, create_model_card=False)
         for name in ("modules", "config_sentence_transformers", "1_Router/router_config"):
             content = json.loads(pathlib.Path(folder, f"{name}.json").read_text())
             content = content[0] if isinstance(content, list) else content
-            found[name.rpartition("/")[2]] = sorted(content)
+            results[name.rpartition("/")[2]] = sorted(content)
             if "parameters" in content:
-                found["routes"] = sorted(content["parameters"])
+                results["routes"] = sorted(content["parameters"])
     encoder = CrossEncoder(modules=[static], activation_fn=nn.Sigmoid(), device="cpu")
     encoder.keep_in_fp32_modules = ["a"]
-    found["CrossEncoder"] = sorted(encoder._get_model_config())
-    return found
+    results["CrossEncoder"] = sorted(encoder._get_model_config())
+    return results
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def contenders(path, family):
     def in_graph(tokenize):
         return tf.function(tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
 
-    found = {
+    results = {
         "TF Text FastSentencepieceTokenizer": in_graph(lambda x: fast.tokenize(x).values),
         "TF Text SentencepieceTokenizer": in_graph(lambda x: bare.tokenize(x).values),
         "keras_lm SentencePieceTokenizer": in_graph(lambda x: ours(x).values),
@@ -49,8 +49,8 @@ def contenders(path, family):
         import sentencepiece
 
         peer = sentencepiece.SentencePieceProcessor(model_proto=model)
-        found["sentencepiece (one thread)"] = lambda x: peer.encode(x, num_threads=1)
-    return found
+        results["sentencepiece (one thread)"] = lambda x: peer.encode(x, num_threads=1)
+    return results
 
 
 def main():

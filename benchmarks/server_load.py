@@ -127,24 +127,24 @@ class Load:
         self.memory, self.sizes = psutil.Process(server.process.pid).memory_info, []
         self.slowest_health = 0
 
-    def count(self, what, is_right=True, found=None):
+    def count(self, what, is_right=True, results=None):
         with self.lock:
             self.counts[what if is_right else f"WRONG: {what}"] += 1
             if not is_right:
-                self.faults.append(f"{what}: {str(found)[:300]}")
+                self.faults.append(f"{what}: {str(results)[:300]}")
 
     def ask(self, kind, source):
         """Ask once; return whether the answer is right, and the answer."""
         text, prompt = source.choice(TEXTS), source.choice(PROMPTS)
         if kind == "classify over REST":
-            found = self.asked.classify(text)
-            return is_close(found, self.labels[text]), found
+            results = self.asked.classify(text)
+            return is_close(results, self.labels[text]), results
         if kind == "classify over gRPC":
-            found = self.asked.classify_over_grpc(text)
-            return found == self.labels[text][1]["labels"], found
+            results = self.asked.classify_over_grpc(text)
+            return results == self.labels[text][1]["labels"], results
         if kind == "complete over REST":
-            found = self.asked.complete(prompt)
-            return found == self.texts[prompt], found
+            results = self.asked.complete(prompt)
+            return results == self.texts[prompt], results
         if kind == "stream":
             status, body = self.asked.stream(prompt)
             events = [json.loads(line[6:]) for line in body.split("\n") if line]
@@ -159,8 +159,8 @@ class Load:
             except TimeoutError:
                 return True, None
         try:
-            found = self.asked.generate_over_grpc("a", 200, source.choice([0.05, 0.2, 1]))
-            return found == self.long, found
+            results = self.asked.generate_over_grpc("a", 200, source.choice([0.05, 0.2, 1]))
+            return results == self.long, results
         except grpc.RpcError as error:
             return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED, error
 
@@ -204,10 +204,10 @@ class Load:
             thread.join()
 
 
-def is_close(found, expected):
-    if found[0] != 200 or found[1]["labels"] != expected[1]["labels"]:
+def is_close(results, expected):
+    if results[0] != 200 or results[1]["labels"] != expected[1]["labels"]:
         return False
-    return np.allclose(found[1]["scores"], expected[1]["scores"], atol=1e-4)
+    return np.allclose(results[1]["scores"], expected[1]["scores"], atol=1e-4)
 
 
 def main():

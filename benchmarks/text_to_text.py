@@ -52,11 +52,11 @@ def main(trec, vocabulary_size, sequence_length, steps, fine_tuning_steps, batch
         task = tasks.Seq2SeqLM(
             backbone, tokenizer=tokenizer, sequence_length=sequence_length, target_length=8
         )
-        found, start = {"steps": number, "parameters": backbone.count_params()}, time.time()
+        results, start = {"steps": number, "parameters": backbone.count_params()}, time.time()
         if number:
-            found |= pretrain(task, reviews, sequence_length, number, batch_size, rate)
-        found |= fine_tune(task, rows, fine_tuning_steps, batch_size, rate)
-        click.echo(json.dumps(found | {"s": round(time.time() - start)}))
+            results |= pretrain(task, reviews, sequence_length, number, batch_size, rate)
+        results |= fine_tune(task, rows, fine_tuning_steps, batch_size, rate)
+        click.echo(json.dumps(results | {"s": round(time.time() - start)}))
 
 
 def asked_for(folder):
@@ -111,13 +111,13 @@ def fine_tune(task, rows, steps, batch_size, rate):
         mixture[name] = sources[TEST:], targets[TEST:]
     task.compile(optimizer=training.AdamW(training.WarmupLinearDecay(rate)))
     task.fit(data.mix_tasks(mixture).batch(batch_size), steps_per_epoch=steps, verbose=0)
-    found = {}
+    results = {}
     for name, (sources, targets) in test.items():
         texts = task.generate(sources, max_new_tokens=6)
         right = [text == target for text, target in zip(texts, targets, strict=True)]
-        found[name] = round(100 * float(np.mean(right)), 1)
-        found[f"{name}, majority"] = 100 * max(Counter(targets).values()) / TEST
-    return found
+        results[name] = round(100 * float(np.mean(right)), 1)
+        results[f"{name}, majority"] = 100 * max(Counter(targets).values()) / TEST
+    return results
 
 
 if __name__ == "__main__":

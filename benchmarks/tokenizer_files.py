@@ -112,17 +112,17 @@ def train_pieces(path, kind=""):
 
 def entries(folder):
     """Return for each file of a saved tokenizer its entries, and those of each component."""
-    found = {}
+    results = {}
     for path in sorted(folder.glob("*.json")):
         if path.name in ("vocab.json", "target_vocab.json"):
             continue
         stated = json.loads(path.read_text(encoding="utf-8"))
-        found[path.name] = {name: short(value) for name, value in stated.items()}
+        results[path.name] = {name: short(value) for name, value in stated.items()}
         if path.name == "tokenizer.json":
-            found["components"] = sorted(
+            results["components"] = sorted(
                 {json.dumps(row) for part in stated for row in components(part, stated[part])}
             )
-    return found
+    return results
 
 
 def components(part, value):
@@ -146,7 +146,7 @@ def short(value):
 
 
 def main(out):
-    found, refused = {}, {}
+    results, refused = {}, {}
     with tempfile.TemporaryDirectory() as root:
         for name, folder in folders(pathlib.Path(root)):
             for kind in dict.fromkeys([name, f"{name.removesuffix('Fast')}Fast"]):
@@ -154,16 +154,16 @@ def main(out):
                 try:
                     cls = getattr(transformers, kind)
                     cls.from_pretrained(str(folder)).save_pretrained(str(saved))
-                    found[kind] = entries(saved)
+                    results[kind] = entries(saved)
                 except (
                     Exception
                 ) as error:  # a class that this version does not have, or cannot save
                     refused[kind] = f"{type(error).__name__}: {str(error)[:120]}"
     for name, reason in refused.items():
         print(f"{name}: {reason}")
-    table = {"transformers": transformers.__version__, "written": found}
+    table = {"transformers": transformers.__version__, "written": results}
     pathlib.Path(out).write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
-    print(f"transformers {transformers.__version__}: {len(found)} classes")
+    print(f"transformers {transformers.__version__}: {len(results)} classes")
 
 
 if __name__ == "__main__":

@@ -125,14 +125,14 @@ def flops_of_epoch(backbone, tokenizer, train):
 
 def by_length(test, texts, most=(8, 12, 16, 24, 100)):
     """Return BLEU by the most words of a source, as figure 2 of Bahdanau et al. 2015."""
-    found, least = {}, 0
+    results, least = {}, 0
     for end in most:
         rows = [i for i, source in enumerate(test[0]) if least < len(source.split()) <= end]
         if rows:
             chosen = [texts[i] for i in rows], [[test[1][i] for i in rows]]
-            found[f"{least + 1}-{end}"] = round(sacrebleu.corpus_bleu(*chosen).score, 1)
+            results[f"{least + 1}-{end}"] = round(sacrebleu.corpus_bleu(*chosen).score, 1)
         least = end
-    return found
+    return results
 
 
 def draw(path):
@@ -143,8 +143,8 @@ def draw(path):
     axes = figure.add_subplot(xlabel="words of the source", ylabel="BLEU, test_2016")
     for line in path.read_text("utf-8").splitlines():
         run = json.loads(line)
-        found = run[max(key for key in run if key.startswith("by source length"))]
-        axes.plot(list(found), list(found.values()), marker="o", label=run["model"])
+        results = run[max(key for key in run if key.startswith("by source length"))]
+        axes.plot(list(results), list(results.values()), marker="o", label=run["model"])
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -16,7 +16,7 @@ CALLS = 3
 # The end of a program of PyTorch's that has a `model`, `forward` and `training`.
 TORCH_TIMES = """
 import time
-found = {}
+results = {}
 for function in (forward, training):
     model.train(function is training)
     seconds = []
@@ -24,8 +24,8 @@ for function in (forward, training):
         start = time.process_time()
         function()
         seconds.append(time.process_time() - start)
-    found[function.__name__] = min(seconds[1:])
-print(json.dumps(found))
+    results[function.__name__] = min(seconds[1:])
+print(json.dumps(results))
 """
 
 

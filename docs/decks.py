@@ -14,8 +14,8 @@ NOTE = "<!-- written by docs/decks.py from the folder `lectures` -->\n\n"
 
 def pages():
     """Return a dict of a page's file name → its text."""
-    found = {f"{name}.md": _deck(deck) for name, deck in lectures.decks().items()}
-    return {"index.md": _index(), **found}
+    results = {f"{name}.md": _deck(deck) for name, deck in lectures.decks().items()}
+    return {"index.md": _index(), **results}
 
 
 def _index():
@@ -41,7 +41,7 @@ def _index():
 
 
 def _experiment(name):
-    experiment, found = lectures.load(name), lectures.found(name)
+    experiment, results = lectures.load(name), lectures.results(name)
     yield f"## {name}"
     yield ""
     yield f"**{lectures.title(experiment)}.** {experiment.CLAIM}"
@@ -54,11 +54,11 @@ def _experiment(name):
     yield f"- Found: {experiment.FOUND}"
     yield f"- Shows: {experiment.SHOWS}"
     yield ""
-    header, *rows = lectures.cells(found["rows"])
+    header, *rows = lectures.cells(results["rows"])
     for row in [header, ["---"] * len(header), *rows]:
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"
     yield ""
-    yield f"From one run of {found['seconds']:.0f} s, on two cores that other work used, too."
+    yield f"From one run of {results['seconds']:.0f} s, on two cores that other work used, too."
 
 
 def _deck(deck):

@@ -76,16 +76,16 @@ def _with_links(text, source):
     folder = os.path.dirname(source)
     here = os.path.relpath(folder, "docs") if folder.startswith("docs") else "."
 
-    def link(found):
-        path = os.path.normpath(os.path.join(folder, found[1]))
+    def link(results):
+        path = os.path.normpath(os.path.join(folder, results[1]))
         if not (REPOSITORY / path).exists():
-            return found[0]
+            return results[0]
         if (REPOSITORY / path).is_dir():
             path += "/__main__.py"
         target = PAGES.get(path, path.removeprefix("docs/"))
         if target.startswith("benchmarks/pictures/"):
             target = target.removeprefix("benchmarks/")
-        return f"]({os.path.relpath(target, here)}{found[2] or ''})"
+        return f"]({os.path.relpath(target, here)}{results[2] or ''})"
 
     return re.sub(r"\]\((?!https?:|#|mailto:)([^)#]+)(#[^)]*)?\)", link, text)
 
@@ -95,17 +95,17 @@ def on_page_content(html, page, config, files):
     html = html.replace("<code>build/imported/", "<code>")
     documented = _documented(config)
 
-    def link(found):
-        module, name = found.groups()
+    def link(results):
+        module, name = results.groups()
         modules = documented.get(name, ())
         if module:
             modules = [other for other in modules if other == module]
         elif name.islower() and "_" not in name:  # `export` may mean much
-            return found[0]
+            return results[0]
         if len(modules) != 1:
-            return found[0]
+            return results[0]
         target = f"keras_lm.{modules[0]}.{name}"
-        linked = f"<autoref optional identifier={target!r}>{found[0][6:-7]}</autoref>"
+        linked = f"<autoref optional identifier={target!r}>{results[0][6:-7]}</autoref>"
         return f"<code>{linked}</code>"
 
     parts = LEFT_ALONE.split(html)  # text, what is left alone, its tag, text, …
@@ -116,7 +116,7 @@ def on_page_content(html, page, config, files):
 
 def _documented(config):
     """Return a dict from public names to the modules that have a page and export them."""
-    found = {}
+    results = {}
     pages = "".join(
         page.read_text(encoding="utf-8") for page in Path(config["docs_dir"]).glob("api/*.md")
     )
@@ -125,5 +125,5 @@ def _documented(config):
         for statement in ast.parse(source).body:
             if isinstance(statement, ast.Assign) and statement.targets[0].id == "__all__":
                 for name in ast.literal_eval(statement.value):
-                    found.setdefault(name, []).append(module)
-    return found
+                    results.setdefault(name, []).append(module)
+    return results

@@ -46,10 +46,10 @@ def models(backbones):
     Args:
         backbones: dict from names to classes.
     """
-    found = {}
+    results = {}
     for cls in backbones.values():
-        found.setdefault(cls.__module__.rpartition(".")[2], []).append(cls)
-    return found
+        results.setdefault(cls.__module__.rpartition(".")[2], []).append(cls)
+    return results
 
 
 def title(name):
@@ -68,7 +68,7 @@ def fill(text, name, classes, formats):
     """
     text = text or f"# {title(name)}\n\n<!-- model: written by docs/tables.py -->\n<!-- end -->\n"
     lines = ["<!-- model: written by docs/tables.py -->", *_lines(name, classes, formats)]
-    return PLACE.sub(lambda found: "\n".join([*lines, "<!-- end -->"]), text)
+    return PLACE.sub(lambda results: "\n".join([*lines, "<!-- end -->"]), text)
 
 
 def _lines(name, classes, formats):
@@ -138,15 +138,15 @@ def _speed(name):
     import pages
     import report
 
-    best, found = None, []
+    best, results = None, []
     for result in report.load(REPOSITORY / "benchmarks" / "results"):
         rows = [cells for cells in pages.comparisons(result) if MEASURED[name] in cells[0]]
-        if len(rows) > len(found):
-            best, found = result["processor"], rows
+        if len(rows) > len(results):
+            best, results = result["processor"], rows
     yield from ("## Speed", "", f"On an {best}; [benchmarks](../benchmarks.md) has others.", "")
     yield "| | unit | keras_lm | fastest peer | | its time ÷ keras_lm's |"
     yield "| --- | --- | ---: | --- | ---: | ---: |"
-    for cells in found:
+    for cells in results:
         yield f"| {' | '.join(cells)} |"
     yield ""
 

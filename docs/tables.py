@@ -71,9 +71,9 @@ LEFT_OUT = ("ElmoForwardBackbone",)
 def fill(text):
     """Return a page with its tables as they are now."""
 
-    def make(found):
-        header, rows = TABLES[found[2]]
-        return found[1] + _table(header, rows()) + found[3]
+    def make(results):
+        header, rows = TABLES[results[2]]
+        return results[1] + _table(header, rows()) + results[3]
 
     return PLACE.sub(make, text)
 

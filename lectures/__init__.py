@@ -12,7 +12,7 @@ This folder is imported as `keras_lm.lectures`; `setup.py` maps it there. Each m
 - `run(quick)`: returns the rows of its table, dicts. With `quick=True` it takes seconds, needs no
   package, and shows no more than that it runs.
 
-`found/NAME.json` keeps the rows of the full run that `FOUND` describes, as `keras-lm lecture NAME
+`results/NAME.json` keeps the rows of the full run that `FOUND` describes, as `keras-lm lecture NAME
 --json` prints them. `decks/*.toml` list all figures of a lecture and what runs each;
 `docs/decks.py` makes pages of all this.
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from keras_lm.lectures import materials
 
-__all__ = ["cells", "decks", "experiments", "found", "load", "materials", "title"]
+__all__ = ["cells", "decks", "experiments", "load", "materials", "results", "title"]
 
 FOLDER = Path(__file__).parent
 
@@ -54,9 +54,9 @@ def title(experiment):
     return experiment.__doc__.splitlines()[0].removesuffix(".")
 
 
-def found(name):
+def results(name):
     """Return what the kept run of an experiment printed, a dict, or None."""
-    path = FOLDER / "found" / f"{name}.json"
+    path = FOLDER / "results" / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 

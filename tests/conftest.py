@@ -101,11 +101,11 @@ def no_process_left():
 
 def children():
     """Return the command lines of the processes that this one has started and that still run."""
-    found = set()
+    results = set()
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # ended, whether or not it was waited for
-            found.add((child.pid, " ".join(child.cmdline())))
-    return found
+            results.add((child.pid, " ".join(child.cmdline())))
+    return results
 
 
 def start_from_seed(name):

@@ -93,7 +93,7 @@ def is_left_alone(node):
 
 def places(path):
     """Return the changes that a file allows: a list of dicts, in order."""
-    found, source = [], path.read_text()
+    results, source = [], path.read_text()
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -105,7 +105,7 @@ def places(path):
                 first_line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
         for what, new in changed(node) if first_line else ():
             old = node.test if what == "branch" else node
-            found.append(
+            results.append(
                 {
                     "file": str(path.relative_to(REPOSITORY)),
                     "function": function,
@@ -124,11 +124,11 @@ def places(path):
 
     visit(ast.parse(source), "", None)
     numbers = collections.Counter()
-    for place in found:  # by what stays if other parts of the file change
+    for place in results:  # by what stays if other parts of the file change
         key = (place["function"], place["what"], place["old"])
         numbers[key] += 1
         place["name"] = "|".join([place["file"], *key, str(numbers[key])])
-    return found
+    return results
 
 
 def draw(seed, number, functions):
@@ -146,14 +146,14 @@ def draw(seed, number, functions):
             for place in places(path):
                 if f"{place['file']}:{place['first_line']}" in functions:
                     by_folder[folder_of(place)].append(place)
-    for found in by_folder.values():
-        found.sort(key=rank)
+    for results in by_folder.values():
+        results.sort(key=rank)
     drawn, turn = [], 0
-    while len(drawn) < number and any(len(found) > turn for found in by_folder.values()):
+    while len(drawn) < number and any(len(results) > turn for results in by_folder.values()):
         # A large folder takes more turns.
-        for _, found in sorted(by_folder.items()):
-            if len(found) > turn and (turn < 2 or len(found) > 150 * turn):
-                drawn.append(found[turn])
+        for _, results in sorted(by_folder.items()):
+            if len(results) > turn and (turn < 2 or len(results) > 150 * turn):
+                drawn.append(results[turn])
         turn += 1
     return drawn[:number]
 
@@ -360,11 +360,11 @@ def limit_seconds(seconds):
 def tests_of(place, tests, budget):
     """Return the quickest tests that run a place's function, for a number of seconds in all."""
     function = f"{place['file']}:{place['first_line']}"
-    found = [
+    results = [
         (test["seconds"], name) for name, test in tests.items() if function in test["functions"]
     ]
     names, total = [], 0.0
-    for seconds, name in sorted(found):
+    for seconds, name in sorted(results):
         total += seconds
         if names and total > budget:
             break

@@ -329,7 +329,7 @@ def test_code_and_docs_avoid_phrases_that_only_this_project_used():
         "tests/goldens/",
         "tests/test_conventions.py",
         "CONTRIBUTING.md",
-        "lectures/found/",
+        "lectures/results/",
     )
     names = [name for name in listed.stdout.decode().split("\0") if Path(name).suffix in kinds]
     names = [name for name in names if not name.startswith(elsewhere)]
@@ -348,7 +348,7 @@ def test_code_and_docs_avoid_phrases_that_only_this_project_used():
 def test_variables_say_what_they_hold():
     """No variable is called `found`; a field of a class may be, `found: list`."""
     wrong = []
-    for folder in ("keras_lm", "export", "lectures"):
+    for folder in ("keras_lm", "export", "lectures", "examples", "benchmarks", "tests"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             text = path.read_text()
             nodes = list(ast.walk(ast.parse(text))) if re.search(r"\bfound\b", text) else []
@@ -390,9 +390,9 @@ def test_nothing_points_outside_of_the_repository():
     if listed.returncode:
         pytest.skip("not a git checkout")
     files = [REPOSITORY / name for name in listed.stdout.decode().split("\0") if name]
-    found = [
+    results = [
         str(path.relative_to(REPOSITORY))
         for path in files
         if path.is_file() and path.stat().st_size < 2**20 and points_outside(path.read_bytes())
     ]
-    assert not found
+    assert not results

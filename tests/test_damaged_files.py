@@ -103,11 +103,11 @@ def test_exports(task, tmp_path):
     for changed in flips(content, 30):
         path.write_bytes(changed)
         try:
-            found = InterpreterPool(path).run("serving_default", {"text": TEXTS})["scores"]
+            actual = InterpreterPool(path).run("serving_default", {"text": TEXTS})["scores"]
         except ValueError as error:
             assert "task.tflite" in str(error)
         else:
-            np.testing.assert_array_equal(found, right)
+            np.testing.assert_array_equal(actual, right)
 
 
 @pytest.mark.eager

@@ -83,25 +83,25 @@ labels = mask = np.ones((2, 7), "int32")
 
 def find_examples():
     """Return a dict of where an example stands, after `keras_lm.` → its Python."""
-    found = {}
+    results = {}
     for folder, start in [("keras_lm", ()), ("export", ("export",))]:
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
             parts = (*start, *path.relative_to(REPOSITORY / folder).with_suffix("").parts)
             module = ".".join(part for part in parts if part != "__init__")
-            found |= _of_members(ast.parse(path.read_text(encoding="utf-8")), module)
-    return found
+            results |= _of_members(ast.parse(path.read_text(encoding="utf-8")), module)
+    return results
 
 
 def _of_members(tree, name):
-    found = {}
+    results = {}
     for node in tree.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             own = f"{name}.{node.name}"
             match = SECTION.search((ast.get_docstring(node) or "") + "\n")
             if match:
-                found[own] = textwrap.dedent(match[1]).strip().replace("…", "...")
-            found |= _of_members(node, own)
-    return found
+                results[own] = textwrap.dedent(match[1]).strip().replace("…", "...")
+            results |= _of_members(node, own)
+    return results
 
 
 EXAMPLES = find_examples()

@@ -68,7 +68,7 @@ def _imported(path, modules):
 
 
 IMPORTS = read_imports()
-OURS = {name: {other for other in found if other in IMPORTS} for name, found in IMPORTS.items()}
+OURS = {name: {other for other in results if other in IMPORTS} for name, results in IMPORTS.items()}
 
 
 def floor(module):
@@ -80,8 +80,8 @@ def test_every_part_has_its_floor():
 
 
 def test_nothing_imports_upwards():
-    found = {(name, o) for name, others in OURS.items() for o in others if floor(o) > floor(name)}
-    assert not found
+    results = {(name, o) for name, others in OURS.items() for o in others if floor(o) > floor(name)}
+    assert not results
 
 
 def test_no_circle():
@@ -98,24 +98,24 @@ def test_no_circle():
 @pytest.mark.parametrize("part", WITHOUT_TENSORFLOW)
 def test_tensorflow_has_its_place(part):
     heavy = ("tensorflow", "tensorflow_text", "tensorflow_serving")
-    found = {
+    results = {
         name
         for name, others in IMPORTS.items()
         if name.split(".")[0] == part and not name.startswith(WITH_TENSORFLOW)
         if any(other.split(".")[0] in heavy for other in others)
     }
-    assert not found
+    assert not results
 
 
 def test_tensorflow_may_be_missing():
     """What is not for servers and exports imports it from `keras_lm.tensorflow`."""
-    found = [
+    results = [
         str(path.relative_to(REPOSITORY))
         for path in (REPOSITORY / "keras_lm").rglob("*.py")
         if re.search(r"^(import|from) tensorflow(_text)?\b", path.read_text(), re.MULTILINE)
     ]
     allowed = ("keras_lm/tensorflow.py", "keras_lm/serving/")
-    assert [path for path in found if not path.startswith(allowed)] == []
+    assert [path for path in results if not path.startswith(allowed)] == []
 
 
 # Where a context changes what layers do: while a graph is traced for LiteRT, in int8 or bfloat16,
@@ -130,7 +130,7 @@ def test_what_layers_do_follows_from_their_arguments():
 def test_models_are_named_in_their_own_files():
     kinds = {"CausalBackbone", "EncoderDecoderBackbone", "FeatureBackbone"}
     backbones = set(BACKBONES) - kinds
-    found = collections.defaultdict(set)
+    results = collections.defaultdict(set)
     for folder in ("keras_lm", "export"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             where = path.relative_to(REPOSITORY)
@@ -138,8 +138,8 @@ def test_models_are_named_in_their_own_files():
                 continue
             for node in ast.walk(ast.parse(path.read_text())):  # docstrings may, as examples
                 names = {getattr(node, name, None) for name in ("id", "attr", "name")}
-                found[str(where)] |= names & backbones
-    assert not {where: sorted(names) for where, names in found.items() if names}
+                results[str(where)] |= names & backbones
+    assert not {where: sorted(names) for where, names in results.items() if names}
 
 
 def depth(cls):

@@ -221,10 +221,10 @@ def test_transformer_xl_loads_again(case, tmp_path):
         again = (type(made) if kind else models.Backbone).from_preset(folder)
         ids = {"token_ids": np.array([[5, 9, 7, 3], [8, 6, 4, 13]]), "padding_mask": [[1] * 4] * 2}
         keras.tree.map_structure(np.testing.assert_array_equal, made(ids), again(ids))
-        found = getattr(again, "backbone", again).get_config()
+        actual = getattr(again, "backbone", again).get_config()
         same = {"project_all": True, "counts_itself": True, "starts_empty": False}
-        stated = backbone.get_config() | same | {"name": found["name"]}
-        for argument, value in found.items():
+        stated = backbone.get_config() | same | {"name": actual["name"]}
+        for argument, value in actual.items():
             other = stated[argument]
             if argument in ("embedding_dim", "head_dim") and other is None:
                 other = value
@@ -551,9 +551,9 @@ def test_lengths_of_continuations(name, options, stated, tokenizer_of, backbone_
     tokenizer = tokenizer_of(tiny.MODELS[name][0])
     task = tasks.CausalLM(backbone_of(name), tokenizer=tokenizer, generation=options)
     task.save_to_huggingface(tmp_path / "new")
-    found = json.loads((tmp_path / "new/generation_config.json").read_text())
-    assert found.items() >= stated.items()
-    assert ("max_length" in found) != ("max_new_tokens" in found)
+    message = json.loads((tmp_path / "new/generation_config.json").read_text())
+    assert message.items() >= stated.items()
+    assert ("max_length" in message) != ("max_new_tokens" in message)
     again = tasks.CausalLM.from_preset(tmp_path / "new")
     assert (again.limits.usual_number, again.limits.rules) == (
         task.limits.usual_number,
@@ -572,9 +572,9 @@ def test_lengths_of_targets(name, options, most, goldens, tmp_path):
     options = options | {"eos_token_id": 0}
     task = tasks.Seq2SeqLM(backbone, tokenizer=_words(), target_length=8, generation=options)
     task.save_to_huggingface(tmp_path / "new")
-    found = json.loads((tmp_path / "new/generation_config.json").read_text())
+    message = json.loads((tmp_path / "new/generation_config.json").read_text())
     window = backbone.max_sequence_length
-    assert found["max_length"] == (most if window is None else min(most, window))
+    assert message["max_length"] == (most if window is None else min(most, window))
 
 
 @pytest.mark.eager

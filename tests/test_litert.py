@@ -58,14 +58,14 @@ def test_a_pool_runs_every_signature(model):
         "y": (np.float32, (-1,)),
     }
     assert pool.signatures["texts"].outputs["text"] == (object, (-1,))
-    found = pool.run("numbers", {"x": [[1, 2], [3, 4]], "y": [1, 0]})
-    np.testing.assert_array_equal(found["sum"], [3, 0])
-    found = pool.run("texts", {"text": ["é", b"a\x00", ""]})
-    assert found["length"].tolist() == [2, 2, 0]
-    assert found["text"].tolist() == ["é".encode(), b"a\x00", b""]
+    actual = pool.run("numbers", {"x": [[1, 2], [3, 4]], "y": [1, 0]})
+    np.testing.assert_array_equal(actual["sum"], [3, 0])
+    actual = pool.run("texts", {"text": ["é", b"a\x00", ""]})
+    assert actual["length"].tolist() == [2, 2, 0]
+    assert actual["text"].tolist() == ["é".encode(), b"a\x00", b""]
     assert pool.run("texts", {"text": []})["text"].tolist() == []
-    found = pool.run("numbers", {"x": np.zeros([0, 2]), "y": []})
-    assert {name: len(array) for name, array in found.items()} == {"sum": 0, "rows": 0}
+    actual = pool.run("numbers", {"x": np.zeros([0, 2]), "y": []})
+    assert {name: len(array) for name, array in actual.items()} == {"sum": 0, "rows": 0}
 
 
 def test_a_pool_names_what_does_not_fit(model):
@@ -124,8 +124,8 @@ def test_as_many_calls_at_a_time_as_interpreters(model, monkeypatch):
     monkeypatch.setattr(litert._Interpreter, "run", watched)
     texts = [f"{number:03}" for number in range(20)]
     with ThreadPoolExecutor(4) as clients:
-        found = [*clients.map(lambda text: pool.run("texts", {"text": [text]})["text"], texts)]
-    assert [row[0].decode() for row in found] == texts
+        results = [*clients.map(lambda text: pool.run("texts", {"text": [text]})["text"], texts)]
+    assert [row[0].decode() for row in results] == texts
     assert max(most) == 2
 
 

@@ -68,15 +68,15 @@ HUB = [
 
 
 def arrays_of(path):
-    found = {}
+    results = {}
 
     def visit(name, item):
         if isinstance(item, h5py.Dataset) and not name.startswith("optimizer"):
-            found[name] = item[()]
+            results[name] = item[()]
 
     with h5py.File(path) as file:
         file.visititems(visit)
-    return found
+    return results
 
 
 @pytest.mark.eager

@@ -37,11 +37,11 @@ def modules_after(program):
     ids=["package", "litert", "client", "predictors"],
 )
 def test_who_needs_no_tensorflow_does_not_wait_for_it(program, ours):
-    found = modules_after(program)
+    actual = modules_after(program)
     large = {"tensorflow", "tensorflow_text", "keras", "jax", "torch", "sklearn", "scipy"}
-    assert not found & large
+    assert not actual & large
     if ours is not None:
-        assert {name for name in found if name.startswith("keras_lm")} == ours
+        assert {name for name in actual if name.startswith("keras_lm")} == ours
 
 
 def test_tokenizers_lists_what_is_public():
@@ -56,8 +56,8 @@ def test_tokenizers_lists_what_is_public():
 @pytest.mark.slow
 def test_a_tokenizer_is_imported_with_what_it_needs(tmp_path):
     """Without the readers of checkpoints; a preset's class when the preset is read."""
-    found = modules_after("from keras_lm.tokenizers import WordPieceTokenizer")
-    ours = {name for name in found if name.startswith("keras_lm")}
+    actual = modules_after("from keras_lm.tokenizers import WordPieceTokenizer")
+    ours = {name for name in actual if name.startswith("keras_lm")}
     assert len(ours) <= 25
     assert not ours & {"keras_lm.presets", "keras_lm.converters", "keras_lm.datasets"}
     tokenizer = keras_lm.tokenizers.SubwordTokenizer(["<pad>", "<EOS>", "a_"])

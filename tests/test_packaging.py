@@ -115,7 +115,7 @@ def test_release_has_links(wheel, repository, tmp_path):
 
 def test_wheel_has_the_lectures(wheel, repository):
     files = zipfile.ZipFile(wheel).namelist()
-    for data in ["decks/*.toml", "found/*.json"]:
+    for data in ["decks/*.toml", "results/*.json"]:
         names = {path.name for path in (repository / "lectures").glob(data)}
         folder = f"keras_lm/lectures/{data.partition('/')[0]}/"
         assert names == {Path(name).name for name in files if name.startswith(folder)} != set()
@@ -167,9 +167,9 @@ def test_a_clone_works_without_an_install(wheel):
         [sys.executable, "-c", IN_A_CLONE], cwd=clone, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    name, *found = done.stdout.split()
+    name, *actual = done.stdout.split()
     assert name == "keras_lm.export"
-    assert found == [str(clone / each / "__init__.py") for each in ("export", "lectures")]
+    assert actual == [str(clone / each / "__init__.py") for each in ("export", "lectures")]
 
 
 def test_these_tests_test_the_tree(repository):

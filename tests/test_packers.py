@@ -146,12 +146,12 @@ def test_pairs_are_cut_as_by_the_package_tokenizers(truncation):
         theirs.enable_truncation(room, strategy="longest_first" if is_longest else truncation)
         for (first, second), ours in zip(lengths, kept.tolist(), strict=True):
             try:
-                found = theirs.encode("a " * first, "b " * second).ids
+                actual = theirs.encode("a " * first, "b " * second).ids
             except Exception as error:  # (no other class) the one text is too short
                 assert "too short" in str(error), error
                 refused += 1
                 continue
-            expected = [found.count(1), found.count(2)]
+            expected = [actual.count(1), actual.count(2)]
             if truncation == "longest_first" and room % 2 and room // 2 < first <= second:
                 assert expected == [room // 2, room // 2 + 1]
                 expected = expected[::-1]

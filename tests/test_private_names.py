@@ -70,12 +70,12 @@ def private_names():
     read = {path: names_in(ast.parse(path.read_text())) for path in paths}
     own = set().union(*(defined for defined, *_ in read.values()))
     replaced = {name for name in own if any(hasattr(base, name) for base in BASES)}
-    found = collections.defaultdict(set)
+    results = collections.defaultdict(set)
     for path, (defined, used, modules) in read.items():
         for name in (used - own) | ((used | defined) & replaced) | modules:
             if name not in PUBLIC:
-                found[name].add(path.relative_to(REPOSITORY).as_posix())
-    return found
+                results[name].add(path.relative_to(REPOSITORY).as_posix())
+    return results
 
 
 def test_each_private_name_is_listed():
@@ -84,10 +84,10 @@ def test_each_private_name_is_listed():
     rows = [line.split("|")[1:] for line in section.splitlines() if line.startswith("| `")]
     listed = {name for names, *_ in rows for name in re.findall(r"`([^`]+)`", names)}
     assert all(reason.strip() for _, reason, *_ in rows)
-    found = private_names()
-    missing = {name: sorted(files) for name, files in found.items() if name not in listed}
+    actual = private_names()
+    missing = {name: sorted(files) for name, files in actual.items() if name not in listed}
     assert not missing, "Add them to BUILD.md, or better use public names."
-    assert listed <= found.keys(), "BUILD.md lists names that nothing needs any longer."
+    assert listed <= actual.keys(), "BUILD.md lists names that nothing needs any longer."
 
 
 def test_what_counts_as_private():

@@ -65,8 +65,8 @@ def test_what_is_loaded_from_an_open_source_is_what_its_folder_gives(goldens, ca
     task = TextClassifier.from_preset(opened)
     assert calls == ONCE
     expected = TextClassifier.from_preset(folder).backbone
-    for found in (backbone, task.backbone):
-        for one, other in zip(found.weights, expected.weights, strict=True):
+    for actual in (backbone, task.backbone):
+        for one, other in zip(actual.weights, expected.weights, strict=True):
             np.testing.assert_array_equal(one, other)
 
 

@@ -158,8 +158,8 @@ def generate(batch, length, new_tokens, beams, calls, variant):
             "token_ids": np.pad(prompts, room),
             "padding_mask": np.pad(np.ones_like(prompts), room),
         }
-        found = model.generate(packed, stop_token_ids=None)
-        return found["token_ids"].shape[1] - length
+        texts = model.generate(packed, stop_token_ids=None)
+        return texts["token_ids"].shape[1] - length
 
     return inputs.generating(run, new_tokens, calls)
 

@@ -163,8 +163,8 @@ def translation(batch, length, new_tokens, beams, calls, variant):
     texts = [" ".join(f"w{i}" for i in row) for row in inputs.sources(batch, length)]
 
     def run(number):
-        found = task.generate(texts, max_new_tokens=number, num_beams=beams, batch_size=batch)
-        return min(len(text.split()) for text in found)
+        results = task.generate(texts, max_new_tokens=number, num_beams=beams, batch_size=batch)
+        return min(len(text.split()) for text in results)
 
     return inputs.generating(run, new_tokens, calls)
 
@@ -298,8 +298,8 @@ def generate(batch, length, new_tokens, beams, calls, variant):
     packed = {"token_ids": inputs.prompts(batch, length)}
 
     def run(number):
-        found = task.generate(packed, max_new_tokens=number, num_beams=beams)
-        return min(map(len, found))
+        texts = task.generate(packed, max_new_tokens=number, num_beams=beams)
+        return min(map(len, texts))
 
     return inputs.generating(run, new_tokens, calls)
 

@@ -173,9 +173,9 @@ def electra(packed):
         ids = packed["input_ids"]
         samples = torch.where(labels >= 0, samples, ids.gather(1, positions))
         filled = ids.scatter(1, positions, samples)
-        found = discriminator(**packed | {"input_ids": filled}).logits
+        results = discriminator(**packed | {"input_ids": filled}).logits
         replaced = (filled != ids).float()
-        return written + 50 * binary_cross_entropy_with_logits(found[real], replaced[real])
+        return written + 50 * binary_cross_entropy_with_logits(results[real], replaced[real])
 
     return model, loss
 
@@ -237,10 +237,10 @@ def translation(batch, length, new_tokens, beams, calls, variant):
     def run(number):
         numbers = {"max_new_tokens": number, "min_new_tokens": number}
         with torch.inference_mode():
-            found = model.generate(
+            texts = model.generate(
                 ids, attention_mask=ids.ne(0).long(), num_beams=beams, do_sample=False, **numbers
             )
-        return found.shape[1] - 1
+        return texts.shape[1] - 1
 
     return inputs.generating(run, new_tokens, calls)
 
@@ -279,10 +279,10 @@ def ctranslate2_of(model, ids, beams):
     tokens = [[names[i] for i in row] for row in ids]
 
     def run(number):
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             tokens, beam_size=beams, max_decoding_length=number, min_decoding_length=number
         )
-        return min(len(result.hypotheses[0]) for result in found)
+        return min(len(result.hypotheses[0]) for result in results)
 
     return run
 
@@ -371,7 +371,7 @@ def corpus(mixed, minilm, batch, length, calls, variant):
 
     @torch.inference_mode()
     def answer():
-        found = []
+        results = []
         for start in range(0, len(texts), batch):
             packed = encode(
                 texts[start : start + batch],
@@ -380,8 +380,8 @@ def corpus(mixed, minilm, batch, length, calls, variant):
                 max_length=length,
                 return_tensors="pt",
             )
-            found += classifier(**packed).logits.argmax(-1).tolist()
-        return found
+            results += classifier(**packed).logits.argmax(-1).tolist()
+        return results
 
     return timed(answer, calls)
 
@@ -400,7 +400,7 @@ def generate(batch, length, new_tokens, beams, calls, variant):
         # The second makes sure that no end of text makes it shorter.
         numbers = {"max_new_tokens": number, "min_new_tokens": number}
         with torch.inference_mode():
-            found = model.generate(
+            texts = model.generate(
                 token_ids,
                 attention_mask=mask,
                 num_beams=beams,
@@ -408,7 +408,7 @@ def generate(batch, length, new_tokens, beams, calls, variant):
                 pad_token_id=0,
                 **numbers,
             )
-        return found.shape[1] - length
+        return texts.shape[1] - length
 
     return inputs.generating(run, new_tokens, calls)
 

@@ -26,7 +26,7 @@ ELMO_WORDS = 10_000
 LEARNED = "on {} learned from the board's own texts, for want of published weights"
 
 
-def run_baselines(board, found, sources, seed):
+def run_baselines(board, results, sources, seed):
     """Train all baselines on the tasks of a board.
 
     Args:
@@ -36,14 +36,14 @@ def run_baselines(board, found, sources, seed):
             for what is to be learned, and of CoVe for no such row.
         seed: int.
     """
-    texts = _Texts(board, found)
+    texts = _Texts(board, results)
     words, vectors = _vectors(board, sources["word_vectors"], texts, seed)
     read_words = word_tokenizer(words)
     about = sources["word_vectors"] or LEARNED.format("word vectors")
 
     def run(name, about, make_backbone, tokenizer):
         board.begin(name, {"source": str(about)})
-        for each in found:
+        for each in results:
             run_settings(
                 board,
                 name,
@@ -88,9 +88,9 @@ def run_baselines(board, found, sources, seed):
 class _Texts:
     """The texts of the training files, read once, if anything is learned from them."""
 
-    def __init__(self, board, found):
+    def __init__(self, board, results):
         self.rows = min(board.rows * SMALL_TEXTS, TEXTS) if board.rows else TEXTS
-        self.found = found
+        self.found = results
         self.read = None
 
     def __call__(self):

@@ -156,10 +156,10 @@ def glue_command(
     for key, source in sources.items():
         if source and not baselines:
             raise click.UsageError(f"--{key.replace('_', '-')} is for --baselines.")
-    found, skipped = find_tasks(data, tasks)
+    results, skipped = find_tasks(data, tasks)
     for each, reason in skipped.items():
         click.echo(f"{each} is left out: {reason}.")
-    if not found:
+    if not results:
         raise click.ClickException(f"{data} has nothing to train on and to measure.")
     name = name or Path(preset).resolve().name
     about = {"source": preset, **{key: options[key] for key in ("sequence_length", "dtype")}}
@@ -176,7 +176,7 @@ def glue_command(
             warnings.filterwarnings("ignore", message=".*new and random")  # the head, each time
             return cls.from_preset(preset, **arguments, **given)
 
-    for each in found:
+    for each in results:
         times = restarts if each.is_small() else 1
         seeded = [
             dataclasses.replace(setting, seed=seed + time)
@@ -188,9 +188,9 @@ def glue_command(
     if baselines:
         from glue.baselines import run_baselines
 
-        run_baselines(board, found, sources, seed)
-    names = [each.task.name for each in found]
-    frequent = {each.task.name: most_frequent(each, rows) for each in found}
+        run_baselines(board, results, sources, seed)
+    names = [each.task.name for each in results]
+    frequent = {each.task.name: most_frequent(each, rows) for each in results}
     note = "the class that most rows of the training file have, or the mean of its numbers"
     table = [ScoredRow(MOST_FREQUENT, "dev", frequent, note), *board.table(names)]
     write_report(board, table, names, skipped)

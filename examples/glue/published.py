@@ -31,12 +31,12 @@ class ScoredRow:
 
 def _row(name, measured_on, scores, note):
     """Scores stand in the order of `TASKS`, with `-` for what was not published."""
-    found = {}
+    results = {}
     for task, cell in zip(TASKS.values(), scores.split(), strict=True):
         values = zip(task.measures, cell.split("/"), strict=cell != "-")
         values = {measure: float(value) for measure, value in values if value not in "-"}
-        found |= {task.name: values} if values else {}
-    return ScoredRow(name, measured_on, found, note)
+        results |= {task.name: values} if values else {}
+    return ScoredRow(name, measured_on, results, note)
 
 
 GLUE_PAPER = "Wang et al. 2018, https://arxiv.org/abs/1804.07461, table 4, {}"

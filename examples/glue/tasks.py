@@ -115,13 +115,13 @@ def find_tasks(data, names):
     Raises:
         ValueError: if the first row of a file cannot be read; names file and line.
     """
-    found, skipped = [], {}
+    results, skipped = [], {}
     for name in names:
         try:
-            found.append(_find_task(data, TASKS[name]))
+            results.append(_find_task(data, TASKS[name]))
         except LookupError as reason:
             skipped[name] = reason.args[0]
-    mnli = next((each for each in found if each.task.name == "MNLI"), None)
+    mnli = next((each for each in results if each.task.name == "MNLI"), None)
     diagnostic = next(filter(None, (_folder(data, name) for name in DIAGNOSTIC_FOLDERS)), None)
     file = diagnostic and _file(diagnostic, DIAGNOSTIC_FILES)
     if mnli and file:
@@ -129,7 +129,7 @@ def find_tasks(data, names):
     elif "MNLI" in names:
         wanted = f"{DIAGNOSTIC_FOLDERS[0]}/{DIAGNOSTIC_FILES[0]}.tsv"
         skipped["AX"] = f"{data} has no {wanted}" if mnli else "it is for the model of MNLI"
-    return found, skipped
+    return results, skipped
 
 
 def _find_task(data, task):
@@ -161,8 +161,8 @@ def _folder(data, name):
 
 
 def _files(folder, wanted):
-    found = {key: _file(folder, names) for key, names in wanted.items()}
-    return {key: path for key, path in found.items() if path}
+    results = {key: _file(folder, names) for key, names in wanted.items()}
+    return {key: path for key, path in results.items() if path}
 
 
 def _file(folder, names):

@@ -21,7 +21,7 @@ METRICS = {
 }
 
 
-def run_settings(board, model, found, settings, make_task, keeps=False):
+def run_settings(board, model, results, settings, make_task, keeps=False):
     """Train a model on a task by each of some settings, but for runs that the board has already.
 
     Args:
@@ -32,13 +32,13 @@ def run_settings(board, model, found, settings, make_task, keeps=False):
         make_task: function from (class of the task, its arguments) to a new task.
         keeps: bool. Whether the best run's task is saved, to `presets`.
     """
-    name = found.task.name
+    name = results.task.name
     waiting = [each for each in settings if board.read(model, name, each) is None]
     if not waiting:
         return
-    x, labels, _ = found.read(found.train, board.rows)
-    held_out = {key: found.read(path, board.rows)[:2] for key, path in found.dev.items()}
-    cls, arguments = task_class(found.task, x)
+    x, labels, _ = results.read(results.train, board.rows)
+    held_out = {key: results.read(path, board.rows)[:2] for key, path in results.dev.items()}
+    cls, arguments = task_class(results.task, x)
     for setting in waiting:
         start = time.perf_counter()
         keras.utils.set_random_seed(setting.seed)
@@ -46,7 +46,7 @@ def run_settings(board, model, found, settings, make_task, keeps=False):
         rate = setting.learning_rate or task.backbone.learning_rate
         fit(task, x, labels, setting, rate)
         scores = measure(
-            found.task,
+            results.task,
             {
                 key: (np.array(y), task.predict(texts, batch_size=32, verbose=0))
                 for key, (texts, y) in held_out.items()
@@ -104,36 +104,36 @@ def measure(task, answered):
     return scores
 
 
-def most_frequent(found, rows):
+def most_frequent(results, rows):
     """Return the scores of the most frequent class for all texts, or of the mean of the labels."""
-    labels = found.read(found.train, rows)[1]
-    classes = found.task.class_names
+    labels = results.read(results.train, rows)[1]
+    classes = results.task.class_names
     one = np.array([np.mean(labels)]) if not classes else np.zeros(len(classes))
     if classes:
         most = collections.Counter(labels).most_common(1)[0][0]
         one[classes.index(most) if isinstance(most, str) else most] = 1.0
     answered = {}
-    for key, path in found.dev.items():
-        labels = np.array(found.read(path, rows)[1])
+    for key, path in results.dev.items():
+        labels = np.array(results.read(path, rows)[1])
         answered[key] = (labels, np.tile(one, (len(labels), 1)))
-    return measure(found.task, answered)
+    return measure(results.task, answered)
 
 
-def answer_tests(board, model, found):
+def answer_tests(board, model, results):
     """Write the answers of the best run to the test sets, but for files that are newer than it."""
-    preset = board.folder / "presets" / model / found.task.name
+    preset = board.folder / "presets" / model / results.task.name
     since = (preset / "keras_lm.json").stat().st_mtime
     folder = board.folder / "submission" / model
     paths = {
         folder / name: file
-        for name, file in found.test.items()
+        for name, file in results.test.items()
         if not (folder / name).is_file() or (folder / name).stat().st_mtime < since
     }
     if not paths:
         return
     task = tasks.Task.from_preset(preset)
     for path, file in paths.items():
-        x, _, ids = found.read(file)
+        x, _, ids = results.read(file)
         outputs = task.predict(x, batch_size=32, verbose=0)
-        write_answers(path, found.task, outputs, ids)
+        write_answers(path, results.task, outputs, ids)
         click.echo(f"{path.name}: {len(outputs):,} answers")

@@ -36,9 +36,9 @@ def reader_of(backbone_of, tokenizer_of):
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_maps_are_the_models_own(name, reader_of):
     backbone, tokenizer = reader_of(name)
-    found = analysis.attention(backbone, TEXT, tokenizer=tokenizer)
-    (one,) = found.maps.values()
-    assert found.tokens == one.tokens and found.probabilities is one.probabilities
+    actual = analysis.attention(backbone, TEXT, tokenizer=tokenizer)
+    (one,) = actual.maps.values()
+    assert actual.tokens == one.tokens and actual.probabilities is one.probabilities
     layers, heads, rows, columns = one.probabilities.shape
     assert (layers, heads) == (len(backbone.blocks), 2)
     assert (rows, columns) == (len(one.tokens), len(one.attended))
@@ -99,14 +99,14 @@ def test_encoder_decoders_have_three_maps(tokenizer_of):
     tokenizer = tokenizer_of("sentencepiece-t5")
     backbone = T5Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, num_decoder_layers=2)
     task = tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, target_length=6)
-    found = analysis.attention(task, TEXT, "it was")
-    assert {name: each.probabilities.shape[0] for name, each in found.maps.items()} == {
+    actual = analysis.attention(task, TEXT, "it was")
+    assert {name: each.probabilities.shape[0] for name, each in actual.maps.items()} == {
         "encoder": 1,
         "decoder": 2,
         "cross": 2,
     }
-    cross, decoder = found.maps["cross"], found.maps["decoder"]
-    assert cross.attended == found.maps["encoder"].tokens == found.tokens
+    cross, decoder = actual.maps["cross"], actual.maps["decoder"]
+    assert cross.attended == actual.maps["encoder"].tokens == actual.tokens
     assert cross.tokens[-1] == "</s>" and decoder.tokens[1:] == cross.tokens[:-1]
     # The mean of heads and layers, by words: what Seq2SeqLM.attention returns.
     (expected,) = task.attention([TEXT], ["it was"])
@@ -120,24 +120,24 @@ def test_without_a_target_it_is_what_the_model_writes(tokenizer_of):
     backbone = T5Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24)
     task = tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, target_length=6)
     (text,) = task.generate([TEXT])
-    found, expected = (analysis.attention(task, TEXT, target) for target in (None, text))
-    assert found.maps["cross"].tokens == expected.maps["cross"].tokens
+    actual, expected = (analysis.attention(task, TEXT, target) for target in (None, text))
+    assert actual.maps["cross"].tokens == expected.maps["cross"].tokens
 
 
 @pytest.mark.eager
 @pytest.mark.parametrize("name", ["BertBackbone", "GPT2Backbone"])
 def test_neurons_make_the_probabilities(name, reader_of):
     backbone, tokenizer = reader_of(name)
-    found = analysis.neurons(backbone, TEXT, 0, 1, tokenizer=tokenizer)
+    actual = analysis.neurons(backbone, TEXT, 0, 1, tokenizer=tokenizer)
     maps = analysis.attention(backbone, TEXT, tokenizer=tokenizer).maps["self"]
-    assert found.tokens == maps.tokens
-    np.testing.assert_allclose(found.probabilities, maps.probabilities[0, 1], atol=1e-6)
-    exponentials = np.exp(found.scores - found.scores.max(axis=1, keepdims=True))
+    assert actual.tokens == maps.tokens
+    np.testing.assert_allclose(actual.probabilities, maps.probabilities[0, 1], atol=1e-6)
+    exponentials = np.exp(actual.scores - actual.scores.max(axis=1, keepdims=True))
     shares = exponentials / exponentials.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(shares, found.probabilities, atol=1e-5)
+    np.testing.assert_allclose(shares, actual.probabilities, atol=1e-5)
     if name == "BertBackbone":  # without biases of positions
-        products = found.query @ found.key.T / np.sqrt(8)
-        np.testing.assert_allclose(found.scores, products, atol=1e-4)
+        products = actual.query @ actual.key.T / np.sqrt(8)
+        np.testing.assert_allclose(actual.scores, products, atol=1e-4)
 
 
 def test_neurons_that_are_not_there_are_refused(reader_of):
@@ -168,38 +168,38 @@ def data_of(page):
 
 
 def test_a_page_holds_what_it_shows():
-    found = some_maps(["a", "</script><img>", "\U0001f600 שלום"])
-    page = found.page()
+    actual = some_maps(["a", "</script><img>", "\U0001f600 שלום"])
+    page = actual.page()
     data = data_of(page)
     (one,) = data["maps"]
-    assert one["tokens"] == found.tokens and data["steps"] == 255
+    assert one["tokens"] == actual.tokens and data["steps"] == 255
     stored = np.frombuffer(zlib.decompress(b64decode(one["data"])), "uint8") / 255
-    np.testing.assert_allclose(stored**2, found.probabilities.ravel(), atol=0.005)
+    np.testing.assert_allclose(stored**2, actual.probabilities.ravel(), atol=0.005)
     assert "<img" not in page.to_html()
     assert not re.search(r"https?://|src=|href=", page.to_html())  # it needs no network
-    assert found._repr_html_().startswith("<iframe srcdoc=")
-    assert '"' not in found._repr_html_().split('srcdoc="')[1].split('" title=')[0]
+    assert actual._repr_html_().startswith("<iframe srcdoc=")
+    assert '"' not in actual._repr_html_().split('srcdoc="')[1].split('" title=')[0]
 
 
 def test_a_page_of_some_layers(tmp_path):
-    found = some_maps(["a", "b"])
-    data = data_of(found.page(layers=[1]))
+    actual = some_maps(["a", "b"])
+    data = data_of(actual.page(layers=[1]))
     assert data["layers"] == [1] and data["maps"][0]["layers"] == 1
     stored = np.frombuffer(zlib.decompress(b64decode(data["maps"][0]["data"])), "uint8") / 255
-    np.testing.assert_allclose(stored**2, found.probabilities[1].ravel(), atol=0.005)
-    assert found.page().save(tmp_path / "a.html").read_text().startswith("<!doctype html>")
+    np.testing.assert_allclose(stored**2, actual.probabilities[1].ravel(), atol=0.005)
+    assert actual.page().save(tmp_path / "a.html").read_text().startswith("<!doctype html>")
     with pytest.raises(ValueError, match=r"layers=\[2\]"):
-        found.page(layers=[2])
+        actual.page(layers=[2])
 
 
 def test_heads_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    found = some_maps(["a", "$x$", "\\frac"]).maps["self"]
+    actual = some_maps(["a", "$x$", "\\frac"]).maps["self"]
     for picture in (
-        analysis.draw_head(found, 1, 2),
-        analysis.draw_head(found, 1, None),
-        analysis.draw_heads(found),
+        analysis.draw_head(actual, 1, 2),
+        analysis.draw_head(actual, 1, None),
+        analysis.draw_heads(actual),
     ):
         assert picture._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="head=3"):
-        analysis.draw_head(found, 1, 3)
+        analysis.draw_head(actual, 1, 3)

@@ -54,10 +54,10 @@ def test_every_view_of_a_short_text(chromium, tmp_path):
     cells = np.full((2, 3, 4, 4), 0.05, "float32")
     cells[..., 3] = 0.85
     cells[1, 2] = np.eye(4)
-    found = analysis.TextAttention({"self": analysis.AttentionMap(tokens, tokens, cells)})
+    actual = analysis.TextAttention({"self": analysis.AttentionMap(tokens, tokens, cells)})
     vectors = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
     neurons = analysis.Neurons(0, 1, tokens, *vectors, vectors[0] @ vectors[1].T, cells[0, 1])
-    path = found.page(neurons=neurons).save(tmp_path / "short.html")
+    path = actual.page(neurons=neurons).save(tmp_path / "short.html")
     chromium.get(path.as_uri())
     wait(chromium)
     shown = chromium.find_elements(By.CSS_SELECTOR, "#tokens-view .left .token")
@@ -81,8 +81,8 @@ def test_512_tokens_in_a_dark_notebook(chromium, tmp_path):
     generator = np.random.default_rng(0)
     cells = generator.gamma(0.1, size=(12, 512, 512)).astype("float32")
     cells = np.stack([cells / cells.sum(axis=-1, keepdims=True)] * 4)
-    found = analysis.TextAttention({"self": analysis.AttentionMap(tokens, tokens, cells)})
-    cell = found._repr_html_()
+    actual = analysis.TextAttention({"self": analysis.AttentionMap(tokens, tokens, cells)})
+    cell = actual._repr_html_()
     assert len(cell) < 10e6
     dark = f"<!doctype html><body style='background: #111'>{cell}</body>"
     (tmp_path / "notebook.html").write_text(dark, encoding="utf-8")

@@ -39,17 +39,17 @@ def classifier_of(backbone_of, tokenizer_of):
 @pytest.mark.parametrize("name, baseline", FAMILIES)
 def test_integrated_gradients_are_complete(name, baseline, classifier_of):
     task = classifier_of(name)
-    found = analysis.integrated_gradients(task, TEXT, target=1, baseline=baseline, steps=48)
+    actual = analysis.integrated_gradients(task, TEXT, target=1, baseline=baseline, steps=48)
     outputs = task(task.preprocess([TEXT]))
-    assert found.output == pytest.approx(float(outputs[0, 1]), abs=1e-4)
-    assert len(found.tokens) == len(found.scores)
-    size = np.abs(found.scores).sum()
+    assert actual.output == pytest.approx(float(outputs[0, 1]), abs=1e-4)
+    assert len(actual.tokens) == len(actual.scores)
+    size = np.abs(actual.scores).sum()
     assert size > 0.05
-    assert found.completeness_error < 0.02 * size
+    assert actual.completeness_error < 0.02 * size
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what it says is not what is tested here
         coarse = analysis.integrated_gradients(task, TEXT, target=1, baseline=baseline, steps=1)
-    assert coarse.completeness_error > found.completeness_error
+    assert coarse.completeness_error > actual.completeness_error
 
 
 @pytest.mark.eager
@@ -76,20 +76,20 @@ def test_a_linear_answer_is_the_gradient_times_the_input(classifier_of):
 @pytest.mark.eager
 def test_a_baseline_of_masks_leaves_special_tokens(classifier_of):
     task = classifier_of("BertBackbone")
-    found = analysis.integrated_gradients(task, TEXT, target=2, baseline="[MASK]", steps=64)
-    assert found.tokens[0] == "[CLS]" and found.scores[0] == found.scores[-1] == 0
-    assert found.scores[1:-1].all()
-    assert found.completeness_error < 0.02 * np.abs(found.scores).sum()
+    actual = analysis.integrated_gradients(task, TEXT, target=2, baseline="[MASK]", steps=64)
+    assert actual.tokens[0] == "[CLS]" and actual.scores[0] == actual.scores[-1] == 0
+    assert actual.scores[1:-1].all()
+    assert actual.completeness_error < 0.02 * np.abs(actual.scores).sum()
 
 
 @pytest.mark.eager
 def test_other_tasks_are_asked_by_a_function(backbone_of, tokenizer_of):
     backbone, tokenizer = backbone_of("BertBackbone"), tokenizer_of("wordpiece")
     tagger = tasks.TokenClassifier(backbone, tokenizer=tokenizer, class_names=["O", "X"])
-    found = analysis.integrated_gradients(
+    actual = analysis.integrated_gradients(
         tagger, "good film", target=lambda logits: logits[:, 1, 0]
     )
-    assert found.target is None and found.completeness_error < 0.05
+    assert actual.target is None and actual.completeness_error < 0.05
     with pytest.raises(ValueError, match="does not label whole texts"):
         analysis.integrated_gradients(tagger, "good film")
 
@@ -110,8 +110,8 @@ def test_the_model_is_left_as_it_was_and_mistakes_are_named(classifier_of):
 
 def test_text_is_coloured_and_escaped():
     scores = np.array([0.5, -0.25, 0.0], "float32")
-    found = analysis.Attributions(["a", "</span><b>", "c"], scores, 1, 0.3)
-    shown = found._repr_html_()
+    actual = analysis.Attributions(["a", "</span><b>", "c"], scores, 1, 0.3)
+    shown = actual._repr_html_()
     assert "<b>" not in shown and shown.count("<span") == 3
     assert "rgba(36, 99, 235, 1.00)" in shown and "rgba(234, 88, 12, 0.50)" in shown
 

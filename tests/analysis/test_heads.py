@@ -43,9 +43,9 @@ def test_statistics_of_a_hand_made_map():
     tokens = ["[CLS]", "a", "##.", "[SEP]"]
     shifted = np.eye(4)[[1, 2, 3, 3]]  # each reads the next, the last itself
     even = np.full((4, 4), 0.25)
-    found = analysis.AttentionMap(tokens, tokens, np.stack([shifted, even])[np.newaxis])
+    actual = analysis.AttentionMap(tokens, tokens, np.stack([shifted, even])[np.newaxis])
     entropy, distance, previous, next_, same, first, after, punctuation = statistics_of_map(
-        found, {"[CLS]"}, {"[SEP]"}
+        actual, {"[CLS]"}, {"[SEP]"}
     )[:, 0]
     np.testing.assert_allclose(entropy, [0, np.log(4)], atol=1e-9)
     np.testing.assert_allclose(distance, [0.75, 1.25])  # of all pairs: (3·2 + 2·4 + 6·1) / 16
@@ -74,16 +74,16 @@ def test_what_is_punctuation():
 def test_statistics_are_means_over_texts(name, backbone_of, tokenizer_of):
     backbone, tokenizer = backbone_of(name), tokenizer_of(tiny.MODELS[name][0])
     texts = ["the film was good", "great story ,"]
-    found = analysis.head_statistics(backbone, texts, tokenizer)
+    actual = analysis.head_statistics(backbone, texts, tokenizer)
     maps = [analysis.attention(backbone, text, tokenizer=tokenizer).maps["self"] for text in texts]
     same = [np.trace(each.probabilities[..., -len(each.tokens) :], 0, 2, 3) for each in maps]
     expected = sum(same) / sum(len(each.tokens) for each in maps)
-    np.testing.assert_allclose(found.same, expected, atol=1e-5)
-    assert found.entropy.shape == (len(backbone.blocks), 2)
+    np.testing.assert_allclose(actual.same, expected, atol=1e-5)
+    assert actual.entropy.shape == (len(backbone.blocks), 2)
     if name == "GPT2Backbone":  # no token after it is read
-        assert not found.next.any()
+        assert not actual.next.any()
     if name == "BertBackbone":
-        assert (found.separator > 0).all()
+        assert (actual.separator > 0).all()
 
 
 @pytest.mark.slow  # eight pictures
@@ -118,11 +118,11 @@ def test_a_pruned_head_is_a_masked_one(name, new_backbone):
     expected, _ = layer.forward(x, context._replace(head_mask=mask))
     before, _ = layer.forward(x, context)
     with analysis.masked_heads(backbone, [(0, 0)]):
-        found, _ = layer.forward(x, context)
+        actual, _ = layer.forward(x, context)
     after, _ = layer.forward(x, context)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
     np.testing.assert_array_equal(before, after)
-    assert np.abs(np.asarray(before) - np.asarray(found)).max() > 1e-3
+    assert np.abs(np.asarray(before) - np.asarray(actual)).max() > 1e-3
 
 
 @pytest.mark.eager
@@ -205,8 +205,8 @@ def test_importance_for_other_tasks(tokenizer_of, new_backbone):
         tokenizer=tokenizer_of("wordpiece"),
         class_names=["O", "X"],
     )
-    found = analysis.head_importance(tagger, [["the", "film"]], [["O", "X"]])
-    assert (found > 0).all()
+    actual = analysis.head_importance(tagger, [["the", "film"]], [["O", "X"]])
+    assert (actual > 0).all()
 
 
 @pytest.mark.eager

@@ -21,11 +21,11 @@ def test_the_variance_of_a_dot_product_is_its_width():
 def test_sines_at_an_offset_are_a_rotation(interleaved):
     layer = layers.SinusoidalPositionEmbedding(400, 16, interleaved)
     layer.build((None, 400, 16))
-    found = analysis.offset_map(layer.embeddings, 7)
-    assert found.error < 1e-6
+    actual = analysis.offset_map(layer.embeddings, 7)
+    assert actual.error < 1e-6
     sine, cosine = (0, 1) if interleaved else (0, 8)  # of the highest frequency, 1
     expected = [[np.cos(7), -np.sin(7)], [np.sin(7), np.cos(7)]]
-    block = found.matrix[np.ix_([sine, cosine], [sine, cosine])]
+    block = actual.matrix[np.ix_([sine, cosine], [sine, cosine])]
     np.testing.assert_allclose(block, expected, atol=1e-3)
 
 
@@ -41,13 +41,13 @@ def test_random_positions_are_no_map_of_the_offset():
 def test_a_vocabulary_is_counted():
     words = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words += ["film", "a", "##a", "##ing", "я", "книга", "電", "##電", "7", "##!", "कa", "ª", "ﾊ"]
-    found = analysis.vocabulary_contents(WordPieceTokenizer(words, lowercase=False))
-    assert (found.size, found.reserved) == (19, 6)
-    assert (found.word_starts, found.continuations) == (9, 4)
-    assert (found.characters, found.continued_characters) == (6, 3)
-    assert found.lengths == {1: 9, 2: 1, 3: 1, 4: 1, 5: 1}
+    actual = analysis.vocabulary_contents(WordPieceTokenizer(words, lowercase=False))
+    assert (actual.size, actual.reserved) == (19, 6)
+    assert (actual.word_starts, actual.continuations) == (9, 4)
+    assert (actual.characters, actual.continued_characters) == (6, 3)
+    assert actual.lengths == {1: 9, 2: 1, 3: 1, 4: 1, 5: 1}
     expected = {"Latin": 4, "Cyrillic": 2, "Han": 2, "Other": 2}
-    assert found.scripts == expected | {"Digits": 1, "Devanagari": 1, "Katakana": 1}
+    assert actual.scripts == expected | {"Digits": 1, "Devanagari": 1, "Katakana": 1}
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,21 @@ def test_a_vocabulary_is_counted():
 )
 def test_every_kind_of_vocabulary_is_counted(kind, entry, tokenizer_of):
     tokenizer = tokenizer_of(kind)
-    found = analysis.vocabulary_contents(tokenizer)
-    assert found.size == tokenizer.vocabulary_size
-    assert found.reserved >= len(tokenizer.all_special_tokens)
-    assert found.reserved + found.word_starts + found.continuations == found.size
-    assert sum(found.scripts.values()) == sum(found.lengths.values()) == found.size - found.reserved
-    assert next(iter(found.scripts)) in ("Latin", "Other")
+    actual = analysis.vocabulary_contents(tokenizer)
+    assert actual.size == tokenizer.vocabulary_size
+    assert actual.reserved >= len(tokenizer.all_special_tokens)
+    assert actual.reserved + actual.word_starts + actual.continuations == actual.size
+    assert (
+        sum(actual.scripts.values())
+        == sum(actual.lengths.values())
+        == actual.size - actual.reserved
+    )
+    assert next(iter(actual.scripts)) in ("Latin", "Other")
     # Marks of pieces are no letters: the entry has the length of what it stands for.
     assert entry in tokenizer.vocabulary
     plain = entry.strip("Ġ▁").removesuffix("</w>")
-    assert found.lengths[len(plain)] >= 1
-    assert max(found.lengths) <= max(len(e) for e in tokenizer.vocabulary)
+    assert actual.lengths[len(plain)] >= 1
+    assert max(actual.lengths) <= max(len(e) for e in tokenizer.vocabulary)
 
 
 def test_a_tokenizer_without_a_vocabulary_is_refused(tokenizer_of):

@@ -27,11 +27,11 @@ def test_probes_know_words_and_baselines_are_counted(task):
     kinds = {"the": "DET", "film": "N", "was": "V", "good": "A", "story": "N", "great": "A"}
     tags = [[kinds[word] for word in text] for text in texts]
     tags[0][0] = None
-    found = analysis.probe_layers(task, (texts[:16], tags[:16]), (texts[16:], tags[16:]))
-    assert len(found.accuracies) == 3 and (found.train_words, found.test_words) == (95, 48)
-    assert found.accuracies[0] > 0.95  # the embedding has the word
-    assert found.by_word == 1.0 and found.majority < 0.6
-    assert found.draw("$")._repr_png_().startswith(b"\x89PNG")
+    actual = analysis.probe_layers(task, (texts[:16], tags[:16]), (texts[16:], tags[16:]))
+    assert len(actual.accuracies) == 3 and (actual.train_words, actual.test_words) == (95, 48)
+    assert actual.accuracies[0] > 0.95  # the embedding has the word
+    assert actual.by_word == 1.0 and actual.majority < 0.6
+    assert actual.draw("$")._repr_png_().startswith(b"\x89PNG")
     # By nothing in the text: no better than the most frequent label, by much.
     coins = [[str(generator.integers(2)) for _ in text] for text in texts]
     chance = analysis.probe_layers(task, (texts[:16], coins[:16]), (texts[16:], coins[16:]))

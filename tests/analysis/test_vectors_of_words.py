@@ -37,10 +37,10 @@ def extractor_of(backbone_of, tokenizer_of):
 @pytest.mark.parametrize("name", KINDS)
 def test_words_have_the_mean_of_their_pieces(name, extractor_of):
     task = extractor_of(name)
-    found = analysis.word_vectors(task, TEXTS)
-    assert found.words == ["the", "film", "was", "good", "A", *VERY]
-    assert found.texts.tolist() == [0] * 4 + [1] * 7
-    assert found.places.tolist() == [*range(4), *range(7)]
+    actual = analysis.word_vectors(task, TEXTS)
+    assert actual.words == ["the", "film", "was", "good", "A", *VERY]
+    assert actual.texts.tolist() == [0] * 4 + [1] * 7
+    assert actual.places.tolist() == [*range(4), *range(7)]
     # The shorter text is padded; alone it is not. Its pieces are cut by the tokenizer's own rule.
     packed = task.preprocess({"text": tf.constant(TEXTS[:1])})
     states = keras.Model(task.backbone.input, task.backbone.hidden_states)(
@@ -52,8 +52,8 @@ def test_words_have_the_mean_of_their_pieces(name, extractor_of):
         ids = task.tokenizer(TEXTS[:1])
         word = np.cumsum(task.tokenizer.word_starts(ids)[0].numpy()) - 1
     start = int(task.packer.spans(text=task.packer.ids(tf.constant(TEXTS[:1])))["text"][0][0])
-    assert len(found.layers) == len(states)
-    for layer, state in zip(found.layers, states, strict=True):
+    assert len(actual.layers) == len(states)
+    for layer, state in zip(actual.layers, states, strict=True):
         text = np.asarray(state)[0, start : start + len(word)]
         expected = [text[word == number].mean(axis=0) for number in range(4)]
         np.testing.assert_allclose(layer[:4], expected, atol=2e-4)
@@ -62,10 +62,10 @@ def test_words_have_the_mean_of_their_pieces(name, extractor_of):
 @pytest.mark.eager
 def test_lists_of_words_are_read_as_they_are(extractor_of):
     task = extractor_of("BertBackbone")
-    found = analysis.word_vectors(task, [["the film", "was"], ["good"]])
-    assert found.words == ["the film", "was", "good"]
+    actual = analysis.word_vectors(task, [["the film", "was"], ["good"]])
+    assert actual.words == ["the film", "was", "good"]
     whole = analysis.word_vectors(task, ["the film was", "good"])
-    np.testing.assert_allclose(found.layers[1][1:], whole.layers[1][2:], atol=1e-5)
+    np.testing.assert_allclose(actual.layers[1][1:], whole.layers[1][2:], atol=1e-5)
 
 
 @pytest.mark.eager
@@ -83,9 +83,9 @@ def test_batches_make_no_difference(extractor_of):
 
 @pytest.mark.eager
 def test_words_beyond_the_limit_are_left_out(extractor_of):
-    found = analysis.word_vectors(extractor_of("BertBackbone", sequence_length=32), ["good " * 40])
-    assert 5 < len(found.words) < 40  # 32 positions, of which the words have one or more each
-    assert np.isfinite(found.layers[-1]).all()
+    actual = analysis.word_vectors(extractor_of("BertBackbone", sequence_length=32), ["good " * 40])
+    assert 5 < len(actual.words) < 40  # 32 positions, of which the words have one or more each
+    assert np.isfinite(actual.layers[-1]).all()
 
 
 def test_what_cannot_be_read_is_refused(extractor_of, backbone_of):
@@ -102,9 +102,9 @@ def test_what_cannot_be_read_is_refused(extractor_of, backbone_of):
 
 def test_neighbours_are_those_of_the_largest_cosine():
     table = np.array([[1.0, 0.0], [10.0, 1.0], [0.0, 1.0], [-1.0, 0.0]])
-    (found,) = analysis.nearest_neighbors(table[:1], table, 4)
-    assert [place for place, _ in found] == [0, 1, 2, 3]
-    assert found[3][1] == pytest.approx(-1)
+    (actual,) = analysis.nearest_neighbors(table[:1], table, 4)
+    assert [place for place, _ in actual] == [0, 1, 2, 3]
+    assert actual[3][1] == pytest.approx(-1)
     with pytest.raises(ValueError, match="number=5"):
         analysis.nearest_neighbors(table[:1], table, 5)
 
@@ -130,9 +130,9 @@ def test_a_rotation_is_recovered_under_noise():
     turn, _ = np.linalg.qr(generator.normal(size=(6, 6)))
     source = generator.normal(size=(200, 6))
     target = source @ turn + 0.01 * generator.normal(size=(200, 6))
-    found = analysis.rotation(source, target)
-    np.testing.assert_allclose(found, turn, atol=0.01)
-    np.testing.assert_allclose(found @ found.T, np.eye(6), atol=1e-9)
+    actual = analysis.rotation(source, target)
+    np.testing.assert_allclose(actual, turn, atol=0.01)
+    np.testing.assert_allclose(actual @ actual.T, np.eye(6), atol=1e-9)
     with pytest.raises(ValueError, match="shapes"):
         analysis.rotation(source, target[1:])
 

@@ -133,11 +133,11 @@ def test_the_fastest_exports_and_runtimes_of_a_number_format_meet():
     }
     contenders = {name: {"values": values} for name, values in milliseconds.items()}
     record = {"measures": ["1×24", "8×120", "least, 1×24"], "contenders": contenders}
-    found = [
+    results = [
         (title.rpartition(": ")[2], ours, peer, ratio)
         for title, _, ours, peer, _, ratio in pages.by_number_format(record)
     ]
-    assert found == [
+    assert results == [
         ("keras_lm, float32.tflite", "10.0", "Runtime, float32", "1.20"),
         ("keras_lm, frozen-bfloat16", "2.0", "Runtime, bfloat16", "0.50"),
         ("keras_lm, int8.tflite", "4.0", "Runtime, int8", "0.75"),

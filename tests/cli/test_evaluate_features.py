@@ -35,21 +35,21 @@ def labelled(write):
 def test_classifier_is_measured_as_scikit_learn_measures(run, critic, task, labelled):
     metrics = pytest.importorskip("sklearn.metrics")
     labels = ["good", "bad", "good", "good", "bad", "good"]
-    found = json.loads(run("evaluate", critic, labelled(labels), "--json", "--batch-size", 4))
+    message = json.loads(run("evaluate", critic, labelled(labels), "--json", "--batch-size", 4))
     answers = task.classify(TEXTS)
     predicted = list(answers["labels"])
     scores = metrics.precision_recall_fscore_support(
         labels, predicted, labels=["bad", "good"], zero_division=0
     )
     for index, name in enumerate(["bad", "good"]):
-        row = found["classes"][name]
+        row = message["classes"][name]
         expected = [column[index] for column in scores]
         assert [*row.values()] == pytest.approx(expected, abs=1e-6)
-    assert found["texts"] == 6
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
-    assert found["macro_f1"] == pytest.approx(np.mean(scores[2]))
+    assert message["texts"] == 6
+    assert message["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
+    assert message["macro_f1"] == pytest.approx(np.mean(scores[2]))
     of_label = [row[int(label == "good")] for row, label in zip(answers["scores"], labels)]
-    assert found["loss"] == pytest.approx(-np.mean(np.log(of_label)), rel=1e-4)
+    assert message["loss"] == pytest.approx(-np.mean(np.log(of_label)), rel=1e-4)
 
 
 def test_table_has_a_row_for_every_class(run, critic, labelled):
@@ -68,26 +68,26 @@ def test_several_labels_are_measured(run, make_backbone, tokenizer, labelled, tm
     labels = ["x;y", "", "z", "x", "y;z", "x;y;z"]
     file = labelled(labels)
     output = run("evaluate", tmp_path / "topics", file, "--json", "--label-separator", ";")
-    found = json.loads(output)
+    message = json.loads(output)
     truth = np.array([[name in label.split(";") for name in names] for label in labels])
     answers = task.classify(TEXTS)["scores"] >= 0.5
     scores = metrics.precision_recall_fscore_support(truth, answers, zero_division=0)
     for index, name in enumerate(names):
         expected = [column[index] for column in scores]
-        assert [*found["classes"][name].values()] == pytest.approx(expected, abs=1e-6)
-    assert found["accuracy"] == pytest.approx(np.mean(truth == answers))
+        assert [*message["classes"][name].values()] == pytest.approx(expected, abs=1e-6)
+    assert message["accuracy"] == pytest.approx(np.mean(truth == answers))
 
 
 def test_regressor_of_pairs_is_measured(run, matcher, labelled):
     labels = [0.5, 1.5, -1, 2, 0, 3]
     file = labelled(labels, text_pair=TEXTS[::-1])
-    found = json.loads(run("evaluate", matcher, file, "--json"))
+    message = json.loads(run("evaluate", matcher, file, "--json"))
     task = tasks.TextRegressor.from_preset(str(matcher))
     scores = task.regress((TEXTS, TEXTS[::-1]))["scores"]
-    assert found["mean_squared_error"] == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-4)
-    assert found["mean_absolute_error"] == pytest.approx(np.mean(abs(scores - labels)), rel=1e-4)
+    assert message["mean_squared_error"] == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-4)
+    assert message["mean_absolute_error"] == pytest.approx(np.mean(abs(scores - labels)), rel=1e-4)
     expected = np.corrcoef(scores, labels)[0, 1]
-    assert found["pearson_correlation"] == pytest.approx(expected, abs=1e-4)
+    assert message["pearson_correlation"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_masked_lm_is_measured_alike_twice(run, make_backbone, tokenizer, write, tmp_path):
@@ -125,11 +125,11 @@ def test_vectors_are_those_of_the_library(run, tiny, embed, write, tmp_path):
     options = ["--layers", "0", "--pooling", "max", "--normalize", "--batch-size", 4]
     options += ["--prompt", "a good "]
     assert run("features", tiny, "--input", file, "--output", output, *options) == ""
-    found = np.load(output)
-    assert found.files == ["embedding"]
-    assert found["embedding"].dtype == np.float32
+    actual = np.load(output)
+    assert actual.files == ["embedding"]
+    assert actual["embedding"].dtype == np.float32
     expected = embed(layers=0, pooling="max", normalize=True, prompt="a good ")
-    np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
+    np.testing.assert_allclose(actual["embedding"], expected, atol=1e-6)
     assert {path.name for path in tmp_path.iterdir()} == {"texts.txt", "vectors.npz"}
 
 
@@ -139,20 +139,20 @@ def test_jsonl_goes_to_a_file_or_to_standard_output(run, answers, tiny, embed, t
     assert (tmp_path / "vectors.jsonl").read_text() == printed
     rows = answers(printed)
     assert [row["input"] for row in rows] == [{"text": text} for text in TEXTS]
-    found = np.array([row["answer"]["embedding"] for row in rows])
-    np.testing.assert_allclose(found, embed(), atol=1e-6)
+    actual = np.array([row["answer"]["embedding"] for row in rows])
+    np.testing.assert_allclose(actual, embed(), atol=1e-6)
 
 
 def test_vectors_of_tokens_are_ragged(run, answers, tiny, embed, tmp_path):
     output = tmp_path / "vectors.npz"
     arguments = ["features", tiny, *TEXTS, "--pooling", "none", "--batch-size", 2]
     run(*arguments, "--output", output)
-    found = np.load(output)
-    offsets, padded = found["offsets"], embed(pooling="none")
+    actual = np.load(output)
+    offsets, padded = actual["offsets"], embed(pooling="none")
     assert np.diff(offsets).tolist() == [6, 5, 2, 6, 5, 6]  # [CLS] and [SEP] are tokens too
     lines = answers(run(*arguments, "--output", "-"))
     for i, row in enumerate(lines):
-        vectors = found["embedding"][offsets[i] : offsets[i + 1]]
+        vectors = actual["embedding"][offsets[i] : offsets[i + 1]]
         np.testing.assert_allclose(vectors, padded[i, : len(vectors)], atol=1e-5)
         np.testing.assert_allclose(row["answer"]["embedding"], vectors, atol=1e-6)
 
@@ -172,13 +172,13 @@ def test_layers_stand_before_the_width(
     output = tmp_path / "layers.npz"
     arguments = ["features", tiny, *TEXTS, "--pooling", pooling, "--batch-size", 4]
     run(*arguments, "--layers", spelled, "--output", output)
-    found, expected = np.load(output), embed(layers=layers, pooling=pooling)
-    offsets = np.arange(7) if pooling == "first" else found["offsets"]
+    actual, expected = np.load(output), embed(layers=layers, pooling=pooling)
+    offsets = np.arange(7) if pooling == "first" else actual["offsets"]
     number = 2 if layers == "all" else 3
-    assert found["embedding"].shape == (offsets[-1], number, 16)
+    assert actual["embedding"].shape == (offsets[-1], number, 16)
     lines = answers(run(*arguments, "--layers", spelled, "--output", "-"))
     for i, row in enumerate(lines):
-        vectors = found["embedding"][offsets[i] : offsets[i + 1]]
+        vectors = actual["embedding"][offsets[i] : offsets[i + 1]]
         own = expected[i : i + 1] if pooling == "first" else expected[i, : len(vectors)]
         np.testing.assert_allclose(vectors, own, atol=1e-5)
         np.testing.assert_allclose(
@@ -212,9 +212,9 @@ def test_an_ensemble_is_measured_and_several_tasks_are_not(run, fail, task, labe
     other = tasks.TextClassifier(task.backbone, tokenizer=task.tokenizer, num_classes=2)
     both = tasks.Ensemble([task, other])
     both.save_to_preset(tmp_path / "both")
-    found = json.loads(run("evaluate", tmp_path / "both", data, "--json"))
+    message = json.loads(run("evaluate", tmp_path / "both", data, "--json"))
     right = both.classify(TEXTS)["labels"] == ["good", "bad", "good", "good", "bad", "good"]
-    assert found["accuracy"] == pytest.approx(np.mean(right))
+    assert message["accuracy"] == pytest.approx(np.mean(right))
     tasks.MultiTask({"a": task, "b": other}).save_to_preset(tmp_path / "several")
     assert "not compared with labels" in fail("evaluate", tmp_path / "several", data)
     assert "holds several tasks" in fail("predict", tmp_path / "several", "a")

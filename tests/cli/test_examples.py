@@ -127,7 +127,7 @@ def test_a_tagger_is_trained_and_measured(run, write, tiny, tmp_path, capsys):
     arguments = ["--output", preset, "--task", "token-classifier", "--epochs", 1]
     shown = run("finetune", tiny, file, *arguments, "--batch-size", 3)
     assert "labels  B-WORK, B-X, I-WORK, O" in shown
-    found = json.loads(run("evaluate", preset, file, "--json"))
+    message = json.loads(run("evaluate", preset, file, "--json"))
     task = tasks.TokenClassifier.from_preset(preset)
     words, right = (list(column) for column in zip(*SENTENCES))
     answers = task.tag(words)["labels"]
@@ -135,20 +135,20 @@ def test_a_tagger_is_trained_and_measured(run, write, tiny, tmp_path, capsys):
         right, answers, output_dict=True, zero_division=0
     )
     for name in ("precision", "recall"):
-        assert found[name] == pytest.approx(report["micro avg"][name])
-    assert found["f1"] == pytest.approx(report["micro avg"]["f1-score"])
+        assert message[name] == pytest.approx(report["micro avg"][name])
+    assert message["f1"] == pytest.approx(report["micro avg"]["f1-score"])
     for name in ("WORK", "X"):
         expected = [report[name][key] for key in ("precision", "recall", "f1-score", "support")]
-        assert [*found["classes"][name].values()] == pytest.approx(expected)
-    assert found["accuracy"] == pytest.approx(sequence_labeling.accuracy_score(right, answers))
-    assert (found["texts"], found["words"]) == (3, 10)
-    say_results(found)  # as without --json
+        assert [*message["classes"][name].values()] == pytest.approx(expected)
+    assert message["accuracy"] == pytest.approx(sequence_labeling.accuracy_score(right, answers))
+    assert (message["texts"], message["words"]) == (3, 10)
+    say_results(message)  # as without --json
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[-3:]] == ["class", "WORK", "X"]
     weights = ["--class-weight", "O=0,B-WORK=0,I-WORK=0", "--epochs", 5, "--learning-rate", 0.05]
     run("finetune", preset, file, "--output", tmp_path / "new", *weights, "--batch-size", 3)
-    found = tasks.TokenClassifier.from_preset(tmp_path / "new").tag(words)["labels"]
-    assert {label for row in found for label in row} == {"B-X"}
+    message = tasks.TokenClassifier.from_preset(tmp_path / "new").tag(words)["labels"]
+    assert {label for row in message for label in row} == {"B-X"}
 
 
 def test_labels_that_mark_no_entities_are_measured_by_word(
@@ -159,12 +159,12 @@ def test_labels_that_mark_no_entities_are_measured_by_word(
     )
     task.save_to_preset(tmp_path / "tagger")
     file = write("test.txt", "film NOUN\ngood ADJ\nsong NOUN\n\nbad ADJ\n")
-    found = json.loads(run("evaluate", tmp_path / "tagger", file, "--json"))
+    message = json.loads(run("evaluate", tmp_path / "tagger", file, "--json"))
     answers = task.tag([["film", "good", "song"], ["bad"]])["labels"]
     pairs = list(zip(["NOUN", "ADJ", "NOUN", "ADJ"], answers[0] + answers[1]))
     assert pairs[2][1] == ""  # cut off
-    assert found["accuracy"] == sum(right == answer for right, answer in pairs) / 4
-    for name, row in found["classes"].items():
+    assert message["accuracy"] == sum(right == answer for right, answer in pairs) / 4
+    for name, row in message["classes"].items():
         assert row["words"] == 2
         assert row["recall"] == sum(pair == (name, name) for pair in pairs) / 2
 
@@ -173,12 +173,12 @@ def test_multiple_choice_is_trained_and_measured(run, write, tiny, tmp_path):
     file, preset = write("swag.csv", SWAG), tmp_path / "chooser"
     arguments = ["--output", preset, "--task", "multiple-choice", "--epochs", 1]
     assert "accuracy" in run("finetune", tiny, file, *arguments, "--batch-size", 2)
-    found = json.loads(run("evaluate", preset, file, "--json"))
+    message = json.loads(run("evaluate", preset, file, "--json"))
     task = tasks.MultipleChoice.from_preset(preset)
     examples = read(file, "multiple-choice")
     answer = task.choose(examples.texts)
-    assert found["accuracy"] == sum(answer["labels"] == examples.labels) / 2
-    assert found["texts"] == 2
+    assert message["accuracy"] == sum(answer["labels"] == examples.labels) / 2
+    assert message["texts"] == 2
 
 
 ASKED = [
@@ -208,11 +208,11 @@ def test_choices_are_trained_and_measured_with_a_graph(run, fail, answers, knowi
     task = tasks.Task.from_preset(preset)
     assert type(task) is tasks.GraphChoice
     assert (task.graphs.finder.max_hops, task.graphs.finder.trans_e.entities.shape) == (2, (4, 4))
-    found = task.choose(read(str(file), "multiple-choice").texts)
+    actual = task.choose(read(str(file), "multiple-choice").texts)
     measures = json.loads(run("evaluate", preset, file, "--json"))
-    assert measures["accuracy"] == sum(found["labels"] == [0, 1]) / 2
+    assert measures["accuracy"] == sum(actual["labels"] == [0, 1]) / 2
     told = answers(run("predict", preset, "--input", file))
-    assert [row["answer"]["labels"] for row in told] == found["labels"].tolist()
+    assert [row["answer"]["labels"] for row in told] == actual["labels"].tolist()
     wrong = ["finetune", tiny, file, "--output", tmp_path / "x", "--task"]
     assert "--hops is for paths in a graph" in fail(*wrong, "multiple-choice", "--hops", 1)
     assert "--graph is not for" in fail(*wrong, "text-classifier", "--graph", tmp_path)

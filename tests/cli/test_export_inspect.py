@@ -84,9 +84,9 @@ def test_operations_are_of_a_saved_model_that_is_not_frozen(fail, critic, tmp_pa
 def test_a_file_for_mediapipe_holds_its_vocabulary(run, fail, critic, inspect, tmp_path):
     path = tmp_path / "critic.tflite"
     assert "written" in run("export", critic, path, "--tokenizer", "metadata")
-    found = inspect(path)
-    assert sorted(found["files"]) == ["labels.txt", "vocab.txt"]
-    (signature,) = found["signatures"].values()
+    report = inspect(path)
+    assert sorted(report["files"]) == ["labels.txt", "vocab.txt"]
+    (signature,) = report["signatures"].values()
     assert signature["inputs"]["ids"] == {"dtype": "int32", "shape": [1, None]}
     assert "takes ids (int32)" in fail("predict", path, "a film").replace("\n", " ")
 
@@ -225,25 +225,25 @@ def inspect(run):
 
 
 def test_preset(inspect, critic, task):
-    found = inspect(critic)
-    assert found["what"] == "preset"
-    assert found["model"] == "BertBackbone"
-    assert found["arguments"]["hidden_dim"] == 16
-    assert found["parameters"] == task.count_params()
-    assert found["dtype"] == "float32"
-    assert found["bytes"] > 4 * task.count_params()
-    assert found["task"] == "TextClassifier"
-    assert found["labels"] == ["bad", "good"]
-    assert found["heads"] == ["classification"]
-    assert found["tokenizer"]["class"] == "WordPieceTokenizer"
-    assert found["tokenizer"]["vocabulary_size"] == 17
+    report = inspect(critic)
+    assert report["what"] == "preset"
+    assert report["model"] == "BertBackbone"
+    assert report["arguments"]["hidden_dim"] == 16
+    assert report["parameters"] == task.count_params()
+    assert report["dtype"] == "float32"
+    assert report["bytes"] > 4 * task.count_params()
+    assert report["task"] == "TextClassifier"
+    assert report["labels"] == ["bad", "good"]
+    assert report["heads"] == ["classification"]
+    assert report["tokenizer"]["class"] == "WordPieceTokenizer"
+    assert report["tokenizer"]["vocabulary_size"] == 17
 
 
 def test_preset_of_a_backbone(inspect, tiny, make_backbone):
-    found = inspect(tiny)
-    assert found["task"] is None
-    assert found["heads"] == []
-    assert found["parameters"] == make_backbone().count_params()
+    report = inspect(tiny)
+    assert report["task"] is None
+    assert report["heads"] == []
+    assert report["parameters"] == make_backbone().count_params()
 
 
 @pytest.mark.parametrize(
@@ -258,32 +258,32 @@ def test_preset_of_a_backbone(inspect, tiny, make_backbone):
     ],
 )
 def test_published_checkpoints_of_every_format(inspect, goldens, name, what, heads):
-    found = inspect(goldens(name))
-    assert found["what"] == what
-    assert found["model"] == ("XLNetBackbone" if name == "xlnet" else "BertBackbone")
-    assert found["heads"] == heads
-    assert found["dtype"] == "float32"
-    assert (found["tokenizer"] is None) == (found["what"] != "keras_hub checkpoint")
-    assert (found["task"] == "TextClassifier") == ("classification" in heads)
+    report = inspect(goldens(name))
+    assert report["what"] == what
+    assert report["model"] == ("XLNetBackbone" if name == "xlnet" else "BertBackbone")
+    assert report["heads"] == heads
+    assert report["dtype"] == "float32"
+    assert (report["tokenizer"] is None) == (report["what"] != "keras_hub checkpoint")
+    assert (report["task"] == "TextClassifier") == ("classification" in heads)
 
 
 def test_checkpoint_of_another_model_is_still_described(inspect, goldens, tmp_path):
     weights = goldens("bert") / "model.safetensors"
     (tmp_path / "model.safetensors").symlink_to(weights)
     (tmp_path / "config.json").write_text('{"model_type": "gpt9"}')
-    found = inspect(tmp_path)
-    assert found["model"] is None
-    assert "model_type='gpt9'" in found["why"]
-    assert found["tensors"] > 10
+    report = inspect(tmp_path)
+    assert report["model"] is None
+    assert "model_type='gpt9'" in report["why"]
+    assert report["tensors"] > 10
 
 
 def test_checkpoint_with_an_unknown_head_is_still_described(inspect, goldens, tmp_path):
     folder = shutil.copytree(goldens("bert"), tmp_path / "folder")
     modules = [{"type": "sentence_transformers.models.LSTM", "path": "1_LSTM"}]
     (folder / "modules.json").write_text(json.dumps(modules))
-    found = inspect(folder)
-    assert (found["model"], found["task"]) == ("BertBackbone", None)
-    assert "has the module 'LSTM'" in found["why"]
+    report = inspect(folder)
+    assert (report["model"], report["task"]) == ("BertBackbone", None)
+    assert "has the module 'LSTM'" in report["why"]
 
 
 def test_a_damaged_configuration_has_clear_words(fail, goldens, tmp_path):
@@ -297,41 +297,41 @@ def test_a_damaged_configuration_has_clear_words(fail, goldens, tmp_path):
 
 
 def test_saved_model(inspect, run, exported, task):
-    found = inspect(exported)
+    report = inspect(exported)
     of_version = json.loads(run("inspect", exported / "1", "--json"))
-    assert found == of_version | {"versions": [1]}
-    assert found["what"] == "SavedModel"
-    signature = found["signatures"]["serving_default"]
+    assert report == of_version | {"versions": [1]}
+    assert report["what"] == "SavedModel"
+    signature = report["signatures"]["serving_default"]
     assert signature["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
     assert signature["outputs"]["scores"] == {"dtype": "float32", "shape": [None, 2]}
-    assert set(found["signatures"]["tokens"]["inputs"]) == {
+    assert set(report["signatures"]["tokens"]["inputs"]) == {
         "token_ids",
         "segment_ids",
         "padding_mask",
     }
-    assert found["parameters"] == task.count_params()
-    assert found["dtype"] == "float32"
-    assert found["warmup_requests"] == bool(list(exported.rglob("tf_serving_warmup_requests")))
-    assert found["batching_settings"] == bool(list(exported.rglob("batching_params.pbtxt")))
+    assert report["parameters"] == task.count_params()
+    assert report["dtype"] == "float32"
+    assert report["warmup_requests"] == bool(list(exported.rglob("tf_serving_warmup_requests")))
+    assert report["batching_settings"] == bool(list(exported.rglob("batching_params.pbtxt")))
 
 
 @pytest.mark.slow
 def test_tflite(inspect, tflite, task):
-    found = inspect(tflite)
-    assert found["what"] == "LiteRT model"
-    signature = found["signatures"]["serving_default"]
+    report = inspect(tflite)
+    assert report["what"] == "LiteRT model"
+    signature = report["signatures"]["serving_default"]
     assert signature["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
     assert set(signature["outputs"]) == {"labels", "scores", "class_names"}
     # The interpreter's converter folds some into others, and adds constants of its own.
-    assert found["parameters"] == pytest.approx(task.count_params(), rel=0.1)
-    assert found["bytes"] == tflite.stat().st_size
+    assert report["parameters"] == pytest.approx(task.count_params(), rel=0.1)
+    assert report["bytes"] == tflite.stat().st_size
 
 
 @pytest.mark.parametrize("name", ["elmo_medium_en", "awd_lstm_base_en"])
 def test_size_of_a_recurrent_model(run, name):
-    found = json.loads(run("inspect", name, "--json"))
-    assert found["parameters"] > 20_000_000
-    assert found["flops_per_token"]["training"] == 3 * found["flops_per_token"]["forward"] > 0
+    message = json.loads(run("inspect", name, "--json"))
+    assert message["parameters"] > 20_000_000
+    assert message["flops_per_token"]["training"] == 3 * message["flops_per_token"]["forward"] > 0
     assert "GFLOP" in run("inspect", name)
 
 

@@ -61,12 +61,12 @@ def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
     best, last = map(int, re.search(r"kept +epoch (\d) of (\d)", shown).groups())
     assert last == best + 2
     loss = float(re.search(r"validation loss +([0-9.]+)", shown)[1])
-    found = json.loads(run("evaluate", tmp_path / "new", validation, "--json"))
-    assert found["loss"] == pytest.approx(loss, abs=1e-3)
+    message = json.loads(run("evaluate", tmp_path / "new", validation, "--json"))
+    assert message["loss"] == pytest.approx(loss, abs=1e-3)
     card = (tmp_path / "new" / "README.md").read_text()
     assert f"After epoch {best}, the best one of `fit`" in card
     stated = float(re.search(r"\| val_loss \| ([0-9.]+) \|", card)[1])
-    assert stated == pytest.approx(found["loss"], abs=1e-3)
+    assert stated == pytest.approx(message["loss"], abs=1e-3)
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"train", "validation"}
 
 

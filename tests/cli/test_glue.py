@@ -94,9 +94,9 @@ def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path, monkeypat
     runs = sorted((board / "runs" / "tiny" / "CoLA").iterdir())
     assert [path.stem for path in runs] == ["batch32-epochs1-seed0", "batch32-epochs1-seed1"]
     assert len([*(board / "runs" / "tiny" / "MNLI").iterdir()]) == 1  # only small sets have several
-    found = json.loads((board / "scores.json").read_text())
-    assert found["tasks"] == ["CoLA", "STS-B", "MNLI"]
-    rows = {row["name"]: row for row in found["rows"]}
+    actual = json.loads((board / "scores.json").read_text())
+    assert actual["tasks"] == ["CoLA", "STS-B", "MNLI"]
+    rows = {row["name"]: row for row in actual["rows"]}
     best = max(json.loads(path.read_text())["scores"]["matthews"] for path in runs)
     assert rows["tiny"]["scores"]["CoLA"] == {"matthews": best}
     assert {*rows["tiny"]["scores"]["MNLI"]} == {"matched", "mismatched"}
@@ -203,13 +203,13 @@ def test_what_cannot_be_is_refused(fail, write, tiny, data, tmp_path):
 
 def test_what_is_left_out_and_why(data):
     (data / "CoLA" / "dev.tsv").write_text("index\tsentence\n0\ta film\n")
-    found, skipped = find_tasks(data, [*TASKS])
-    assert [each.task.name for each in found] == ["STS-B", "MNLI"]
+    actual, skipped = find_tasks(data, [*TASKS])
+    assert [each.task.name for each in actual] == ["STS-B", "MNLI"]
     assert "dev.tsv has no labels" in skipped["CoLA"]
     assert "it has dev.tsv" in skipped["RTE"]
     (data / "MNLI" / "dev_matched.tsv").unlink()
-    found, skipped = find_tasks(data, ["MNLI"])
-    assert {*found[0].dev} == {"mismatched"} and {*found[0].test} == {"MNLI-mm.tsv", "AX.tsv"}
+    actual, skipped = find_tasks(data, ["MNLI"])
+    assert {*actual[0].dev} == {"mismatched"} and {*actual[0].test} == {"MNLI-mm.tsv", "AX.tsv"}
     (data / "MNLI" / "train.tsv").unlink()
     assert skipped == {} and {*find_tasks(data, ["MNLI"])[1]} == {"MNLI", "AX"}
 

@@ -134,7 +134,7 @@ def test_killed_and_started_again(run, installed, write, tokenizer, critic, tmp_
     said, errors = process.communicate()
     assert process.returncode == 0, errors
     assert b"Going on with the run" in said
-    found, expected = (tasks.Task.from_preset(tmp_path / name) for name in ("new", "whole"))
-    for ours, other in zip(found.weights, expected.weights, strict=True):
+    actual, expected = (tasks.Task.from_preset(tmp_path / name) for name in ("new", "whole"))
+    for ours, other in zip(actual.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), other.numpy(), err_msg=ours.path)
     assert not state.parent.exists()

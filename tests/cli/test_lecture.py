@@ -26,9 +26,9 @@ def test_a_table_and_what_it_is_beside(run):
 
 
 def test_json(run):
-    found = json.loads(run("lecture", "dropout_scale", "--quick", "--json"))
-    assert found["quick"] and found["lecture"] == "dropout_scale"
-    assert [row["p"] for row in found["rows"]] == [0.1, 0.3, 0.5, 0.8]
+    message = json.loads(run("lecture", "dropout_scale", "--quick", "--json"))
+    assert message["quick"] and message["lecture"] == "dropout_scale"
+    assert [row["p"] for row in message["rows"]] == [0.1, 0.3, 0.5, 0.8]
 
 
 def test_a_name_that_is_not_there(fail):

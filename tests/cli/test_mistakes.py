@@ -14,10 +14,10 @@ TEXTS = ["a good film", "the song was bad", "loud , loud", "is the film bad", "g
 
 def test_files_say_what_evaluate_counts(write, critic, task, run, fail, tmp_path):
     answer = task.classify(TEXTS)
-    found = list(answer["labels"])
+    actual = list(answer["labels"])
     scores = [dict(zip(answer["class_names"], map(float, row))) for row in answer["scores"]]
     other = {"good": "bad", "bad": "good"}
-    labels = [other[label] if n in (1, 3) else label for n, label in enumerate(found)]
+    labels = [other[label] if n in (1, 3) else label for n, label in enumerate(actual)]
     rows = [
         {"id": n, "text": text, "label": label, "by": "me"}
         for n, (text, label) in enumerate(zip(TEXTS, labels))
@@ -31,7 +31,7 @@ def test_files_say_what_evaluate_counts(write, critic, task, run, fail, tmp_path
             "line": n + 1,
             "input": {"text": TEXTS[n]},
             "label": labels[n],
-            "answer": found[n],
+            "answer": actual[n],
             "scores": {name: pytest.approx(scores[n][name], abs=1e-5) for name in ("bad", "good")},
             "columns": {"id": n, "by": "me"},
         }
@@ -39,9 +39,9 @@ def test_files_say_what_evaluate_counts(write, critic, task, run, fail, tmp_path
     ]
     header, *table = csv.reader(confusion.read_text().splitlines())
     names = header[1:]
-    assert [row[0] for row in table] == names == sorted({*labels, *found})
+    assert [row[0] for row in table] == names == sorted({*labels, *actual})
     counts = np.array([row[1:] for row in table], int)
-    np.testing.assert_array_equal(counts, confusion_matrix(labels, found, labels=names))
+    np.testing.assert_array_equal(counts, confusion_matrix(labels, actual, labels=names))
     assert "exists" in fail("evaluate", critic, path, "--errors", errors)
     run("evaluate", critic, path, "--confusion", tmp_path / "confusion.png")
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
@@ -57,8 +57,8 @@ def test_words_and_what_has_no_classes(
     path = write("a.conll", "a O\nfilm B-X\n\nsong B-X\n")
     errors, confusion = tmp_path / "errors.jsonl", tmp_path / "confusion.csv"
     run("evaluate", tmp_path / "tagger", path, "--errors", errors, "--confusion", confusion)
-    found = tagger.tag([["a", "film"], ["song"]])["labels"]
-    wrong = [row for row, right in zip(found, [["O", "B-X"], ["B-X"]]) if row != right]
+    actual = tagger.tag([["a", "film"], ["song"]])["labels"]
+    wrong = [row for row, right in zip(actual, [["O", "B-X"], ["B-X"]]) if row != right]
     rows = [json.loads(x) for x in errors.read_text().splitlines()]
     assert [row["answer"] for row in rows] == wrong
     assert [len(row["scores"]) for row in rows] == [len(row) for row in wrong]
@@ -72,14 +72,14 @@ def test_words_and_what_has_no_classes(
 def test_choices_and_several_labels(write, make_backbone, tokenizer, run, tmp_path):
     chooser = tasks.MultipleChoice(make_backbone(), tokenizer=tokenizer)
     chooser.save_to_preset(tmp_path / "chooser")
-    found = int(chooser.choose({"text": ["a film"], "choices": [["good", "bad"]]})["labels"][0])
-    path = write("a.csv", f"id,text,choice0,choice1,label\n7,a film,good,bad,{1 - found}\n")
+    actual = int(chooser.choose({"text": ["a film"], "choices": [["good", "bad"]]})["labels"][0])
+    path = write("a.csv", f"id,text,choice0,choice1,label\n7,a film,good,bad,{1 - actual}\n")
     errors = tmp_path / "errors.jsonl"
     run("evaluate", tmp_path / "chooser", path, "--errors", errors)
     (row,) = map(json.loads, errors.read_text().splitlines())
-    assert (row["label"], row["answer"]) == (str(1 - found), str(found))
+    assert (row["label"], row["answer"]) == (str(1 - actual), str(actual))
     assert row["columns"] == {"id": "7"}
-    assert row["scores"][str(found)] > row["scores"][str(1 - found)]
+    assert row["scores"][str(actual)] > row["scores"][str(1 - actual)]
 
     several = tasks.TextClassifier(
         make_backbone(), tokenizer=tokenizer, class_names=["bad", "good"], multi_label=True

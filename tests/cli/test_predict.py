@@ -71,11 +71,11 @@ def test_rows_keep_their_other_columns(run, answers, critic, expected, write, tm
     output = tmp_path / "new" / "answers.jsonl"
     printed = run("predict", critic, "--input", file, "--text", "review", "--output", output)
     assert printed == ""
-    found = answers(output.read_text(encoding="utf-8"))
-    assert [row["input"] for row in found] == [
+    actual = answers(output.read_text(encoding="utf-8"))
+    assert [row["input"] for row in actual] == [
         {"id": str(i), "review": text} for i, text in enumerate(TEXTS)
     ]
-    assert [row["answer"] for row in found] == [row["answer"] for row in expected]
+    assert [row["answer"] for row in actual] == [row["answer"] for row in expected]
     assert [path.name for path in output.parent.iterdir()] == ["answers.jsonl"]
 
 
@@ -98,8 +98,8 @@ def test_strange_texts_come_back_as_json(run, answers, critic):
 def test_empty_rows_are_left_out_if_asked_for(run, answers, critic, write):
     file = write("a.csv", "id,text\n1,a film\n2,\n3,  \n4,a song\n")
     assert len(answers(run("predict", critic, "--input", file))) == 4
-    found = answers(run("predict", critic, "--input", file, "--skip-empty"))
-    assert [row["input"]["id"] for row in found] == ["1", "4"]
+    actual = answers(run("predict", critic, "--input", file, "--skip-empty"))
+    assert [row["input"]["id"] for row in actual] == ["1", "4"]
     nulls = write("a.jsonl", '{"text": "a film"}\n{"text": null}\n{"id": 3}\n')
     assert len(answers(run("predict", critic, "--input", nulls, "--skip-empty"))) == 1
 
@@ -174,8 +174,8 @@ def test_bytes_pipes_and_signals(installed, answers, critic, tmp_path):
 
     # Whatever the locale, standard input is UTF-8; who has enough closes the pipe.
     piped.stdin.write(b"the film\r\nb\x00ad \xf0\x9f\x98\x80\n" + lines * 90)
-    found = piped.stdout.readline() + piped.stdout.readline()
-    texts = [row["input"]["text"] for row in answers(found.decode("utf-8"))]
+    actual = piped.stdout.readline() + piped.stdout.readline()
+    texts = [row["input"]["text"] for row in answers(actual.decode("utf-8"))]
     assert texts == ["the film", "b\x00ad \U0001f600"]
     piped.stdout.close()
     piped.stdin.close()
@@ -197,8 +197,8 @@ def test_bytes_pipes_and_signals(installed, answers, critic, tmp_path):
 def wait_for(condition):
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        if found := condition():
-            return found
+        if results := condition():
+            return results
         time.sleep(0.1)
     raise AssertionError("it did not come to pass within a minute")
 
@@ -283,9 +283,9 @@ def test_files_by_a_runner(run, fail, critic, exported, write, answers, expect, 
         folder = tmp_path / f"by-{model.name}"
         shown = run("predict", model, file, "--runner", "DirectRunner", "--output", folder)
         assert "rows     10" in shown and "failed   1" in shown
-        found = answers((folder / "answers-00000-00000.jsonl").read_text())
-        assert [row["input"] for row in found] == rows
-        assert [row["answer"] for row in found] == expect(task, [row["text"] for row in rows])
+        actual = answers((folder / "answers-00000-00000.jsonl").read_text())
+        assert [row["input"] for row in actual] == rows
+        assert [row["answer"] for row in actual] == expect(task, [row["text"] for row in rows])
         [failed] = answers((folder / "failed-00000-00000.jsonl").read_text())
         assert failed["line"] == 10 and "not JSON" in failed["reason"]
 
@@ -314,7 +314,7 @@ def test_one_process_and_several_answer_the_same(installed, exported, write, tmp
         write(f"{i}.txt", "".join(f"a good film {'!' * (n % 7)}\n" for n in range(50)))
         for i in range(3)
     ]
-    found = []
+    results = []
     for processes in (1, 2):
         folder = tmp_path / f"by-{processes}"
         arguments = ["--runner", "DirectRunner", "--processes", processes, "--output", folder]
@@ -327,14 +327,14 @@ def test_one_process_and_several_answer_the_same(installed, exported, write, tmp
             for path in sorted(folder.glob("answers-*"))
             for line in path.read_text().splitlines()
         ]
-        found.append([(row["input"], row["answer"]["labels"]) for row in rows])
-    assert found[0] == found[1]
-    assert len(found[0]) == 150
+        results.append([(row["input"], row["answer"]["labels"]) for row in rows])
+    assert results[0] == results[1]
+    assert len(results[0]) == 150
 
 
 def test_a_tflite_answers_no_texts_with_no_rows(tflite):
-    found = LiteRTPredictor(tflite, "serving_default").answer({"text": []})
-    assert {len(column) for column in found.values()} == {0}
+    actual = LiteRTPredictor(tflite, "serving_default").answer({"text": []})
+    assert {len(column) for column in actual.values()} == {0}
 
 
 # === Texts that a CausalLM writes ===
@@ -373,9 +373,9 @@ def test_options_of_writing_are_those_of_generate(run, answers, writer, write, w
     file = write(
         "prompts.csv", "id,start\n" + "".join(f"{n},{t}\n" for n, t in enumerate(TEXTS[:2]))
     )
-    found = answers(run("predict", writer, "--input", file, "--text", "start", *flags))
-    assert [row["answer"] for row in found] == [{"text": text} for text in expected]
-    assert [row["input"]["id"] for row in found] == ["0", "1"]
+    actual = answers(run("predict", writer, "--input", file, "--text", "start", *flags))
+    assert [row["answer"] for row in actual] == [{"text": text} for text in expected]
+    assert [row["input"]["id"] for row in actual] == ["0", "1"]
 
 
 @pytest.mark.eager

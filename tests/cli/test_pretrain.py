@@ -95,22 +95,22 @@ def test_what_it_trains_is_a_task(run, pretrain, corpus, tmp_path, answers):
     assert task.backbone.config["intermediate_dim"] == 32
     assert task.backbone.config["max_sequence_length"] == 16
 
-    [found] = answers(run("evaluate", preset, corpus, "--json"))
+    [actual] = answers(run("evaluate", preset, corpus, "--json"))
     documents = [line for line in CORPUS.splitlines() if line]
-    assert found["tokens"] == sum(len(document) + 1 for document in documents)
-    assert found["words"] == sum(len(document.split()) for document in documents)
-    assert found["texts"] == len(documents)
+    assert actual["tokens"] == sum(len(document) + 1 for document in documents)
+    assert actual["words"] == sum(len(document.split()) for document in documents)
+    assert actual["texts"] == len(documents)
     windows = data.token_windows(documents, task.tokenizer, 16, drop_remainder=False)
     scores = []
     for window in windows.as_numpy_iterator():
         logits = np.asarray(task({"token_ids": window[None, :-1]}))[0].astype("float64")
         shares = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
         scores += shares[np.arange(len(window) - 1), window[1:]].tolist()
-    assert len(scores) == found["tokens"]
-    assert found["loss"] == pytest.approx(-np.mean(scores), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(np.exp(-np.mean(scores)), rel=1e-5)
-    assert found["word_perplexity"] == pytest.approx(
-        np.exp(-np.sum(scores) / found["words"]), rel=1e-4
+    assert len(scores) == actual["tokens"]
+    assert actual["loss"] == pytest.approx(-np.mean(scores), rel=1e-5)
+    assert actual["perplexity"] == pytest.approx(np.exp(-np.mean(scores)), rel=1e-5)
+    assert actual["word_perplexity"] == pytest.approx(
+        np.exp(-np.sum(scores) / actual["words"]), rel=1e-4
     )
 
 

@@ -31,33 +31,33 @@ def snli(write):
 
 
 def test_rows_of_each_task(write, snli):
-    found = read_examples(str(snli), "text-classifier", "snli")
-    assert found.texts == {
+    rows = read_examples(str(snli), "text-classifier", "snli")
+    assert rows.texts == {
         "text": ["a film", "a song", "a film"],
         "text_pair": ["good", "loud", "bad"],
     }
-    assert found.rows.left_out == 1
-    assert found.targets(["contradiction", "entailment", "neutral"]).tolist() == [1, 2, 0]
-    assert found.targets(["0", "1", "2"]).tolist() == [0, 1, 2]  # a checkpoint without names
+    assert rows.rows.left_out == 1
+    assert rows.targets(["contradiction", "entailment", "neutral"]).tolist() == [1, 2, 0]
+    assert rows.targets(["0", "1", "2"]).tolist() == [0, 1, 2]  # a checkpoint without names
 
     path = str(write("sst2", "sentence\tlabel\na good film\t1\nbad\t0\n"))
-    found = read_examples(path, "text-classifier", "sst2")
-    assert found.targets(["positive", "negative"]).tolist() == [0, 1]
-    assert found.targets(["0", "1"]).tolist() == [1, 0]
+    rows = read_examples(path, "text-classifier", "sst2")
+    assert rows.targets(["positive", "negative"]).tolist() == [0, 1]
+    assert rows.targets(["0", "1"]).tolist() == [1, 0]
 
     path = str(write("codah.tsv", CODAH))
     check_file(path, "codah", COLUMNS)
-    found = read_examples(path, "multiple-choice", "codah")
-    assert found.labels == [1]
-    assert found.texts["choices"] == [["good", "bad", "loud", "the song"]]
+    rows = read_examples(path, "multiple-choice", "codah")
+    assert rows.labels == [1]
+    assert rows.texts["choices"] == [["good", "bad", "loud", "the song"]]
 
     path = str(write("conll", "Ada N NP I-PER\nsings V VP O\n"))
-    found = read_examples(path, "token-classifier", "conll2003")
-    assert (found.texts, found.labels) == ({"text": [["Ada", "sings"]]}, [["B-PER", "O"]])
+    rows = read_examples(path, "token-classifier", "conll2003")
+    assert (rows.texts, rows.labels) == ({"text": [["Ada", "sings"]]}, [["B-PER", "O"]])
 
     folder = write("race/1.txt", json.dumps(RACE | {"answers": ["B"]})).parent
-    found = read_examples(str(folder), "multiple-choice", "race")
-    assert (found.texts["choices"], found.labels) == ([["good ?", "bad ?"]], [1])
+    rows = read_examples(str(folder), "multiple-choice", "race")
+    assert (rows.texts["choices"], rows.labels) == ([["good ?", "bad ?"]], [1])
 
 
 def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail):
@@ -110,8 +110,8 @@ def test_relations_and_types(write, tiny, tmp_path, run, fail):
 def test_documents_with_clusters(write):
     rows = [{"words": ["a", "film", "it"], "labels": [[[0, 2], [2, 3]]]}, {"words": ["a"]}]
     path = write("a.jsonl", "".join(json.dumps({"labels": []} | row) + "\n" for row in rows))
-    found = read_examples(str(path), "coreference-resolver")
-    assert (found.texts["text"], found.labels[1]) == ([["a", "film", "it"], ["a"]], [])
+    actual = read_examples(str(path), "coreference-resolver")
+    assert (actual.texts["text"], actual.labels[1]) == ([["a", "film", "it"], ["a"]], [])
     for labels, message in (
         ([[[0, 9]]], r"line 1: the mention \(0, 9\) is not within the text of 3 words"),
         ([[0, 2]], "line 1: 0 is not a mention"),
@@ -130,9 +130,9 @@ def test_coreference_by_commands(write, tiny, tmp_path, run, fail, answers):
     run("finetune", tiny, path, "--format", "ontonotes-coref", "--output", output, "--epochs", 1)
     measures = json.loads(run("evaluate", output, path, "--format", "ontonotes-coref", "--json"))
     assert {"texts", "loss", "muc", "b_cubed", "ceaf_phi4", "conll_f1"} == set(measures)
-    (found,) = answers(run("predict", output, "--input", path, "--format", "ontonotes-coref"))
-    assert found["input"]["id"] == "d/0"
-    assert set(found["answer"]) == {"text", "start", "end", "cluster"}
+    (actual,) = answers(run("predict", output, "--input", path, "--format", "ontonotes-coref"))
+    assert actual["input"]["id"] == "d/0"
+    assert set(actual["answer"]) == {"text", "start", "end", "cluster"}
     message = fail(
         "evaluate", output, write("cut", "\n".join(lines[:3])), "--format", "ontonotes-coref"
     )
@@ -156,20 +156,20 @@ def test_predictions_keep_ids(write, critic, make_backbone, tokenizer, tmp_path,
     names = {"class_names": ["O", "B-X"], "tokenizer": tokenizer}
     tasks.TokenClassifier(make_backbone(), **names).save_to_preset(tagger)
     path = write("sst2.tsv", SST2)
-    found = answers(run("predict", critic, "--input", path, "--format", "sst2"))
-    assert [row["input"]["id"] for row in found] == ["7", "8"]
+    actual = answers(run("predict", critic, "--input", path, "--format", "sst2"))
+    assert [row["input"]["id"] for row in actual] == ["7", "8"]
     path = write("codah.tsv", CODAH)
-    (found,) = answers(run("predict", chooser, "--input", path, "--format", "codah"))
-    assert len(found["answer"]["scores"]) == 4
+    (actual,) = answers(run("predict", chooser, "--input", path, "--format", "codah"))
+    assert len(actual["answer"]["scores"]) == 4
     path = write("wikiann", "en:a\tO\nen:film\tO\n\nen:song\tB-X\n")
-    found = answers(run("predict", tagger, "--input", path, "--format", "wikiann"))
-    assert [row["answer"]["tokens"][0] for row in found] == ["a", "song"]
+    actual = answers(run("predict", tagger, "--input", path, "--format", "wikiann"))
+    assert [row["answer"]["tokens"][0] for row in actual] == ["a", "song"]
 
 
 def test_texts_for_texts(write, tmp_path):
     def read(path, name, targets=None):
-        found = read_examples(str(path), "seq2seq-lm", name, targets=targets)
-        return found.texts, found.labels
+        rows = read_examples(str(path), "seq2seq-lm", name, targets=targets)
+        return rows.texts, rows.labels
 
     source = write("src.sgm", '<srcset><doc docid="a"><seg id="1">a film</seg></doc></srcset>')
     target = write("ref.sgm", '<refset><doc docid="a"><seg id="1">good</seg></doc></refset>')
@@ -194,9 +194,9 @@ def test_questions_of_other_sets(write):
     turn = {"turn_id": 1, "input_text": "good", "span_start": 2, "span_end": 6}
     story = {"id": "s", "story": "a film", "questions": [turn], "answers": [turn]}
     path = str(write("coqa.json", json.dumps({"data": [story]})))
-    found = read_examples(path, "question-answerer", "coqa")
-    assert found.texts == {"question": ["good"], "context": ["a film"]}
-    assert found.labels == [[{"text": "film", "start": 2}]]
+    rows = read_examples(path, "question-answerer", "coqa")
+    assert rows.texts == {"question": ["good"], "context": ["a film"]}
+    assert rows.labels == [[{"text": "film", "start": 2}]]
 
 
 def test_last_words(write, tokenizer, fail, tiny, tmp_path, monkeypatch):
@@ -208,8 +208,8 @@ def test_last_words(write, tokenizer, fail, tiny, tmp_path, monkeypatch):
     examples = read_examples(str(path), "causal-lm", "lambada")
     assert examples.labels == ["film", "good"]
     monkeypatch.setattr(type(task), "generate", lambda self, texts, **_: [" film .", " film"])
-    found = measure(task, examples, batch_size=2)
+    actual = measure(task, examples, batch_size=2)
     texts = examples.texts["text"]
     scores = task.score_continuations(texts, [[" film"], [" good"]])["scores"]
-    assert found["last_word_perplexity"] == pytest.approx(np.exp(-scores.mean()), rel=1e-5)
-    assert (found["texts"], found["last_word_accuracy"]) == (2, 0.5)
+    assert actual["last_word_perplexity"] == pytest.approx(np.exp(-scores.mean()), rel=1e-5)
+    assert (actual["texts"], actual["last_word_accuracy"]) == (2, 0.5)

@@ -85,15 +85,15 @@ def test_a_reader_is_trained_measured_and_asked(run, fail, write, tiny, tmp_path
     arguments = ["--task", "question-answerer", "--epochs", 1, "--batch-size", 8]
     said = run("finetune", tiny, file, "--validation", file, "--output", preset, *arguments)
     assert "validation exact match" in said.replace("_", " ") and "null threshold" in said
-    found = json.loads(run("evaluate", preset, file, "--json"))
+    actual = json.loads(run("evaluate", preset, file, "--json"))
     task = tasks.QuestionAnswerer.from_preset(preset)
     examples = read(file)
-    assert found["f1"] == pytest.approx(task.score(examples.texts, examples.labels)["f1"])
-    assert found["texts"] == 4
+    assert actual["f1"] == pytest.approx(task.score(examples.texts, examples.labels)["f1"])
+    assert actual["texts"] == 4
     for measure in ("exact_match", "f1", "no_answer_accuracy"):  # those of the saved threshold
         value = float(re.search(rf"validation {measure} +([\d.]+)", said)[1])
-        assert value == pytest.approx(found[measure], abs=1e-4)
-        assert f"| val_{measure} | {found[measure]:.4g} |" in (preset / "README.md").read_text()
+        assert value == pytest.approx(actual[measure], abs=1e-4)
+        assert f"| val_{measure} | {actual[measure]:.4g} |" in (preset / "README.md").read_text()
     answers = [json.loads(line) for line in run("predict", preset, "--input", file).splitlines()]
     assert [row["input"]["id"] for row in answers] == ["1", "2", "3", "4"]
     best = [row[0] for row in task.answer(examples.texts)]

@@ -233,10 +233,10 @@ def test_another_form_is_named(write, name, content, message):
 )
 def test_batches_are_read_as_they_are_asked_for(write, row, message):
     with open_rows(str(write("a.jsonl", '{"text": "x"}\n' + row))) as rows:
-        found = batches(rows, {"text": "text"}, 1)
-        assert next(found) == ([{"text": "x"}], {"text": ["x"]})
+        actual = batches(rows, {"text": "text"}, 1)
+        assert next(actual) == ([{"text": "x"}], {"text": ["x"]})
         with pytest.raises(ValueError, match=message):
-            next(found)
+            next(actual)
 
 
 @pytest.mark.parametrize(

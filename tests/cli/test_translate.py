@@ -97,8 +97,8 @@ def test_a_translator_is_trained(run, write, writer, tmp_path):
     rows = dict(line.split()[-3:-1] if "," in line else line.rsplit(maxsplit=1)
                 for line in said.splitlines()[-8:-1])  # fmt: skip
     expected = task.evaluate(SOURCES, TARGETS, verbose=0, return_dict=True)
-    found = {name: float(rows[f"validation {name}"]) for name in ("perplexity", "accuracy")}
-    assert found == {name: pytest.approx(expected[name], abs=2e-4) for name in found}
+    results = {name: float(rows[f"validation {name}"]) for name in ("perplexity", "accuracy")}
+    assert results == {name: pytest.approx(expected[name], abs=2e-4) for name in results}
     assert abs(float(rows["validation loss"]) - expected["loss"]) > 1e-3  # it is the smoothed one
 
 
@@ -109,14 +109,14 @@ def test_a_translator_is_measured(run, fail, write, preset, critic, asked):
     )
     search = ["--num-beams", 3, "--length-penalty", 0, "--coverage-penalty", 0.2]
     search_as_asked = {"num_beams": 3, "length_penalty": 0.0, "coverage_penalty": 0.2}
-    found = json.loads(run("evaluate", preset, file, "--targets", targets, *search, "--json"))
+    message = json.loads(run("evaluate", preset, file, "--targets", targets, *search, "--json"))
     assert asked == [{"x": {"text": SOURCES}, "batch_size": 32} | search_as_asked]
     bleu, chrf = sacrebleu.metrics.BLEU(force=True), sacrebleu.metrics.CHRF()
-    assert found["bleu"] == pytest.approx(bleu.corpus_score(TARGETS, [TARGETS[::-1]]).score)
-    assert found["chrf"] == pytest.approx(chrf.corpus_score(TARGETS, [TARGETS[::-1]]).score)
-    assert found["bleu_signature"] == str(bleu.get_signature())
+    assert message["bleu"] == pytest.approx(bleu.corpus_score(TARGETS, [TARGETS[::-1]]).score)
+    assert message["chrf"] == pytest.approx(chrf.corpus_score(TARGETS, [TARGETS[::-1]]).score)
+    assert message["bleu_signature"] == str(bleu.get_signature())
     expected = tasks.Seq2SeqLM.from_preset(preset).evaluate(SOURCES, TARGETS[::-1], verbose=0)
-    assert found["perplexity"] == pytest.approx(expected[1])
+    assert message["perplexity"] == pytest.approx(expected[1])
 
     article = {"text": "A cat. The film. It was! Or was it?", "summary": TARGETS[0]}
     chosen = ["--metric", "rouge", "--metric", "chrf"]
@@ -127,7 +127,7 @@ def test_a_translator_is_measured(run, fail, write, preset, critic, asked):
     ]
     assert float(rows["rouge2"]) == 1.0
     assert float(rows["lead3 rouge1"]) == pytest.approx(2 * 1 / (6 + 3), abs=1e-4)
-    assert rows["chrf signature"] == found["chrf_signature"]
+    assert rows["chrf signature"] == message["chrf_signature"]
     assert "bleu" not in table
     assert "are for a Seq2SeqLM" in fail(
         "evaluate", critic, write("c.csv", "text,label\na,good"), "--metric", "bleu"

@@ -244,21 +244,21 @@ print(json.dumps({
 }))
 """,
     )
-    found = json.loads(printed(cells["findings"]))
+    message = json.loads(printed(cells["findings"]))
 
     for i, j in [(0, 1), (2, 3), (4, 5)]:  # each sentence is closest to the one on its topic
-        rows = found["similarity"]
+        rows = message["similarity"]
         assert rows[i][j] > max(value for k, value in enumerate(rows[i]) if k not in (i, j))
-    same, other = found["meanings"]
+    same, other = message["meanings"]
     assert same > other + 0.1
-    assert found["naive_difference"] > 0.1
-    assert found["pooled_by_hand"] < 1e-4
-    assert len(found["layer_accuracy"]) == 7
-    assert max(found["layer_accuracy"]) > found["chance"]
-    assert sum(found["mix_weights"]) == pytest.approx(1, abs=1e-5)
-    assert found["served_shape"] == [6, 384]
-    assert found["served_difference"] < 1e-5
-    assert found["checked_difference"] < 1e-5
+    assert message["naive_difference"] > 0.1
+    assert message["pooled_by_hand"] < 1e-4
+    assert len(message["layer_accuracy"]) == 7
+    assert max(message["layer_accuracy"]) > message["chance"]
+    assert sum(message["mix_weights"]) == pytest.approx(1, abs=1e-5)
+    assert message["served_shape"] == [6, 384]
+    assert message["served_difference"] < 1e-5
+    assert message["checked_difference"] < 1e-5
     assert figures(cells) == 5
 
 
@@ -282,19 +282,19 @@ print(json.dumps({
 }))
 """,
     )
-    found = json.loads(printed(cells["findings"]))
+    message = json.loads(printed(cells["findings"]))
 
-    assert len(found["losses"]) == 4
-    assert found["rest_labels"] == found["labels"]
-    assert found["rest"] < 1e-4
-    assert found["grpc"] < 1e-4
-    assert found["tflite"] < 1e-3
-    assert found["second"] < 1e-4
-    assert found["change"] > 1e-4  # the second version is another model
-    assert found["answered"] >= 1
-    assert found["exit_code"] == 0
+    assert len(message["losses"]) == 4
+    assert message["rest_labels"] == message["labels"]
+    assert message["rest"] < 1e-4
+    assert message["grpc"] < 1e-4
+    assert message["tflite"] < 1e-3
+    assert message["second"] < 1e-4
+    assert message["change"] > 1e-4  # the second version is another model
+    assert message["answered"] >= 1
+    assert message["exit_code"] == 0
     assert "Engine" in printed(cells["serve"])
-    assert json.loads(printed(cells["curl"]))["outputs"]["labels"] == found["labels"]
+    assert json.loads(printed(cells["curl"]))["outputs"]["labels"] == message["labels"]
     assert re.search("negative|positive", printed(cells["command"]))
     assert "version 2" in printed(cells["update"])
     assert (tmp_path / "exported" / "film-critic" / "2").is_dir()
@@ -315,13 +315,13 @@ print(json.dumps({
 }))
 """,
     )
-    found = json.loads(printed(cells["findings"]))
+    message = json.loads(printed(cells["findings"]))
 
-    assert len(found["right"]) == 7
-    assert found["right"][-1] > 0.8
-    assert found["previous"] > 0.8
-    assert found["first"] > 0.5
-    assert found["sums"] < 1e-5
+    assert len(message["right"]) == 7
+    assert message["right"][-1] > 0.8
+    assert message["previous"] > 0.8
+    assert message["first"] > 0.5
+    assert message["sums"] < 1e-5
     assert figures(cells) == 3
     assert any("text/html" in out.get("data", {}) for out in cells["attention"].outputs)
 
@@ -351,7 +351,7 @@ def test_generate_and_prompt(names_of):
 def test_answer_questions(names_of, minilm):
     names = names_of("answer_questions.ipynb")
     assert set(names["short"]) == {"exact_match", "f1", "no_answer_accuracy"}
-    assert [len(shares) for shares in names["found"].values()] == [5, 5]
+    assert [len(shares) for shares in names["accuracies"].values()] == [5, 5]
     truth = names["train"][0][2] or names["train"][1][2]
     text = next(text for _, text, answer in names["train"] if answer is truth)
     assert text[truth["start"] :].startswith(truth["text"])
@@ -414,7 +414,7 @@ def test_pretrain(names_of):
 @pytest.mark.eager
 def test_distil(names_of, minilm):
     names = names_of("distil.ipynb")
-    assert len(names["found"]) == 5
+    assert len(names["accuracies"]) == 5
     assert names["megabytes"]["student"] < names["megabytes"]["teacher"] / 10
     assert set(names["milliseconds"]) == {"teacher", "student"}
 
@@ -432,9 +432,9 @@ def test_elmo_and_senses(names_of):
 def test_devices(run):
     pytest.importorskip("jax", reason="needs: pip install jax")
     cells = run("devices.ipynb", "import json; print(json.dumps(differences))")
-    found = json.loads(printed(cells["findings"]))
-    assert set(found) == {"two replicas", "JAX, one device", "JAX, two devices"}
-    assert max(found.values()) < 1e-4
+    message = json.loads(printed(cells["findings"]))
+    assert set(message) == {"two replicas", "JAX, one device", "JAX, two devices"}
+    assert max(message.values()) < 1e-4
 
 
 @pytest.mark.slow

@@ -21,12 +21,12 @@ def folder(tmp_path):
 
 
 def test_all_entities_or_some(folder):
-    found = read_entities(folder)
-    assert found.ids == ["Q1", "Q84", "Q7259"]
-    np.testing.assert_allclose(found.vectors, [[0.5, 1, -0.2], [1, 2, 3], [4, 5, 6]])
-    found = read_entities(folder, ["Q7259", "Q1", "Q5"])
-    assert found.ids == ["Q1", "Q7259"] and found.vectors.dtype == np.float32
-    np.testing.assert_allclose(found.vectors, [[0.5, 1, -0.2], [4, 5, 6]])
+    actual = read_entities(folder)
+    assert actual.ids == ["Q1", "Q84", "Q7259"]
+    np.testing.assert_allclose(actual.vectors, [[0.5, 1, -0.2], [1, 2, 3], [4, 5, 6]])
+    actual = read_entities(folder, ["Q7259", "Q1", "Q5"])
+    assert actual.ids == ["Q1", "Q7259"] and actual.vectors.dtype == np.float32
+    np.testing.assert_allclose(actual.vectors, [[0.5, 1, -0.2], [4, 5, 6]])
     assert read_entities(folder, []).vectors.shape == (0, 3)
 
 

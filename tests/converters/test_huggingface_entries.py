@@ -28,7 +28,7 @@ def written(goldens):
 
 def test_two_versions_and_all_families_are_compared(written):
     assert {version.split(".")[0] for version in written} == {"4", "5"}
-    families = {TYPES.get(name, name) for found in written.values() for name in found}
+    families = {TYPES.get(name, name) for actual in written.values() for name in actual}
     assert families == {*TABLES}
 
 

@@ -268,9 +268,9 @@ def test_shapes_that_no_tensor_has(tmp_path, shape):
     path = tmp_path / "model.safetensors"
     if 0 in shape:
         content = path.read_bytes()
-        found, new = b"[0,1]", str(list(shape)).replace(" ", "").encode()
-        size = int.from_bytes(content[:8], "little") + len(new) - len(found)
-        path.write_bytes(size.to_bytes(8, "little") + content[8:].replace(found, new))
+        results, new = b"[0,1]", str(list(shape)).replace(" ", "").encode()
+        size = int.from_bytes(content[:8], "little") + len(new) - len(results)
+        path.write_bytes(size.to_bytes(8, "little") + content[8:].replace(results, new))
     with pytest.raises(CheckpointError, match=r"'a' has .* axes and begins with"):
         open_checkpoint(tmp_path)
 

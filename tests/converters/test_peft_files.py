@@ -185,8 +185,8 @@ def test_layers_that_were_trained_as_a_whole(adapter, model):
         f"{QUERY}.lora_B.bias": np.ones(48, "float32"),
     }
     folder = adapter(tensors)
-    found = open_checkpoint(folder).tensors
-    assert (found["classifier.weight"] == 1).all() and (found[f"{QUERY}.bias"] == 4).all()
+    actual = open_checkpoint(folder).tensors
+    assert (actual["classifier.weight"] == 1).all() and (actual[f"{QUERY}.bias"] == 4).all()
     task = tasks.TextClassifier.from_preset(folder, tokenizer=None)
     assert task.num_classes == 5
 

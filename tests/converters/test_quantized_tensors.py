@@ -77,9 +77,9 @@ def test_numbers_of_bitsandbytes(goldens, tmp_path, name, model_type):
     named = {key.replace("layer", layer, 1): value for key, value in tensors.items()}
     save_file(named, tmp_path / "model.safetensors")
     entries = read_safetensors(tmp_path / "model.safetensors")
-    found = plain_tensors(tmp_path, {"model_type": model_type}, entries)
-    assert list(found) == [f"{layer}.weight"]
-    shape, read = found[f"{layer}.weight"]
+    actual = plain_tensors(tmp_path, {"model_type": model_type}, entries)
+    assert list(actual) == [f"{layer}.weight"]
+    shape, read = actual[f"{layer}.weight"]
     expected = expected.T if model_type == "gpt2" else expected  # transformers turns it round
     assert shape == expected.shape
     np.testing.assert_allclose(read(), expected, rtol=1e-3 if name == "int8" else 1e-6)
@@ -100,11 +100,11 @@ def test_a_model_in_8_bits(goldens, tmp_path):
     settings = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
     folder = copy(goldens("bert"), tmp_path / "int8", settings, tensors)
     ids = {"token_ids": np.array([[5, 6, 7]])}
-    found = models.BertBackbone.from_preset(folder)(ids)["sequence_output"]
+    actual = models.BertBackbone.from_preset(folder)(ids)["sequence_output"]
     (tmp_path / "int8" / "model.safetensors").unlink()
     save_file(plain, folder / "model.safetensors")
     expected = models.BertBackbone.from_preset(folder)(ids)["sequence_output"]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_every_entry_has_a_word():

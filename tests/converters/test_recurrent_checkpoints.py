@@ -195,8 +195,8 @@ def test_elmo_of_any_form_by_its_equations(tmp_path, form):
             np.testing.assert_allclose(outputs["sequence_output"][row], expected, atol=2e-5)
         for name, value in (("hidden", hidden), ("cell", cell)):
             value = value[: len(states[name])]
-            found = np.reshape(states[name], value.shape)
-            np.testing.assert_allclose(found, value, atol=2e-5)
+            actual = np.reshape(states[name], value.shape)
+            np.testing.assert_allclose(actual, value, atol=2e-5)
 
 
 def test_elmos_characters_as_its_files_count_them(tmp_path):
@@ -220,8 +220,8 @@ def test_a_file_of_fastai_0_7(goldens, tmp_path):
     shutil.copy(goldens("awd-lstm") / "lstm.pth", tmp_path / "fwd_wt103.h5")
     ids = {"token_ids": np.array([[5, 9, 77]], "int32")}
     expected = Backbone.from_preset(goldens("awd-lstm"))(ids)["sequence_output"]
-    found = Backbone.from_preset(tmp_path)(ids)["sequence_output"]
-    np.testing.assert_array_equal(found, expected)
+    actual = Backbone.from_preset(tmp_path)(ids)["sequence_output"]
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_classifier_of_one_layer(goldens, tmp_path):
@@ -308,8 +308,8 @@ def test_binary_vectors_whose_first_bytes_look_like_text(tmp_path, place):
     words = ["the", "cat"]
     data = b"2 2\n" + b"".join(w.encode() + b" " + r.tobytes() for w, r in zip(words, rows))
     (tmp_path / "x.bin").write_bytes(data)
-    found, vectors = read_word_vectors(tmp_path / "x.bin")
-    assert found[2:] == words
+    actual, vectors = read_word_vectors(tmp_path / "x.bin")
+    assert actual[2:] == words
     np.testing.assert_array_equal(vectors[2:], rows)
 
 

@@ -41,17 +41,17 @@ def test_no_flipped_byte_loads_with_other_values(reader, arrays, tmp_path):
         path.write_bytes(flipped(content, seed))
         try:
             if reader == "whole":
-                stated, found = read_checked(path)
+                stated, results = read_checked(path)
                 assert stated["settings"] == metadata["settings"]
             else:
-                found = {name: read() for name, (_, read) in read_safetensors(path).items()}
+                results = {name: read() for name, (_, read) in read_safetensors(path).items()}
         except (CheckpointError, safetensors.SafetensorError):
             refused += 1
             continue
-        assert found.keys() == arrays.keys()
+        assert results.keys() == arrays.keys()
         for name, array in arrays.items():
-            np.testing.assert_array_equal(found[name], array)
-            assert found[name].dtype == array.dtype
+            np.testing.assert_array_equal(results[name], array)
+            assert results[name].dtype == array.dtype
     assert refused > 250
 
 
@@ -66,9 +66,9 @@ def test_the_file_and_the_tensor_are_named(arrays, tmp_path):
 
 def test_files_without_checksums_load(arrays, tmp_path):
     save_file(arrays, tmp_path / "older.safetensors", {"settings": "{}"})
-    metadata, found = read_checked(tmp_path / "older.safetensors")
+    metadata, actual = read_checked(tmp_path / "older.safetensors")
     assert metadata == {"settings": "{}"}
-    np.testing.assert_array_equal(found["a/kernel"], arrays["a/kernel"])
+    np.testing.assert_array_equal(actual["a/kernel"], arrays["a/kernel"])
 
 
 def test_shards_are_checked(arrays, tmp_path):

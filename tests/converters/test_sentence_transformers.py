@@ -112,8 +112,8 @@ def embed(folder, texts=TEXTS, **arguments):
     return tasks.FeatureExtractor.from_preset(folder, **arguments).embed(texts)["embedding"]
 
 
-def assert_close(found, expected):
-    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-4, atol=1e-5)
+def assert_close(actual, expected):
+    np.testing.assert_allclose(actual, np.stack(expected), rtol=1e-4, atol=1e-5)
 
 
 # === Pooling ===
@@ -534,13 +534,13 @@ def test_what_is_written_comes_back(network, tmp_path, arguments):
         again.embed(TEXTS)["embedding"], task.embed(TEXTS)["embedding"], atol=1e-6
     )
     for name, value in arguments.items():
-        found = again.get_arguments()[name]
+        actual = again.get_arguments()[name]
         if name == "projections":
             value = [
                 each if "layer" in each else {"activation": "linear", "use_bias": True} | each
                 for each in value
             ]
-        assert found == value, name
+        assert actual == value, name
 
 
 # === Cross-encoders ===
@@ -633,8 +633,8 @@ def test_the_network_of_a_cross_encoder(network, goldens, tmp_path):
     entry = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
     write(folder / "modules.json", [entry])
     write(folder / "sentence_bert_config.json", OF_SCORES)
-    found = tasks.TextRegressor.from_preset(folder).predict((["a"], ["b c"]), verbose=0)
-    np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-5)
+    answers = tasks.TextRegressor.from_preset(folder).predict((["a"], ["b c"]), verbose=0)
+    np.testing.assert_allclose(answers, 1 / (1 + np.exp(-expected)), atol=1e-5)
     for name, value in (("transformer_task", "text-generation"), ("modality_config", {"a": {}})):
         write(folder / "sentence_bert_config.json", OF_SCORES | {name: value})
         with pytest.raises(CheckpointError, match=f"{name}=.* would change the outputs"):

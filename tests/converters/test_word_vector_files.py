@@ -52,8 +52,8 @@ def test_every_form(tmp_path, name, zipped):
 def test_words_that_are_in_the_file_keep_their_vectors(tmp_path):
     words = ["the", "<pad>", ". . .", "at name@domain.com", "<unk>"]
     (tmp_path / "glove.txt").write_bytes(lines(words))
-    found, vectors = read_word_vectors(tmp_path / "glove.txt")
-    assert found == words
+    actual, vectors = read_word_vectors(tmp_path / "glove.txt")
+    assert actual == words
     np.testing.assert_array_equal(vectors, VECTORS[:5])
 
 
@@ -70,8 +70,8 @@ def test_more_rows_than_a_block(tmp_path):
     expected = np.arange(2 * len(words), dtype="float32").reshape(-1, 2)
     for name, data in (("a.bin", binary(words, expected)), ("glove.txt", lines(words, expected))):
         (tmp_path / name).write_bytes(data)
-        found, vectors = read_word_vectors(tmp_path / name)
-        assert found[2:] == words
+        actual, vectors = read_word_vectors(tmp_path / name)
+        assert actual[2:] == words
         np.testing.assert_array_equal(vectors[2:], expected)
     late = lines(words, expected).replace(f"w{BLOCK_ROWS} ".encode(), b"w x", 1)
     (tmp_path / "glove.txt").write_bytes(late)

@@ -48,8 +48,8 @@ def test_a_mixture_has_its_shares_and_whole_epochs_of_each_task():
 
 def test_datasets_keep_their_order():
     data = tf.data.Dataset.from_tensor_slices((["x", "y"], ["X", "Y"]))
-    found = mix_tasks({"only": data}).take(4).as_numpy_iterator()
-    assert [source for source, _ in found] == [b"x", b"y", b"x", b"y"]
+    actual = mix_tasks({"only": data}).take(4).as_numpy_iterator()
+    assert [source for source, _ in actual] == [b"x", b"y", b"x", b"y"]
 
 
 def test_sources_as_t5_reads_them():

@@ -28,10 +28,10 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def tokens(tokenizer):
     """The whole corpus: an end-of-document token before the first, and after each."""
-    found = [0]
+    results = [0]
     for text in TEXTS:
-        found += [*tokenizer(text).numpy().tolist(), 0]
-    return found
+        results += [*tokenizer(text).numpy().tolist(), 0]
+    return results
 
 
 def lists(dataset):
@@ -111,9 +111,9 @@ def test_blocks_are_shuffled_apart(tokenizer, monkeypatch):
     monkeypatch.setattr("keras_lm.data.packed_windows.SHUFFLED_TOGETHER", 4)
     windows = tf.data.Dataset.range(12, output_type=tf.int32).map(lambda i: tf.fill([3], i))
     batches = data.epoch_batches(windows, 4, seed=5)
-    found = [labels[:, 0].tolist() for _, labels in batches.as_numpy_iterator()]
-    assert [sorted(block) for block in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert len({tuple(np.array(block) % 4) for block in found}) > 1  # each in an order of its own
+    results = [labels[:, 0].tolist() for _, labels in batches.as_numpy_iterator()]
+    assert [sorted(block) for block in results] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert len({tuple(np.array(block) % 4) for block in results}) > 1  # each in an order of its own
 
 
 def test_documents_of_files(tmp_path):

@@ -30,7 +30,7 @@ def make(tokenizer, length, documents=DOCUMENTS, template=BertBackbone.TEMPLATE,
 
 def texts(rows, tokenizer):
     """What stands in rows, `|` for [SEP], after checks of what all rows have in common."""
-    found = []
+    results = []
     for row in rows.as_numpy_iterator():
         ids, segments, mask = (row[n] for n in ("token_ids", "segment_ids", "padding_mask"))
         assert {value.dtype for value in row.values()} == {np.dtype("int32")}
@@ -44,8 +44,8 @@ def texts(rows, tokenizer):
         if segments.any():
             assert len(ends) == 2
             assert segments.tolist() == [int(ends[0] < i <= ends[1]) for i in range(len(segments))]
-        found.append("".join(tokens[1:-1]).replace("[SEP]", "|"))
-    return found
+        results.append("".join(tokens[1:-1]).replace("[SEP]", "|"))
+    return results
 
 
 @pytest.mark.eager
@@ -130,14 +130,14 @@ ROOM = 60
 
 def numbered(seed=0, documents=80, sentences=(1, 60), tokens=(1, 15)):
     """Documents of sentences, in which each token has a number of its own."""
-    draw, count, found = random.Random(seed), 1, []
+    draw, count, results = random.Random(seed), 1, []
     for _ in range(documents):
-        found.append([])
+        results.append([])
         for _ in range(draw.randint(*sentences)):
             n = draw.randint(*tokens)
-            found[-1].append(np.arange(count, count + n, dtype="int32"))
+            results[-1].append(np.arange(count, count + n, dtype="int32"))
             count += n
-    return found
+    return results
 
 
 def segments(form, documents, seed=0, short_share=0.0, single_share=0.0):
@@ -148,8 +148,8 @@ def segments(form, documents, seed=0, short_share=0.0, single_share=0.0):
 
 
 def tokens_of(rows):
-    found = np.concatenate([np.concatenate([first, second]) for first, second, _ in rows])
-    return found[found > 0]
+    results = np.concatenate([np.concatenate([first, second]) for first, second, _ in rows])
+    return results[results > 0]
 
 
 CORPORA = {
@@ -174,9 +174,9 @@ def test_each_token_stands_in_one_row_in_order(form, corpus):
 def test_next_sentence_uses_no_token_twice(corpus):
     documents = CORPORA[corpus]
     total = documents[-1][-1][-1]
-    found = tokens_of(segments("next_sentence", documents))
-    assert len(set(found.tolist())) == len(found)
-    assert len(found) > 0.97 * total  # what is left of the last document is dropped
+    actual = tokens_of(segments("next_sentence", documents))
+    assert len(set(actual.tolist())) == len(actual)
+    assert len(actual) > 0.97 * total  # what is left of the last document is dropped
 
 
 def test_what_rows_depend_on():
@@ -236,7 +236,7 @@ def test_sentences_by_rule():
     text = (
         'He came ("Late.") She went!  ÄRGER? no. 2 of "Them."\nA line\nIt\'s Dr. Who… “Yes.” 好。好'
     )
-    found = [row.decode() for row in data.split_sentences([text, ""]).as_numpy_iterator()]
+    results = [row.decode() for row in data.split_sentences([text, ""]).as_numpy_iterator()]
     expected = [
         'He came ("Late.")',
         "She went!",
@@ -246,7 +246,7 @@ def test_sentences_by_rule():
         "Who…",
         "“Yes.” 好。好",
     ]
-    assert found == ["\n".join(expected), ""]
+    assert results == ["\n".join(expected), ""]
 
 
 def test_blocks(tmp_path):
@@ -281,8 +281,8 @@ def test_shards_of_rows(tokenizer, tmp_path):
     def rows(dataset):
         return [{k: v.tolist() for k, v in row.items()} for row in dataset.as_numpy_iterator()]
 
-    found, expected = rows(read), rows(made)
-    assert found == expected[0::2] + expected[1::2]
+    actual, expected = rows(read), rows(made)
+    assert actual == expected[0::2] + expected[1::2]
     index = json.loads((folder / "tokens.json").read_text())
     assert index["settings"] == {"single_share": 0.0} | settings
     assert Template(**index["template"]) == BertBackbone.TEMPLATE
@@ -295,7 +295,7 @@ def test_shards_of_rows(tokenizer, tmp_path):
     assert set(inputs) == {"token_ids", "segment_ids", "padding_mask"}
     assert inputs["token_ids"].shape == (4, 7)
     assert labels["next_sentence_labels"].shape == (4,)
-    again = {str(row) for row in found}  # columns of a row stay together
+    again = {str(row) for row in actual}  # columns of a row stay together
     for inputs, labels in batches:
         for i in range(4):
             row = {name: value[i].tolist() for name, value in (inputs | labels).items()}
@@ -336,7 +336,7 @@ def halves_of_a_loop(borders, begin, length, draw):
 def test_rows_of_a_stream_are_those_of_plain_loops(corpus):
     room, reuse = 57, 30
     documents = CORPORA[corpus][:12]
-    found = list(stream_pairs(documents, room, reuse, 0, random.Random(1)))
+    actual = list(stream_pairs(documents, room, reuse, 0, random.Random(1)))
     sentences = [part for document in documents for part in ([0], *document)][1:]
     tokens = np.concatenate(sentences)
     borders = {0, *np.cumsum([*map(len, sentences)]).tolist()}
@@ -348,7 +348,7 @@ def test_rows_of_a_stream_are_those_of_plain_loops(corpus):
             expected.append((tokens[start:a].tolist(), tokens[b:c].tolist(), way))
             start += reuse
         tokens, borders = tokens[::-1], {len(tokens) - place for place in borders}
-    assert [(first.tolist(), second.tolist(), way) for first, second, way in found] == expected
+    assert [(first.tolist(), second.tolist(), way) for first, second, way in actual] == expected
     assert len(expected) > 10
 
 

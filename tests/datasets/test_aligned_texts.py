@@ -56,15 +56,15 @@ def write(tmp_path):
     return write
 
 
-def rows_of(found):
-    return found.x, found.labels, found.ids
+def rows_of(results):
+    return results.x, results.labels, results.ids
 
 
 def test_lines(write):
     source = write("train.en.gz", 'It "rained, a\tlot.\r\n\nSnow\n')
-    found = read_published(source, "wmt", write("train.de", "Es regnete.\n\nSchnee"))
+    rows = read_published(source, "wmt", write("train.de", "Es regnete.\n\nSchnee"))
     text = ['It "rained, a\tlot.', "", "Snow"]
-    assert rows_of(found) == ({"text": text}, ["Es regnete.", "", "Schnee"], None)
+    assert rows_of(rows) == ({"text": text}, ["Es regnete.", "", "Schnee"], None)
     assert rows_of(read_published(source, "wmt")) == ({"text": text}, None, None)
 
 
@@ -77,12 +77,12 @@ def test_segments(write):
 
 
 def test_documents_have_their_first_reference(write):
-    found = read_published(write("own.en-de.xml", BOTH), "wmt")
-    assert rows_of(found) == ({"text": ["Cats", "Rain"]}, ["Katzen", "Regen"], IDS[:2])
-    assert found.left_out == 1  # without a reference
+    rows = read_published(write("own.en-de.xml", BOTH), "wmt")
+    assert rows_of(rows) == ({"text": ["Cats", "Rain"]}, ["Katzen", "Regen"], IDS[:2])
+    assert rows.left_out == 1  # without a reference
     without = BOTH.replace("<ref", "<hyp").replace("</ref", "</hyp")
-    found = read_published(write("own.en-de.xml", without), "wmt")
-    assert rows_of(found) == ({"text": ["Cats", "Rain", "Snow"]}, None, IDS)
+    rows = read_published(write("own.en-de.xml", without), "wmt")
+    assert rows_of(rows) == ({"text": ["Cats", "Rain", "Snow"]}, None, IDS)
 
 
 def test_stories(write):
@@ -91,20 +91,20 @@ def test_stories(write):
         "stories/0b.story.gz", STORY.replace("It rained for a week\n\n", "").replace("\n", "\r\n")
     )
     folder = write("stories/0c.story", "\n@highlight\n\nNothing above\n").parent
-    found = read_published(folder, "cnn-dailymail")
-    assert found.x == {
+    rows = read_published(folder, "cnn-dailymail")
+    assert rows.x == {
         "text": ["(CNN)  It rained for a week. The river rose.", "(CNN)  The river rose."]
     }
-    assert found.labels == ['River rises. Cats stay "dry"'] * 2
-    assert (found.ids, found.left_out) == (["0a", "0b"], 1)  # the last has no article
+    assert rows.labels == ['River rises. Cats stay "dry"'] * 2
+    assert (rows.ids, rows.left_out) == (["0a", "0b"], 1)  # the last has no article
 
 
 def test_lines_of_articles_and_summaries(write):
     source = write("train.txt.src", "it rained . the river rose .\nsnow\n")
     target = "<t> river rises . </t> <t> cats stay dry . </t>\n<t> snow . </t>\n"
-    found = read_published(source, "cnn-dailymail", write("train.txt.tgt.tagged", target))
-    assert found.x == {"text": ["it rained . the river rose .", "snow"]}
-    assert found.labels == ["river rises . cats stay dry .", "snow ."]
+    rows = read_published(source, "cnn-dailymail", write("train.txt.tgt.tagged", target))
+    assert rows.x == {"text": ["it rained . the river rose .", "snow"]}
+    assert rows.labels == ["river rises . cats stay dry .", "snow ."]
 
 
 @pytest.mark.parametrize(

@@ -105,18 +105,18 @@ FIGER = {
 def test_forms(name, content, texts, labels, tmp_path):
     path = tmp_path / "file"
     path.write_text(content, encoding="utf-8")
-    found = read_published(path, name)
-    assert (found.x, found.labels) == ({"text": texts}, labels)
+    rows = read_published(path, name)
+    assert (rows.x, rows.labels) == ({"text": texts}, labels)
     flat = [label for each in labels for label in (each if isinstance(each, list) else [each])]
-    assert found.class_names == sorted(set(flat))
+    assert rows.class_names == sorted(set(flat))
 
 
 def test_overlaps_are_left_out_and_labels_may_lack(tmp_path):
     row = {"text": "Ada Lovelace", "head": [0, 12], "tail": [0, 3], "label": "x"}
     other = {"text": "Ada Lovelace", "head": [4, 12], "tail": [0, 3]}
     (tmp_path / "file").write_text(json.dumps([row, other]))
-    found = read_published(tmp_path / "file", "relations")
-    assert (found.left_out, found.x["text"], found.labels) == (1, ["$ Ada $ # Lovelace #"], None)
+    rows = read_published(tmp_path / "file", "relations")
+    assert (rows.left_out, rows.x["text"], rows.labels) == (1, ["$ Ada $ # Lovelace #"], None)
 
 
 @pytest.mark.parametrize(
@@ -145,5 +145,5 @@ def test_mentions(tmp_path):
     (tmp_path / "file").write_text(json.dumps(rows))
     assert read_mentions(tmp_path / "file") == {"Ada": "Q7259", "London": "Q84"}
     (tmp_path / "file").write_text(json.dumps(FEWREL))
-    found = read_mentions(tmp_path / "file")
-    assert found["ada"] == "Q7259" and found["lord byron"] == "Q5679"
+    actual = read_mentions(tmp_path / "file")
+    assert actual["ada"] == "Q7259" and actual["lord byron"] == "Q5679"

@@ -416,13 +416,13 @@ FILES = [
     "name, content, x, labels, ids", FILES, ids=[f"{n}-{row[0]}" for n, row in enumerate(FILES)]
 )
 def test_rows_as_fit_takes_them(write, name, content, x, labels, ids):
-    found = read_published(write(content), name)
-    assert (found.x, found.labels, found.ids) == (x, labels, ids)
-    assert found.left_out == (name in ("snli", "qqp", "copa"))
+    rows = read_published(write(content), name)
+    assert (rows.x, rows.labels, rows.ids) == (x, labels, ids)
+    assert rows.left_out == (name in ("snli", "qqp", "copa"))
     if PUBLISHED[name].class_names:
-        assert found.class_names == list(PUBLISHED[name].class_names)
+        assert rows.class_names == list(PUBLISHED[name].class_names)
     elif PUBLISHED[name].task == "token-classifier":
-        assert found.class_names == sorted({tag for tags in labels for tag in tags})
+        assert rows.class_names == sorted({tag for tags in labels for tag in tags})
 
 
 def test_every_set_is_read():
@@ -434,16 +434,16 @@ def test_every_set_is_read():
 def test_questions_of_squad(write):
     question = {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 3}]}
     content = {"data": [{"paragraphs": [{"context": "By Ada.", "qas": [question]}]}]}
-    found = read_published(write(json.dumps(content)), "squad")
-    assert found.x == {"question": ["Who?"], "context": ["By Ada."]}
-    assert (found.labels, found.ids) == ([[{"text": "Ada", "start": 3}]], ["1"])
+    rows = read_published(write(json.dumps(content)), "squad")
+    assert rows.x == {"question": ["Who?"], "context": ["By Ada."]}
+    assert (rows.labels, rows.ids) == ([[{"text": "Ada", "start": 3}]], ["1"])
 
 
 def test_folders_and_packed_files(write):
     write(json.dumps(RACE), "race/1.txt")
     write(gzip.compress(json.dumps(RACE | {"id": "2"}).encode()), "race/2.txt.gz")
-    found = read_published(write(json.dumps(RACE | {"id": "0"}), "race/0.txt").parent, "race")
-    assert [id.split("-")[0] for id in found.ids] == ["0", "0", "high1.txt", "high1.txt", "2", "2"]
+    rows = read_published(write(json.dumps(RACE | {"id": "0"}), "race/0.txt").parent, "race")
+    assert [id.split("-")[0] for id in rows.ids] == ["0", "0", "high1.txt", "high1.txt", "2", "2"]
 
 
 REPEATED = {

@@ -38,19 +38,19 @@ def rows(tmp_path):
 @pytest.mark.parametrize("name", STATED)
 def test_numbers_of_tags_become_names(rows, name):
     rows.with_name(name).write_text(json.dumps(STATED[name]))
-    found = read_examples(rows, "token-classifier")
-    assert found.labels == [["B-PER", "O"], ["O", "B-LOC"]]
-    assert found.class_names() == ["B-LOC", "B-PER", "O"]
-    assert found.targets(TAGS) == [[1, 0], [0, 3]]
+    actual = read_examples(rows, "token-classifier")
+    assert actual.labels == [["B-PER", "O"], ["O", "B-LOC"]]
+    assert actual.class_names() == ["B-LOC", "B-PER", "O"]
+    assert actual.targets(TAGS) == [[1, 0], [0, 3]]
 
 
 def test_numbers_of_classes_become_names_in_tables_too(tmp_path):
     (tmp_path / "dataset_info.json").write_text(json.dumps(STATED["dataset_info.json"]))
     path = tmp_path / "a.csv"
     path.write_text("text,label\nfine,1\nbad,0\n")
-    found = read_examples(path)
-    assert found.labels == ["pos", "neg"]
-    np.testing.assert_array_equal(found.targets(["pos", "neg"]), [0, 1])
+    actual = read_examples(path)
+    assert actual.labels == ["pos", "neg"]
+    np.testing.assert_array_equal(actual.targets(["pos", "neg"]), [0, 1])
     path.write_text("text,label\nfine,1\nbad,-1\n")  # a hidden label
     with pytest.raises(ValueError, match="line 3: there is no 'label'"):
         read_examples(path)
@@ -59,13 +59,13 @@ def test_numbers_of_classes_become_names_in_tables_too(tmp_path):
 
 
 def test_numbers_of_tags_without_names_are_named(rows):
-    found = read_examples(rows, "token-classifier")
-    assert found.labels == [["1", "0"], ["0", "3"]]
+    actual = read_examples(rows, "token-classifier")
+    assert actual.labels == [["1", "0"], ["0", "3"]]
     with pytest.warns(
         UserWarning, match="the labels of words are the numbers 0, 1, 3, and nothing"
     ):
-        assert found.class_names() == ["0", "1", "3"]
-    assert found.class_names({"class_names": TAGS}) == TAGS  # positions in a checkpoint's names
+        assert actual.class_names() == ["0", "1", "3"]
+    assert actual.class_names({"class_names": TAGS}) == TAGS  # positions in a checkpoint's names
 
 
 @pytest.mark.parametrize("content", ['{"features": {', "[]", '{"features": {"ner_tags": null}}'])

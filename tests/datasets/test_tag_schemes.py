@@ -61,9 +61,9 @@ def test_whole_spans_are_those_of_seqevals_strict_mode(scheme, prefixes, theirs)
     for _ in range(300):
         labels = random.choice(choices, size=8).tolist()
         (strict,) = Entities([labels], theirs).entities
-        found = entity_spans(labels, scheme)
-        assert found == [(each.tag, each.start, each.end) for each in strict], labels
-        number += len(found)
+        actual = entity_spans(labels, scheme)
+        assert actual == [(each.tag, each.start, each.end) for each in strict], labels
+        number += len(actual)
     assert number > 100
     assert scheme_of(choices) == scheme
 

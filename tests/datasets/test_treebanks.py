@@ -21,14 +21,14 @@ TREES = """*x* A note of the publisher.
 def test_trees_on_one_line_or_several(tmp_path):
     path = tmp_path / "wsj_0001.mrg"
     path.write_text(TREES)
-    found = read_published(path, "penn")
-    assert found.x == {"text": [["the", "dog", "barks", "."], ["go"], ["(", "a", "b"]]}
-    assert found.labels == [
+    rows = read_published(path, "penn")
+    assert rows.x == {"text": [["the", "dog", "barks", "."], ["go"], ["(", "a", "b"]]}
+    assert rows.labels == [
         "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))",
         "(TOP (S (VP (VB go))))",
         "(TOP (S (NP (-LRB- -LRB-) (NN a)) (VP (VB b))))",
     ]
-    assert (found.class_names, found.left_out) == (["NP", "S", "S::VP", "VP"], 1)
+    assert (rows.class_names, rows.left_out) == (["NP", "S", "S::VP", "VP"], 1)
     (tmp_path / "02").mkdir()
     (tmp_path / "02" / "a.mrg.gz").write_bytes(gzip.compress(TREES.encode()))
     assert len(read_published(tmp_path, "penn").labels) == 6

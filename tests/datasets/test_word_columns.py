@@ -210,15 +210,15 @@ def read(tmp_path, content, **options):
         warnings.simplefilter("always")
         rows = read_published(path, "conll", **options)
     pairs = zip(rows.x["text"], rows.labels, strict=True)
-    found = [" ".join(map("/".join, zip(*pair, strict=True))) for pair in pairs]
-    return found, [str(warning.message) for warning in said]
+    results = [" ".join(map("/".join, zip(*pair, strict=True))) for pair in pairs]
+    return results, [str(warning.message) for warning in said]
 
 
 @pytest.mark.parametrize("name", READ)
 def test_files_as_they_are_found(tmp_path, name):
     content, expected, warned = READ[name]
-    found, said = read(tmp_path, content)
-    assert found == expected
+    actual, said = read(tmp_path, content)
+    assert actual == expected
     assert len(said) == bool(warned) and all(re.search(warned, message) for message in said)
 
 

@@ -17,8 +17,8 @@ def test_measures_are_those_of_scikit_learn(names):
     order = names or NAMES[:3]
     assert report.class_names == order
     expected = precision_recall_fscore_support(LABELS, FOUND, labels=order, zero_division=0)
-    found = [[*each.values()] for each in report.classes.values()]
-    np.testing.assert_allclose(found, np.array(expected).T)
+    results = [[*each.values()] for each in report.classes.values()]
+    np.testing.assert_allclose(results, np.array(expected).T)
     np.testing.assert_array_equal(report.confusion, confusion_matrix(LABELS, FOUND, labels=order))
     assert report.accuracy == np.mean([a == b for a, b in zip(LABELS, FOUND)])
     expected = f1_score(LABELS, FOUND, labels=order, average="macro", zero_division=0)

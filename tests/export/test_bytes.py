@@ -124,11 +124,11 @@ def test_sentence_piece(case, goldens, make_backbone, texts, tmp_path):
 @pytest.mark.slow
 def test_all_that_opens_a_tflite_takes_strings(make_backbone, tokenizer, texts, tmp_path):
     task = CASES["tagger"](make_backbone(), tokenizer=tokenizer)
-    found = []
+    results = []
     path = task.export(
-        tmp_path / "m.tflite", "litert", tokenizer="bytes", texts=texts, report=found.append
+        tmp_path / "m.tflite", "litert", tokenizer="bytes", texts=texts, report=results.append
     )
-    assert found[0].differences["tokens"] == 0 and found[0].differences["scores"] <= 1e-5
+    assert results[0].differences["tokens"] == 0 and results[0].differences["scores"] <= 1e-5
     assert check(path, task, texts, batch_size=4).num_texts == len(texts)
     pool = InterpreterPool(path)
     assert pool.signatures["serving_default"].inputs == {"text": (object, (-1,))}

@@ -23,14 +23,14 @@ def make(backbone_of, tokenizer_of):
     return make
 
 
-def assert_same(found, expected):
-    assert set(found) == set(expected)
+def assert_same(actual, expected):
+    assert set(actual) == set(expected)
     for name, value in expected.items():
         value = np.asarray(value)
         if value.dtype == object:
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(actual[name], value)
         else:
-            np.testing.assert_allclose(found[name], value, atol=1e-4)
+            np.testing.assert_allclose(actual[name], value, atol=1e-4)
 
 
 def test_xlnet_features(make, tmp_path):
@@ -60,11 +60,11 @@ def test_xlnet_answers_questions_in_litert(make, tmp_path):
         "question": ["who is he?", "what film?"],
         "context": ["the film was good and a very nice cast loved it so much", "i loved it"],
     }
-    found = interpreter.get_signature_runner("serving_default")(
+    actual = interpreter.get_signature_runner("serving_default")(
         **{name: np.array(x, object) for name, x in columns.items()}
     )
     columns = {name: tf.constant(x) for name, x in columns.items()}
-    assert_same(found, task.answer_lite(columns))
+    assert_same(actual, task.answer_lite(columns))
 
 
 def segments():
@@ -82,10 +82,10 @@ def test_transformer_xl_keeps_a_memory_in_litert(make, tmp_path):
     memory = task.signatures.initial_state(rows=2)["memory"]
     for segment in segments():
         outputs = task.backbone(segment | {"memory": memory})
-        found = step(**segment, memory=memory)
+        actual = step(**segment, memory=memory)
         logits = np.asarray(task.head(outputs))[:, -1]
-        assert_same(found, {"logits": logits, "memory": outputs["memory"]})
-        memory = found["memory"]
+        assert_same(actual, {"logits": logits, "memory": outputs["memory"]})
+        memory = actual["memory"]
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_reformer_reads_on_in_litert(make, tmp_path):
     step = interpreter.get_signature_runner("next_token")
     state = task.signatures.initial_state(rows=2, length=9)
     for i, segment in enumerate(segments(), 1):
-        found = step(**segment, **state)
+        actual = step(**segment, **state)
         whole = {"token_ids": IDS[:, : 3 * i], "padding_mask": MASK[:, : 3 * i]}
-        np.testing.assert_allclose(found.pop("logits"), task(whole)[:, -1], atol=1e-4)
-        state = found
+        np.testing.assert_allclose(actual.pop("logits"), task(whole)[:, -1], atol=1e-4)
+        state = actual

@@ -52,7 +52,7 @@ class SchemaReader:
         )
 
     def _table(self, kind, table):
-        found, slot = {}, 4
+        results, slot = {}, 4
         for name, type in self.tables[kind]:
             if type in self.choices and self.tables.get(type, 1) is None:  # a union has two slots
                 place = table.Offset(slot)
@@ -60,12 +60,12 @@ class SchemaReader:
                 slot += 2
                 type = self.choices[type][number]
                 if number:
-                    found[f"{name}_type"] = type
+                    results[f"{name}_type"] = type
             place = table.Offset(slot)
             slot += 2
             if place and type != "NONE":
-                found[name] = self._value(type, table, place + table.Pos)
-        return found
+                results[name] = self._value(type, table, place + table.Pos)
+        return results
 
     def _value(self, type, table, place):
         if type.startswith("["):
@@ -122,8 +122,8 @@ def classifier(make_backbone, tokenizer, tmp_path_factory):
 
 def test_a_classifier_describes_its_tensors_and_files(classifier, read_metadata):
     task, path = classifier
-    found = read_metadata(path)
-    (graph,) = found["subgraph_metadata"]
+    actual = read_metadata(path)
+    (graph,) = actual["subgraph_metadata"]
     model = schema.Model.GetRootAs(path.read_bytes(), 0)
     tensors = map(model.Subgraphs(0).Tensors, model.Subgraphs(0).InputsAsNumpy().tolist())
     order = [re.search("(segment_ids|ids|mask)", t.Name().decode()).group() for t in tensors]
@@ -138,7 +138,7 @@ def test_a_classifier_describes_its_tensors_and_files(classifier, read_metadata)
     (scores,) = graph["output_tensor_metadata"]
     assert scores["name"] == "scores"
     assert scores["associated_files"] == [{"name": "labels.txt", "type": "TENSOR_AXIS_LABELS"}]
-    assert found["min_parser_version"] == "1.2.1" and found["name"] == "TextClassifier"
+    assert actual["min_parser_version"] == "1.2.1" and actual["name"] == "TextClassifier"
 
     with zipfile.ZipFile(path) as archive:
         assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}

@@ -66,9 +66,9 @@ def test_padding_changes_nothing(critic, path):
     session = session_of(path)
     packed = critic.packed_signatures.rows({"text": np.array(TEXTS[:2], object)})
     wider = {name: np.pad(x, [(0, 1), (0, 3)]) for name, x in packed.items()}  # and an empty row
-    (expected,), (found,) = session.run(None, packed), session.run(None, wider)
-    np.testing.assert_allclose(found[:2], expected, atol=1e-6)
-    assert np.isfinite(found).all()
+    (expected,), (actual,) = session.run(None, packed), session.run(None, wider)
+    np.testing.assert_allclose(actual[:2], expected, atol=1e-6)
+    assert np.isfinite(actual).all()
 
 
 def test_the_file_says_what_it_is(path):
@@ -147,7 +147,7 @@ def test_other_normalisations_stay_as_they_are():
         variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
         return centred * tf.math.rsqrt(variance + 1e-3) * scale + offset
 
-    def found(function):
+    def actual(function):
         spec = tf.TensorSpec([None, None, 4], tf.float32, "x")
         traced = tf.function(lambda x: {"y": function(x)}).get_concrete_function(x=spec)
         model = onnx_model._converted(traced)
@@ -156,11 +156,11 @@ def test_other_normalisations_stay_as_they_are():
         np.testing.assert_allclose(session.run(None, {"x": x})[0], function(x), atol=1e-5)
         return [node.op_type for node in model.graph.node].count("LayerNormalization")
 
-    assert found(normalized) == 1
-    assert found(lambda x: normalized(x, offset=x)) == 1
-    assert found(lambda x: normalized(x, axis=2)) == 1
-    assert found(lambda x: normalized(x, axis=1)) == 0
-    assert found(lambda x: normalized(x, scale=2.0, offset=0.0)) == 0
+    assert actual(normalized) == 1
+    assert actual(lambda x: normalized(x, offset=x)) == 1
+    assert actual(lambda x: normalized(x, axis=2)) == 1
+    assert actual(lambda x: normalized(x, axis=1)) == 0
+    assert actual(lambda x: normalized(x, scale=2.0, offset=0.0)) == 0
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])

@@ -128,14 +128,14 @@ def test_lite_answers_as_the_task(name, tmp_path):
         if task.text_pair:
             columns["text_pair"] = rows[::-1][:size]
         tensors = {key: tf.constant(list(column)) for key, column in columns.items()}
-        expected, found = task.answer_lite(tensors), serve(**columns)
-        assert set(found) == set(expected)
+        expected, actual = task.answer_lite(tensors), serve(**columns)
+        assert set(actual) == set(expected)
         for key, value in expected.items():
             if value.dtype == tf.string:
-                np.testing.assert_array_equal(found[key], value.numpy())
+                np.testing.assert_array_equal(actual[key], value.numpy())
             else:
-                np.testing.assert_allclose(found[key], value, atol=1e-4)
-        answers.append(found)
+                np.testing.assert_allclose(actual[key], value, atol=1e-4)
+        answers.append(actual)
     numbers = next(value for value in answers[0].values() if value.dtype == "float32")
     assert np.isfinite(numbers).all()
     assert np.abs(numbers[0] - numbers[2]).max() > 1e-3  # the texts make a difference
@@ -146,14 +146,14 @@ def test_taggers_words_in_lite_are_those_of_its_strings():
     task = spread(tagger(cove(), words(), sequence_length=8))
     texts = ["", "The bank,of  the river!", "naïve 🙂\u00a0bank", "of " * 9, " ", "🙂🙂 a"]
     expected = task.answer({"text": tf.constant(texts)})
-    found = task.answer_lite({"text": tf.constant(texts)})
-    assert set(found) == {"tokens", "labels", "scores", "start", "end"}
+    actual = task.answer_lite({"text": tf.constant(texts)})
+    assert set(actual) == {"tokens", "labels", "scores", "start", "end"}
     for name in ("tokens", "labels", "start", "end"):
-        np.testing.assert_array_equal(found[name], expected[name])
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
-    words_of_row = [word.decode() for word in found["tokens"][2, :3].numpy()]
+        np.testing.assert_array_equal(actual[name], expected[name])
+    np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-5)
+    words_of_row = [word.decode() for word in actual["tokens"][2, :3].numpy()]
     assert words_of_row == ["naïve", "🙂", "bank"]
-    assert found["start"][2, :3].numpy().tolist() == [0, 6, 8]
+    assert actual["start"][2, :3].numpy().tolist() == [0, 6, 8]
 
 
 @pytest.mark.slow
@@ -172,12 +172,12 @@ def test_taggers_read_bytes_that_are_no_utf8_alike_in_lite(splitter):
     for task in taggers:
         task = spread(task)
         task.splitter = splitter
-        expected, found = (
+        expected, actual = (
             answer({"text": tf.constant(texts)}) for answer in (task.answer, task.answer_lite)
         )
         for name in ("labels", "start", "end"):
-            np.testing.assert_array_equal(found[name], expected[name])
-        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+            np.testing.assert_array_equal(actual[name], expected[name])
+        np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-5)
 
 
 # === ELMo, as its module on TensorFlow Hub was ===

@@ -184,9 +184,9 @@ def test_a_memory_is_the_clients(transformer_xl):
         np.testing.assert_allclose(logits, task.head(computed)[:, -1], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(memory["memory"], computed["memory"], rtol=1e-4, atol=1e-4)
         expected = {"memory": computed["memory"]}
-    found = inspect_saved_model(folder, [1])
-    assert found["signatures"]["next_token"]["inputs"]["memory"]["shape"] == [None, 2, 5, 8]
-    assert found["state_bytes"] == 2 * 5 * 8 * 4 == memory["memory"][0].nbytes
+    actual = inspect_saved_model(folder, [1])
+    assert actual["signatures"]["next_token"]["inputs"]["memory"]["shape"] == [None, 2, 5, 8]
+    assert actual["state_bytes"] == 2 * 5 * 8 * 4 == memory["memory"][0].nbytes
 
 
 def test_eager_searches_and_scores(task):
@@ -197,11 +197,11 @@ def test_eager_searches_and_scores(task):
     best = task.generate("the cat", num_beams=3, num_return_sequences=2, max_new_tokens=1)[0]
     assert best[0] == task.generate("the cat", max_new_tokens=1)[0]
     choices = [[" sat", " sat on the mat"], [" ran"]]
-    found = task.score_continuations(["the cat", "a dog"], choices)["scores"]
+    actual = task.score_continuations(["the cat", "a dog"], choices)["scores"]
     contexts = task.score(["the cat", "a dog"])["scores"]
     wholes = task.score(["the cat sat", "the cat sat on the mat", "a dog ran"])["scores"]
     expected = wholes - contexts[[0, 0, 1]]
-    np.testing.assert_allclose([*found[0], found[1, 0]], expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose([*actual[0], actual[1, 0]], expected, rtol=1e-3, atol=1e-3)
 
 
 def test_lite_steps_as_the_task(model, task, tmp_path):
@@ -218,11 +218,11 @@ def test_lite_steps_as_the_task(model, task, tmp_path):
     lite = interpreter.get_signature_runner("next_token")
 
     def next_token(**step):
-        found, expected = lite(**step), model.run("next_token", step)
-        assert found.keys() == expected.keys()
+        actual, expected = lite(**step), model.run("next_token", step)
+        assert actual.keys() == expected.keys()
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, atol=1e-4)
-        return found
+            np.testing.assert_allclose(actual[name], value, atol=1e-4)
+        return actual
 
     ids, _, _ = greedily(next_token, tokens | start, 6)
     assert until_end(task, ids) == task.generate(PROMPTS[:2], **NEW)

@@ -51,14 +51,14 @@ def columns_of(task, texts):
     return columns
 
 
-def assert_equal(found, expected, tolerance=1e-5):
-    assert set(found) == set(expected)
+def assert_equal(actual, expected, tolerance=1e-5):
+    assert set(actual) == set(expected)
     for name, value in expected.items():
-        assert found[name].shape == value.shape
+        assert actual[name].shape == value.shape
         if value.dtype == tf.string:
-            np.testing.assert_array_equal(found[name].numpy(), value.numpy())
+            np.testing.assert_array_equal(actual[name].numpy(), value.numpy())
         else:
-            np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(actual[name], value, rtol=tolerance, atol=tolerance)
 
 
 CASES = [

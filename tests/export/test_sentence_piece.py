@@ -100,5 +100,5 @@ def test_exports_beside_each_other_in_one_process(albert, version, make_task, tm
     for task, signatures in zip([albert, *bpe], loaded):
         rows = signatures["tokenize"](texts)["tokens"].numpy()
         expected = task.tokenizer.tokens(task.tokenizer(texts)).to_list()
-        found = [[token for token in row if token] for row in rows]
-        assert found == [[b"[CLS]", *row, b"[SEP]"] for row in expected]
+        results = [[token for token in row if token] for row in rows]
+        assert results == [[b"[CLS]", *row, b"[SEP]"] for row in expected]

@@ -107,27 +107,27 @@ def test_text_to_text(task, model):
     expected = task.generate(SOURCES)
     assert texts(call(model)) == expected
     assert len(set(expected)) > 1
-    found = call(model, "beam_search", num_beams=np.array([3], "int32"),
+    actual = call(model, "beam_search", num_beams=np.array([3], "int32"),
                  length_penalty=np.array([2.0], "float32"))  # fmt: skip
-    assert texts(found) == task.generate(SOURCES, num_beams=3, length_penalty=2.0)
+    assert texts(actual) == task.generate(SOURCES, num_beams=3, length_penalty=2.0)
 
 
 def test_sampling(task, model):
     options = {"temperature": 1.0, "top_k": 20}
     seeds = [5, 4, 3, 2, 1]
     inputs = {"temperature": np.array([1.0], "float32"), "top_k": np.array([20], "int32")}
-    found = call(model, "generate", seed=np.array(seeds), **inputs)
-    assert texts(found) == task.generate(SOURCES, seed=seeds, **options)
+    actual = call(model, "generate", seed=np.array(seeds), **inputs)
+    assert texts(actual) == task.generate(SOURCES, seed=seeds, **options)
     most = np.array([1, 2, 3, 1, 2], "int32")
     assert (call(model, "generate", max_new_tokens=most)["num_tokens"] <= most).all()
 
 
 def test_scores(task, model):
     targets = ["some text", "", "other words", "x", "far"]
-    found = call(model, "score", labels=np.array(targets, object))
+    actual = call(model, "score", labels=np.array(targets, object))
     expected = task.score(SOURCES, targets)
-    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-4)
-    np.testing.assert_array_equal(found["num_tokens"], expected["num_tokens"])
+    np.testing.assert_allclose(actual["scores"], expected["scores"], rtol=1e-4)
+    np.testing.assert_array_equal(actual["num_tokens"], expected["num_tokens"])
 
 
 def greedy(step, state, rows):

@@ -70,8 +70,8 @@ def test_names_and_methods(exported):
     expected = dict.fromkeys(["serving_default", "tokens", "tokenize"], PREDICT)
     if method:
         expected[method] = f"tensorflow/serving/{method}"
-    found = {name: s.method_name for name, s in graph_of(folder).signature_def.items()}
-    assert {name: m for name, m in found.items() if not name.startswith("__")} == expected
+    results = {name: s.method_name for name, s in graph_of(folder).signature_def.items()}
+    assert {name: m for name, m in results.items() if not name.startswith("__")} == expected
 
 
 def test_graph_holds_the_tokenizer_once(exported):
@@ -89,16 +89,16 @@ def test_graph_holds_the_tokenizer_once(exported):
 def test_tokenize_shows_what_the_model_sees(exported, rows):
     task, _, signatures, _ = exported
     columns = {name: tf.constant(column) for name, column in columns_of(task, rows).items()}
-    found = signatures["tokenize"](**columns)
+    actual = signatures["tokenize"](**columns)
     packed = task.preprocess(columns)
-    assert found["token_ids"].dtype == tf.int32
-    np.testing.assert_array_equal(found["token_ids"], packed["token_ids"])
+    assert actual["token_ids"].dtype == tf.int32
+    np.testing.assert_array_equal(actual["token_ids"], packed["token_ids"])
     vocabulary = [token.encode() for token in task.tokenizer.vocabulary]
     expected = [
         [vocabulary[i] if real else b"" for i, real in zip(ids, mask)]
         for ids, mask in zip(packed["token_ids"].numpy(), packed["padding_mask"].numpy())
     ]
-    assert found["tokens"].numpy().tolist() == expected
+    assert actual["tokens"].numpy().tolist() == expected
     assert {b"", b"[PAD]", b"[CLS]"} < {token for row in expected for token in row}
     assert len(expected[0]) == task.packing["sequence_length"]  # longer texts are truncated
 
@@ -114,19 +114,19 @@ def test_examples_are_answered_as_the_task_does(exported, rows):
     if method is None:
         return
     columns = columns_of(task, rows)
-    found = signatures[method](inputs=examples_of(columns))
+    actual = signatures[method](inputs=examples_of(columns))
     columns = {name: tf.constant(column) for name, column in columns.items()}
     expected = task.answer(columns)["scores"]
     half = task.backbone.dtype_policy.compute_dtype == "bfloat16"
-    scores = found["outputs" if method == "regress" else "scores"]
+    scores = actual["outputs" if method == "regress" else "scores"]
     assert scores.dtype == tf.float32
     assert scores.shape == expected.shape
     # The graph rounds where it fuses, and fusing differs with the shapes of a batch.
     np.testing.assert_allclose(scores, expected, atol=1e-2 if half else 1e-5)
     if method == "classify":
         names = [name.encode() for name in task.class_names or ["0", "1"]]
-        assert found["classes"].numpy().tolist() == [names] * len(rows)
-    assert set(found) == ({"outputs"} if method == "regress" else {"classes", "scores"})
+        assert actual["classes"].numpy().tolist() == [names] * len(rows)
+    assert set(actual) == ({"outputs"} if method == "regress" else {"classes", "scores"})
 
 
 def test_examples_must_have_each_text_once(exported):
@@ -187,9 +187,9 @@ def test_places_of_words_are_no_rows(backbone_of, tokenizer_of):
     sizes = {"max_span_width": 2, "hidden_dim": 4}
     task = tasks.CoreferenceResolver(backbone_of("XLNetBackbone"), tokenizer=tokenizer, **sizes)
     packed = task.preprocess(["the film was good", "it"])
-    found, expected = task.signatures.raw()(**packed), task(packed)
+    actual, expected = task.signatures.raw()(**packed), task(packed)
     for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
+        np.testing.assert_allclose(actual[name], expected[name], atol=1e-4)
 
 
 @pytest.mark.thorough

@@ -33,7 +33,7 @@ RULES = {
 def answers(task):
     """Return what a task writes: as stated, by one beam, and until a special token."""
     one = {"num_beams": 1, "verbose": 0}
-    found = {
+    results = {
         "stated": task.generate(PROMPTS, verbose=0),
         "one": task.generate(PROMPTS, **one),
         "stopped": task.generate(PROMPTS, stop=[SPECIAL], **one),
@@ -41,8 +41,8 @@ def answers(task):
     if hasattr(task, "stream"):
         for name, stop in (("one", None), ("stopped", SPECIAL)):
             streamed = ["".join(task.stream(each, num_beams=1, stop=stop)) for each in PROMPTS]
-            assert streamed == found[name]
-    return found
+            assert streamed == results[name]
+    return results
 
 
 def main(*presets):
@@ -107,12 +107,12 @@ def test_an_export_and_its_server_follow_them(task, expected, tmp_path):
         return [text.decode() for text in answer["text"]]
 
     stop = np.array([SPECIAL], object)
-    found = {
+    results = {
         "stated": written("serving_default"),
         "one": written("generate"),
         "stopped": written("generate", stop=stop),
     }
-    assert found == expected
+    assert results == expected
     assert len({str(texts) for texts in expected.values()}) == 3
     if task.has_decoder:
         assert written("beam_search") == expected["stated"]

@@ -27,9 +27,9 @@ def test_files_are_smaller_and_answers_are_as_the_tasks(weights, stored, texts):
     task, folder, functions = stored[weights]
 
     assert size(weights) == pytest.approx(SHARES[weights] * size("float32"), rel=0.03)
-    found = functions["serving_default"](text=tf.constant(texts))
+    actual = functions["serving_default"](text=tf.constant(texts))
     expected = task.classify(texts)
-    difference = np.abs(found["scores"] - expected["scores"]).max()
+    difference = np.abs(actual["scores"] - expected["scores"]).max()
     assert 0 < difference < {"float16": 0.001, "int8": 0.02}[weights]
     described = inspect_saved_model(folder, [])
     assert described["parameters"] == task.count_params()
@@ -65,8 +65,8 @@ def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts,
     folder = task.export(tmp_path, freeze=True)
     functions = load(folder)
     pairs = {"text": texts, "text_pair": texts[::-1]}
-    found = functions["serving_default"](**{name: tf.constant(pairs[name]) for name in pairs})
-    np.testing.assert_allclose(found["scores"], task.classify(pairs)["scores"], atol=1e-6)
+    actual = functions["serving_default"](**{name: tf.constant(pairs[name]) for name in pairs})
+    np.testing.assert_allclose(actual["scores"], task.classify(pairs)["scores"], atol=1e-6)
     assert set(functions) == {"serving_default", "tokenize", "classify"}
     assert not any(function.variables for function in functions.values())
     assert files.size(folder / "variables") < 2000
@@ -76,9 +76,9 @@ def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts,
     example = tf.train.Example()
     for name in ("text", "text_pair"):
         example.features.feature[name].bytes_list.value.append(b"the film")
-    found = functions["classify"](inputs=tf.constant([example.SerializeToString()]))
+    actual = functions["classify"](inputs=tf.constant([example.SerializeToString()]))
     expected = task.classify((["the film"], ["the film"]))["scores"]
-    np.testing.assert_allclose(found["scores"], expected, atol=1e-6)
+    np.testing.assert_allclose(actual["scores"], expected, atol=1e-6)
     task.backbone.weights[0].assign_add(task.backbone.weights[0])  # does not move what is frozen
     after = functions["serving_default"](
         text=tf.constant(["the film"]), text_pair=tf.constant(["the film"])
@@ -117,11 +117,11 @@ def test_frozen_int8_weights_are_multiplied_in_int8(stored, texts, tmp_path):
     folder = task.export(tmp_path, weights="int8", freeze=True)
     functions = load(folder)
     answer = functions["serving_default"]
-    found = answer(text=tf.constant(texts))["scores"]
-    difference = np.abs(found - task.classify(texts)["scores"]).max()
+    actual = answer(text=tf.constant(texts))["scores"]
+    difference = np.abs(actual - task.classify(texts)["scores"]).max()
     assert 1e-5 < difference < 0.05
     alone = [answer(text=tf.constant([text]))["scores"][0] for text in texts]
-    np.testing.assert_allclose(alone, found, atol=1e-6)  # whatever else is in the batch
+    np.testing.assert_allclose(alone, actual, atol=1e-6)  # whatever else is in the batch
     assert set(functions) == {"serving_default", "tokenize", "classify"}
     described = inspect_saved_model(folder, [])
     assert described["parameters"] == pytest.approx(task.count_params(), abs=2)
@@ -142,9 +142,9 @@ def test_frozen_bfloat16_weights_are_multiplied_in_bfloat16(stored, texts, tmp_p
     folder = task.export(tmp_path, weights="bfloat16", freeze=True, texts=texts)
     functions = load(folder)
     answer = functions["serving_default"]
-    found = answer(text=tf.constant(texts))["scores"]
-    assert found.dtype == tf.float32
-    difference = np.abs(found - task.classify(texts)["scores"]).max()
+    actual = answer(text=tf.constant(texts))["scores"]
+    assert actual.dtype == tf.float32
+    difference = np.abs(actual - task.classify(texts)["scores"]).max()
     assert 1e-6 < difference < 0.01
     assert set(functions) == {"serving_default", "tokenize", "classify"}
     described = inspect_saved_model(folder, [])
@@ -209,8 +209,8 @@ def test_a_tokenizers_tables_remain_in_a_frozen_graph(gpt2, tmp_path):
     task = tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
     frozen = load(task.export(tmp_path / "frozen", freeze=True))["serving_default"]
     texts = ["un 中 able", "a b"]
-    found, expected = frozen(text=tf.constant(texts)), task.classify(texts)
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
+    actual, expected = frozen(text=tf.constant(texts)), task.classify(texts)
+    np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-6)
     with pytest.raises(ValueError, match="a CausalLM has several signatures"):
         tasks.CausalLM(backbone, tokenizer=tokenizer).export(tmp_path / "lm", freeze=True)
     assert not (tmp_path / "lm").exists()
@@ -226,9 +226,9 @@ def test_a_loop_reads_stored_weights_too(gpt2, tmp_path):
     for weight, values in zip(task.weights, before, strict=True):
         np.testing.assert_array_equal(weight, values)
     ids = tf.constant([[5, 6, 7]])
-    found = load(folder)["tokens"](token_ids=ids, padding_mask=tf.ones_like(ids))["logits"]
+    actual = load(folder)["tokens"](token_ids=ids, padding_mask=tf.ones_like(ids))["logits"]
     expected = task({"token_ids": ids, "padding_mask": tf.ones_like(ids)})
-    np.testing.assert_allclose(found, expected, atol=0.02)
+    np.testing.assert_allclose(actual, expected, atol=0.02)
     answer = load(folder)["serving_default"](prompt=tf.constant(["a song", "the"]))
     assert answer["num_tokens"].shape == (2,)
     saved = dict(tf.train.list_variables(str(folder / "variables" / "variables")))

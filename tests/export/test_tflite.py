@@ -55,13 +55,13 @@ def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path, ca
         batch = {name: column[:size] for name, column in columns.items()}
         tensors = {name: tf.constant(list(column)) for name, column in batch.items()}
         expected = task.answer_lite(tensors)
-        found = serve(**batch)
-        assert set(found) == set(expected)
+        actual = serve(**batch)
+        assert set(actual) == set(expected)
         for name, value in expected.items():
             if value.dtype == tf.string:
-                np.testing.assert_array_equal(found[name], value.numpy())
+                np.testing.assert_array_equal(actual[name], value.numpy())
             else:
-                np.testing.assert_allclose(found[name], value, atol=1e-4)
+                np.testing.assert_allclose(actual[name], value, atol=1e-4)
 
 
 @pytest.mark.parametrize("really", [False, pytest.param(True, marks=pytest.mark.thorough)])
@@ -128,9 +128,9 @@ def test_byte_level_bpe(make_backbone, texts, tmp_path):
 
     rows = [text.encode() if isinstance(text, str) else text for text in texts]
     expected = task.answer({"text": tf.constant(rows)})  # by other operations
-    found = load_tflite(str(path))[0](text=np.array(rows, object))
-    np.testing.assert_array_equal(found["labels"], expected["labels"].numpy())
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
+    actual = load_tflite(str(path))[0](text=np.array(rows, object))
+    np.testing.assert_array_equal(actual["labels"], expected["labels"].numpy())
+    np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-4)
 
 
 def test_length_that_cannot_vary_is_fixed(make_backbone, tokenizer, tmp_path, monkeypatch):

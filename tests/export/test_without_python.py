@@ -102,22 +102,22 @@ def ask(program, folder, requests, libraries=None):
     answer = subprocess.run([program, folder, *libraries], input=written, capture_output=True)
     assert answer.returncode == 0, answer.stderr.decode()[-2000:]
     stream = io.BytesIO(answer.stdout)
-    found = [{key: read(stream) for key in signatures[name].outputs} for name, _ in requests]
+    results = [{key: read(stream) for key in signatures[name].outputs} for name, _ in requests]
     assert not stream.read()
-    return found
+    return results
 
 
 def check(program, folder, signatures, requests, libraries=None):
     """Every signature answers there as in Python."""
     answers = ask(program, folder, requests, libraries)
-    for (signature, inputs), found in zip(requests, answers, strict=True):
+    for (signature, inputs), actual in zip(requests, answers, strict=True):
         expected = signatures[signature](**inputs)
-        assert found.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for name, value in expected.items():
             if value.dtype.is_floating:
-                np.testing.assert_allclose(found[name], value, atol=1e-5)
+                np.testing.assert_allclose(actual[name], value, atol=1e-5)
             else:
-                np.testing.assert_array_equal(found[name], value)
+                np.testing.assert_array_equal(actual[name], value)
 
 
 @pytest.mark.slow

@@ -17,15 +17,15 @@ class FakeStrategy:
 
 def steps_of_all(monkeypatch, batches, workers, local):
     """Return the parts of each step in the order of Keras's `predict`."""
-    found = []
+    results = []
     for index in range(workers):
         worker = Workers(workers, index, local)
         monkeypatch.setattr(datasets, "workers_of", lambda strategy, worker=worker: worker)
         dataset = parts(FakeStrategy(workers * local), batches)
         assert int(dataset.cardinality()) == local * int(batches.cardinality())
-        found.append([part.numpy() for (part,) in dataset])
+        results.append([part.numpy() for (part,) in dataset])
     return [
-        [own[step * local + number] for number in range(local) for own in found]
+        [own[step * local + number] for number in range(local) for own in results]
         for step in range(len(batches))
     ]
 
@@ -63,8 +63,10 @@ def test_shapes_stay_static_where_rows_can_be_divided(monkeypatch, size, rows):
 def test_own_batches_are_divided_by_the_replicas_of_their_worker(monkeypatch):
     monkeypatch.setattr(datasets, "workers_of", lambda strategy: Workers(2, 1, 2))
     batches = own(tf.data.Dataset.range(6)).batch(4)
-    found = [part.numpy().tolist() for (part,) in parts(FakeStrategy(4), batches.map(lambda x: x))]
-    assert found == [[0, 1], [2, 3], [4], [5]]
+    results = [
+        part.numpy().tolist() for (part,) in parts(FakeStrategy(4), batches.map(lambda x: x))
+    ]
+    assert results == [[0, 1], [2, 3], [4], [5]]
     given = []
     monkeypatch.setattr(datasets, "check_agreement", lambda *arguments: given.append(arguments[1]))
     datasets.check_same_data(FakeStrategy(4), batches)

@@ -92,8 +92,8 @@ def test_texts_and_labels(classifier, kind):
     expected = classifier.test_on_batch(TEXTS, NUMBERS)
     assert classifier.test_on_batch(column(TEXTS), column(NAMES)) == pytest.approx(expected)
     assert classifier.tokenizer(column(TEXTS)).to_list() == classifier.tokenizer(TEXTS).to_list()
-    found = classifier.tokenizer.tokenize_with_offsets(column(TEXTS))[1]
-    assert found.to_list() == classifier.tokenizer.tokenize_with_offsets(TEXTS)[1].to_list()
+    actual = classifier.tokenizer.tokenize_with_offsets(column(TEXTS))[1]
+    assert actual.to_list() == classifier.tokenizer.tokenize_with_offsets(TEXTS)[1].to_list()
     named = TextClassifier(
         classifier.backbone, tokenizer=classifier.tokenizer, class_names=column(["a", "b"])
     )
@@ -199,8 +199,8 @@ def test_other_kinds_are_named(classifier):
     with pytest.raises(ValueError, match=r"y is a Table with the columns \['a', 'b'\]: pass one"):
         classifier.fit(TEXTS, Table())
     Table.column_names = ["a"]
-    found = classifier.fit(TEXTS, Table(), verbose=0, shuffle=False).history["loss"]
-    assert found == pytest.approx(classifier.fit(TEXTS, NAMES, verbose=0).history["loss"])
+    actual = classifier.fit(TEXTS, Table(), verbose=0, shuffle=False).history["loss"]
+    assert actual == pytest.approx(classifier.fit(TEXTS, NAMES, verbose=0).history["loss"])
 
 
 @pytest.mark.parametrize("dtype", ["timedelta64[s]", "datetime64[s]", "complex64"])
@@ -217,9 +217,9 @@ def test_tensors_of_torch():
         detach = cpu = lambda self: self
 
         def float(self):
-            found = Tensor()
-            found.dtype = "torch.float32"
-            return found
+            actual = Tensor()
+            actual.dtype = "torch.float32"
+            return actual
 
         def numpy(self):
             assert self.dtype == "torch.float32"  # numpy has no other
@@ -285,8 +285,8 @@ def test_a_table_where_a_column_is_needed(classifier, kind):
 def test_texts_that_are_read_once():
     """An iterator was empty after it had been checked; a dict has its keys."""
     for texts in (iter(TEXTS), (text for text in TEXTS), pandas.Series(TEXTS), tuple(TEXTS)):
-        found = [text.decode() for text in split_sentences(texts).as_numpy_iterator()]
-        assert found == TEXTS
+        results = [text.decode() for text in split_sentences(texts).as_numpy_iterator()]
+        assert results == TEXTS
     for call in (split_sentences, lambda texts: train_vocabulary("wordpiece", 60, texts=texts)):
         with pytest.raises(ValueError, match="is a dict: pass one of its columns"):
             call({"text": TEXTS})

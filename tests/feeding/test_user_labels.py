@@ -44,19 +44,19 @@ def made(tokenizer_of, backbone_of):
         "Seq2SeqLM": (T5Backbone(t5.vocabulary_size, 1, **tiny.SIZE), t5),
     }
     usual = backbone_of("BertBackbone"), tokenizer_of("wordpiece")
-    found = {}
+    results = {}
     for name, (arguments, texts) in tiny.TASKS.items():
         backbone, tokenizer = backbones.get(name, usual)
         texts = {"text": tiny.GOOD} if name == "CausalLM" else texts
-        found[name] = getattr(tasks, name)(backbone, tokenizer=tokenizer, **arguments), texts
-    found["several"] = (
+        results[name] = getattr(tasks, name)(backbone, tokenizer=tokenizer, **arguments), texts
+    results["several"] = (
         tasks.TextClassifier(
             usual[0], class_names=["a", "b"], multi_label=True, tokenizer=usual[1]
         ),
         {"text": tiny.GOOD},
     )
-    found["FeatureExtractor"][0].compile(loss="mse")
-    return found
+    results["FeatureExtractor"][0].compile(loss="mse")
+    return results
 
 
 NAMES = [*tiny.TASKS, "several"]

@@ -16,7 +16,7 @@ PROMPTS = [[1, 2, 3], [2], [3, 3, 1, 2, 1]]
 ENDING = Ending(tf.constant([END]), tf.constant([], tf.string), None)
 
 
-def found(model, prompts, most, beams, penalty=1.0, sequences=1, **options):
+def search_texts(model, prompts, most, beams, penalty=1.0, sequences=1, **options):
     options = batch_options(len(prompts), max_new_tokens=most, **options)
     token_ids, mask = align(tf.ragged.constant(prompts, tf.int32), tf.fill([len(prompts)], 99))
     problem = (model, token_ids, mask, options, ENDING)
@@ -46,7 +46,7 @@ def test_enough_beams_find_the_best_of_all_texts(toy_model, penalty):
         for text in itertools.product(range(VOCABULARY), repeat=n)
         if END not in text[:-1] and (n == most or text[-1] == END)
     ]
-    rows = found(model, PROMPTS, most, beams=40, penalty=penalty, sequences=3)
+    rows = search_texts(model, PROMPTS, most, beams=40, penalty=penalty, sequences=3)
     for i, prompt in enumerate(PROMPTS):
         best = sorted(texts, key=lambda text: -score_of(model, prompt, text, penalty))[:3]
         expected = [[token for token in text if token != END] for text in best]
@@ -81,19 +81,19 @@ def test_few_beams_follow_the_rule(toy_model, penalty):
     lengths = set()
     for seed in range(3):
         model = toy_model(VOCABULARY, seed)
-        rows = found(model, PROMPTS, 9, beams=3, penalty=penalty, sequences=2)
+        rows = search_texts(model, PROMPTS, 9, beams=3, penalty=penalty, sequences=2)
         for i, prompt in enumerate(PROMPTS):
             expected = reference(model, prompt, 9, 3, penalty)[:2]
             assert rows[2 * i : 2 * i + 2] == expected
             lengths |= set(map(len, expected))
         if seed == 0:  # the same without the others
-            assert found(model, PROMPTS[:1], 9, 3, penalty, sequences=2) == rows[:2]
+            assert search_texts(model, PROMPTS[:1], 9, 3, penalty, sequences=2) == rows[:2]
     assert len(lengths) > 1
 
 
 def test_each_prompt_has_its_own_length(toy_model):
     model = toy_model(VOCABULARY, 5)
-    rows = found(model, PROMPTS, [0, 2, 6], beams=2)
+    rows = search_texts(model, PROMPTS, [0, 2, 6], beams=2)
     assert rows[0] == []
     assert rows[1:] == [reference(model, PROMPTS[i], n, 2, 1.0)[0] for i, n in ((1, 2), (2, 6))]
 
@@ -101,7 +101,7 @@ def test_each_prompt_has_its_own_length(toy_model):
 def test_no_ngram_occurs_twice(toy_model):
     model = toy_model(10, 6)
     model.table[:, END] = -99
-    for prompt, row in zip(PROMPTS, found(model, PROMPTS, 6, 2, no_repeat_ngram_size=2)):
+    for prompt, row in zip(PROMPTS, search_texts(model, PROMPTS, 6, 2, no_repeat_ngram_size=2)):
         tokens = [*prompt, *row]
         pairs = list(itertools.pairwise(tokens))
         assert len(row) == 6
@@ -153,7 +153,8 @@ def test_what_the_state_holds_for_a_whole_search_stays_with_its_prompt(toy_model
         key = "moving"
 
     fixed, moving = (
-        found(cls(VOCABULARY, seed=2), PROMPTS, 4, 3, sequences=2) for cls in (Conditioned, Moving)
+        search_texts(cls(VOCABULARY, seed=2), PROMPTS, 4, 3, sequences=2)
+        for cls in (Conditioned, Moving)
     )
     assert fixed == moving
-    assert fixed != found(toy_model(VOCABULARY, seed=2), PROMPTS, 4, 3, sequences=2)
+    assert fixed != search_texts(toy_model(VOCABULARY, seed=2), PROMPTS, 4, 3, sequences=2)

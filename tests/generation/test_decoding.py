@@ -78,13 +78,13 @@ def text(tokens):
 
 
 def test_greedy_equals_arg_max_of_each_step(toy_model):
-    found = set()
+    actual = set()
     for seed in range(4):
         model = toy_model(len(LETTERS), seed)
         expected = [greedy(model, prompt, 12) for prompt in PROMPTS]
         assert continued(model, PROMPTS, ending(), max_new_tokens=12) == expected
-        found |= set(map(len, expected))
-    assert len(found) > 2 and 12 in found  # some end by themselves, others do not
+        actual |= set(map(len, expected))
+    assert len(actual) > 2 and 12 in actual  # some end by themselves, others do not
 
 
 def test_each_row_has_its_own_length(toy_model):

@@ -101,8 +101,8 @@ def test_sequence_ban_equals_the_rule_row_by_row(seed):
         for *begin, last in sequences:
             if tokens[len(tokens) - len(begin) :] == begin and len(begin) <= len(tokens):
                 expected[row, last] = BANNED
-    found = ban_sequences(logits, ids, mask, np.full(5, 9), np.tile(padded, [5, 1, 1])).numpy()
-    np.testing.assert_array_equal(found, expected)
-    assert (found[:, 5] == BANNED).all() and found[0, 2] == found[1, 3] == found[4, 0] == BANNED
+    actual = ban_sequences(logits, ids, mask, np.full(5, 9), np.tile(padded, [5, 1, 1])).numpy()
+    np.testing.assert_array_equal(actual, expected)
+    assert (actual[:, 5] == BANNED).all() and actual[0, 2] == actual[1, 3] == actual[4, 0] == BANNED
     none = ban_sequences(logits, ids, mask, np.full(5, 9), np.zeros([5, 0, 1], "int32"))
     np.testing.assert_array_equal(none, logits)

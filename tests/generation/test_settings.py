@@ -92,8 +92,8 @@ def test_an_end_that_is_banned_stays_so(tmp_path):
     stated = {"min_new_tokens": 4, "max_new_tokens": 5, "eos_token_id": 9}
     stated["exponential_decay_length_penalty"] = [0, 5.0]
     task = tasks.CausalLM.from_preset(stating("gpt2", tmp_path, **stated), tokenizer=None)
-    (found,) = task.generate({"token_ids": [CAUSAL["prompts"][0]]})
-    assert len(found) == 4
+    (actual,) = task.generate({"token_ids": [CAUSAL["prompts"][0]]})
+    assert len(actual) == 4
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_a_call_counts_more_than_the_task():
     stated = {"num_beams": 4, "length_penalty": 0.5, "top_k": 9, "repetition_penalty": 1.1}
     beams = {"num_beams": 4, "length_penalty": 0.5, "repetition_penalty": 1.1}
     assert Sampling.of(5, {}, stated) == Sampling(5, **beams)
-    found = Sampling.of(None, {"temperature": 1.0}, stated)
-    assert found == Sampling(temperature=1.0, top_k=9, repetition_penalty=1.1)
+    actual = Sampling.of(None, {"temperature": 1.0}, stated)
+    assert actual == Sampling(temperature=1.0, top_k=9, repetition_penalty=1.1)
     assert Sampling.of(None, {"num_beams": None}, stated).num_beams == 4
 
 

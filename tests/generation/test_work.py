@@ -94,7 +94,7 @@ def inputs_of(signature, rows, tokens):
 def test_every_signature_refuses_what_is_just_too_much(make, monkeypatch):
     """The limits are made small, so that little memory is needed to exceed them."""
     monkeypatch.setattr(tensorflow, "most_tokens", lambda: 1024)
-    found = {}
+    results = {}
     for task in make():
         for name, signature in task.signatures.functions().items():
             signature(**inputs_of(signature, 1, 2))
@@ -103,5 +103,5 @@ def test_every_signature_refuses_what_is_just_too_much(make, monkeypatch):
             except tf.errors.InvalidArgumentError as error:
                 assert "may be 1024 at most" in str(error), (task, name)
             else:
-                found[type(task).__name__, name] = "not refused"
-    assert found == {}
+                results[type(task).__name__, name] = "not refused"
+    assert results == {}

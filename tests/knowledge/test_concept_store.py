@@ -26,12 +26,12 @@ ROWS = [
 
 
 def edges_by_name(store):
-    found = []
+    results = []
     for head, kind, tail in store.triples().tolist():
         weight = dict(zip(*store.edges_of(head)[::2]))[tail]
         names = (store.name(head), store.relation_name(kind), store.name(tail))
-        found.append((*names, float(weight)))
-    return sorted(found)
+        results.append((*names, float(weight)))
+    return sorted(results)
 
 
 def test_merged_relations_are_17():

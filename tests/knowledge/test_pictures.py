@@ -44,15 +44,15 @@ def words(tmp_path):
 
 
 def test_the_best_choice_by_attention(words):
-    found = words()
-    assert "what was the film? → a story  (0.80)" in found
-    assert [word for word in found if word in ("0.45", "0.30", "0.25")] == ["0.45", "0.30", "0.25"]
-    assert {"love song", "-IsA", "cast"} <= set(found)
+    actual = words()
+    assert "what was the film? → a story  (0.80)" in actual
+    assert [word for word in actual if word in ("0.45", "0.30", "0.25")] == ["0.45", "0.30", "0.25"]
+    assert {"love song", "-IsA", "cast"} <= set(actual)
     assert "cast" not in words(most=2)
 
 
 def test_other_choices(words):
-    found = words(choice=0)
-    assert any("no path between" in word for word in found)
+    actual = words(choice=0)
+    assert any("no path between" in word for word in actual)
     with pytest.raises(ValueError, match="choice=2: there are 2, pass 0 to 1"):
         words(choice=2)

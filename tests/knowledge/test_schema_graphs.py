@@ -32,8 +32,8 @@ def test_concepts_are_found_by_lemmas(store):
 def test_shortest_names_of_the_same_lemmas(tmp_path):
     edges = [(name, 1, "run", 1.0) for name in ("walks", "walking", "walked", "walk_s")]
     store = ConceptStore.build(edges, tmp_path / "store")
-    found = names(store, Concepts(store).of("they walk"))
-    assert found == ["walks", "walked", "walking"]  # at most three
+    actual = names(store, Concepts(store).of("they walk"))
+    assert actual == ["walks", "walked", "walking"]  # at most three
     store = ConceptStore.build([*edges, ("walk", 1, "run", 1.0)], tmp_path / "store")
     assert names(store, Concepts(store).of("they walk")) == ["walk"]
 
@@ -121,10 +121,10 @@ def test_all_paths_of_a_random_graph(tmp_path):
         for _ in range(4):
             ways = [(*way, one) for way in ways for one in near[way[-1]] if one not in way]
             expected |= {way for way in ways if way[-1] == end}
-        found = paths_by_name(store, finder, letters[start], letters[end])
-        assert [len(path) for path in found] == sorted(map(len, found))
-        assert {tuple(map(letters.index, path)) for path in found} == expected
-        assert len(found) == len(expected)
+        actual = paths_by_name(store, finder, letters[start], letters[end])
+        assert [len(path) for path in actual] == sorted(map(len, actual))
+        assert {tuple(map(letters.index, path)) for path in actual} == expected
+        assert len(actual) == len(expected)
 
 
 def test_a_hub_does_not_explode(tmp_path):
@@ -142,8 +142,8 @@ def test_a_hub_does_not_explode(tmp_path):
     start = time.process_time()
     assert len(paths_by_name(store, finder, "hub", "center")) == 100
     assert paths_by_name(store, finder, "hub", "far") == [("hub", f"x_{name(7)}", "near", "far")]
-    found = paths_by_name(store, finder, f"x_{name(1)}", f"x_{name(2)}")
-    assert len(found) == 100 and len(found[1]) == 3
+    actual = paths_by_name(store, finder, f"x_{name(1)}", f"x_{name(2)}")
+    assert len(actual) == 100 and len(actual[1]) == 3
     assert time.process_time() - start < 5
 
 

@@ -65,17 +65,17 @@ def test_ranks_held_out_triples_far_better_than_chance(tmp_path):
     trans_e = TransE(SIZE, 3, dim=20, seed=0)
     losses = trans_e.fit(SEEN, epochs=150, batch_size=16, learning_rate=0.02)
     assert losses[-1] < losses[0] / 3
-    found = trans_e.evaluate(HELD, known=TRIPLES)
-    assert found["random_mean_rank"] == (SIZE + 1) / 2
-    assert found["random_hits@10"] == pytest.approx(10 / SIZE)
-    assert found["filtered_mean_rank"] < found["filtered_random_mean_rank"] / 2
-    assert found["filtered_hits@10"] > 1.5 * found["filtered_random_hits@10"]
+    metrics = trans_e.evaluate(HELD, known=TRIPLES)
+    assert metrics["random_mean_rank"] == (SIZE + 1) / 2
+    assert metrics["random_hits@10"] == pytest.approx(10 / SIZE)
+    assert metrics["filtered_mean_rank"] < metrics["filtered_random_mean_rank"] / 2
+    assert metrics["filtered_hits@10"] > 1.5 * metrics["filtered_random_hits@10"]
     np.testing.assert_allclose(np.linalg.norm(trans_e.entities, axis=1), 1, atol=1e-5)
     assert trans_e.scores(SEEN).mean() > trans_e.scores(SEEN[:, [2, 1, 0]]).mean() + 0.2
     trans_e.save(tmp_path / "vectors")
     again = TransE.load(tmp_path / "vectors")
     np.testing.assert_array_equal(again.distances(HELD), trans_e.distances(HELD))
-    assert again.evaluate(HELD, known=TRIPLES) == found
+    assert again.evaluate(HELD, known=TRIPLES) == metrics
 
 
 def test_ranks_are_counted_by_hand():
@@ -84,10 +84,10 @@ def test_ranks_are_counted_by_hand():
     # 0 + 1 → 1 is first. Of 0 → 2, tail 1 is nearer, and so is head 1, which is right as well.
     raw = trans_e.evaluate([[0, 0, 1]])
     assert (raw["mean_rank"], raw["hits@10"]) == (1, 1)
-    found = trans_e.evaluate([[0, 0, 2]], known=[[0, 0, 1], [1, 0, 2]])
+    metrics = trans_e.evaluate([[0, 0, 2]], known=[[0, 0, 1], [1, 0, 2]])
     # Tail 2 is as far from 1 as tail 0 is: a half. Head 0 is as far as head 2.
-    assert (found["mean_rank"], found["filtered_mean_rank"]) == (2.5, 1.5)
-    assert found["filtered_random_mean_rank"] == 2
+    assert (metrics["mean_rank"], metrics["filtered_mean_rank"]) == (2.5, 1.5)
+    assert metrics["filtered_random_mean_rank"] == 2
 
 
 def test_errors(tmp_path):

@@ -175,9 +175,9 @@ def test_a_decoder_reads_a_source_or_its_keys_and_values(kind):
     context = context._replace(source=of_source)
     np.testing.assert_array_equal(block(x, context)[0], output)
     np.testing.assert_array_equal(block(x, source, source_bias=BIAS), output)
-    found = block.cross_attention_probabilities(x, context)
-    assert found.shape == (2, 2, 3, 5)
-    assert np.all(found.numpy()[0, ..., -1] == 0)
+    actual = block.cross_attention_probabilities(x, context)
+    assert actual.shape == (2, 2, 3, 5)
+    assert np.all(actual.numpy()[0, ..., -1] == 0)
 
 
 def test_shapes_of_what_is_kept_are_known_when_a_model_is_made():
@@ -199,10 +199,10 @@ def test_a_functional_model_with_a_context_is_saved_and_loaded(tmp_path):
     model = keras.Model([x, mask], [y, *kept])
     model.save(tmp_path / "model.keras")
     arrays = [random(2, 3, 10), np.array([[1, 1, 0], [1, 1, 1]])]
-    for found, expected in zip(
+    for actual, expected in zip(
         keras.models.load_model(tmp_path / "model.keras")(arrays), model(arrays), strict=True
     ):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 # === Other papers' attention by overriding small methods ===
@@ -392,8 +392,8 @@ def operations(concrete):
     return {node.op.removeprefix("Stateless") for node in nodes(concrete)}
 
 
-def close(found, expected, **tolerance):
-    for one, other in zip(found, expected, strict=True):
+def close(actual, expected, **tolerance):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, **({"rtol": 1e-4, "atol": 1e-4} | tolerance))
 
 
@@ -412,17 +412,17 @@ def test_blocks_equal_the_whole(compute, name):
     layer, x, bias = randomised(SelfAttention(num_heads=2)), random(2, LENGTH, 10), BIASES[name]()
     whole = bias.bias() if isinstance(bias, Visible) else bias
     expected = compute(layer, x, bias=whole, blocks=False)
-    found = compute(layer, x, bias=bias, blocks=True)
-    close(found[:2] + found[-4:], expected[:2] + expected[-4:])
+    results = compute(layer, x, bias=bias, blocks=True)
+    close(results[:2] + results[-4:], expected[:2] + expected[-4:])
     if tf.is_tensor(bias):
-        close(found[2], expected[2])
+        close(results[2], expected[2])
 
 
 def test_blocks_of_attention_to_another_sequence(compute):
     layer = randomised(CrossAttention(num_heads=2), (None, None, 10), (None, None, 6))
     inputs = random(2, LENGTH, 10), random(2, 5, 6, seed=2)
-    found, expected = (compute(layer, *inputs, bias=tf.constant(BIAS), blocks=b) for b in (1, 0))
-    close(found, expected)
+    results, expected = (compute(layer, *inputs, bias=tf.constant(BIAS), blocks=b) for b in (1, 0))
+    close(results, expected)
 
 
 def test_blocks_of_scores_by_distance(compute):
@@ -432,11 +432,11 @@ def test_blocks_of_scores_by_distance(compute):
     bias = CausalBias().visible(np.pad(PADDING, [(0, 0), (4, 0)], constant_values=1), slots)
     options = {"memory": memory, "positions": distances, "head_mask": np.array([0.5, 2.0], "f4")}
     x = random(2, LENGTH, 10)
-    found = compute(layer, x, bias=bias, blocks=True, **options)
+    results = compute(layer, x, bias=bias, blocks=True, **options)
     output, gradient, _, *of_weights = compute(
         layer, x, bias=bias.bias(), blocks=False, **options
     )  # the third is that of the bias
-    close(found, [output, gradient, *of_weights])
+    close(results, [output, gradient, *of_weights])
 
 
 @pytest.mark.parametrize("kind", [SelfAttention, CrossAttention])
@@ -449,18 +449,18 @@ def test_attention_in_a_loop_of_ones_own(kind):
     def attend(text):
         return layer(text, text, bias=bias) if kind is CrossAttention else layer(text, bias=bias)
 
-    found = tf.function(lambda texts: tf.map_fn(attend, texts), autograph=False)(tf.constant(x))
-    close(found, [attend(text) for text in x])
+    results = tf.function(lambda texts: tf.map_fn(attend, texts), autograph=False)(tf.constant(x))
+    close(results, [attend(text) for text in x])
 
 
 def test_blocks_in_float16(compute):
     layer = randomised(SelfAttention(num_heads=2, dtype="mixed_float16"))
     bias = CausalBias().visible(PADDING)
-    found, expected = (
+    actual, expected = (
         compute(layer, random(2, LENGTH, 10), bias=bias, blocks=b) for b in (True, False)
     )
-    assert all(np.isfinite(x).all() for x in found)
-    for one, other in zip(found, expected, strict=True):
+    assert all(np.isfinite(x).all() for x in actual)
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
 
 
@@ -484,15 +484,15 @@ def test_dropout_is_the_same_in_both_passes_of_a_block(compute, monkeypatch):
         layer.dropout.seed_generator.state.assign([3, 4])
         return compute(layer, x, blocks=blocks, training=True)
 
-    found = run(blocks=True)
-    close(found, run(blocks=True), rtol=0, atol=0)
+    actual = run(blocks=True)
+    close(actual, run(blocks=True), rtol=0, atol=0)
     # The mask by hand: each block has its own.
     seeds = [tf.random.experimental.stateless_fold_in([3, 4], i) for i in range(3)]
     kept = [tf.nn.experimental.stateless_dropout(tf.ones((2, 2, 4, LENGTH)), 0.4, s) for s in seeds]
     kept = tf.concat(kept, axis=2)[:, :, :LENGTH]
     assert 0.5 < np.mean(kept.numpy() > 0) < 0.7
     monkeypatch.setattr(attention, "dropout", lambda x, rate, seed: x * kept)
-    close(found, run(blocks=False))
+    close(actual, run(blocks=False))
 
 
 def test_dropout_of_the_whole_is_that_of_keras(compute):

@@ -26,13 +26,13 @@ def x():
 
 
 def test_products_are_those_of_rounded_numbers(dense, x):
-    _, found = traced(dense, x)
+    _, actual = traced(dense, x)
     expected = np.maximum(rounded(x) @ rounded(dense.kernel) + 1, 0)
-    assert found.dtype == "float32"
-    np.testing.assert_allclose(found, expected, rtol=2**-7, atol=2**-7)  # of its own rounding
-    np.testing.assert_array_equal(found, rounded(found))
+    assert actual.dtype == "float32"
+    np.testing.assert_allclose(actual, expected, rtol=2**-7, atol=2**-7)  # of its own rounding
+    np.testing.assert_array_equal(actual, rounded(actual))
     exact = dense(x).numpy()
-    assert np.abs(found - exact).max() > 0
+    assert np.abs(actual - exact).max() > 0
     np.testing.assert_array_equal(dense(x), exact)  # not outside of the context
 
 
@@ -60,17 +60,17 @@ def test_updates_by_lora_and_adapters_are_in_it(dense, x):
     np.testing.assert_allclose(traced(dense, x)[1], before + 3, atol=0.03)
     dense.enable_lora(2)
     dense.lora_kernel_b.assign(np.full((2, 64), 0.5))
-    _, found = traced(dense, x)
-    np.testing.assert_allclose(found, dense(x), atol=0.05)
-    assert np.abs(found - before - 3).max() > 0.1
+    _, actual = traced(dense, x)
+    np.testing.assert_allclose(actual, dense(x), atol=0.05)
+    assert np.abs(actual - before - 3).max() > 0.1
 
 
 def test_attention_multiplies_in_it_and_small_layers_do_not(x):
     attention, small = SelfAttention(4), Dense(2)
     mask = tf.constant(np.triu(np.full((5, 5), -3e4, "float32"), 1)[None, None])
     expected = small(attention(x, bias=mask))
-    function, found = traced(lambda x: small(attention(x, bias=mask)), x)
-    assert 0 < np.abs(found - expected).max() < 0.02
+    function, actual = traced(lambda x: small(attention(x, bias=mask)), x)
+    assert 0 < np.abs(actual - expected).max() < 0.02
     products = [
         op.outputs[0].dtype.name
         for op in function.graph.get_operations()

@@ -21,8 +21,8 @@ WRITERS = [write, write_in_place]
 
 def indices(slots):
     """For two rows with two heads each: (2, 2, 1, 3), from a slot a row."""
-    found = [[[[row, head, slot]] for head in range(2)] for row, slot in enumerate(slots)]
-    return tf.constant(found, tf.int32)
+    results = [[[[row, head, slot]] for head in range(2)] for row, slot in enumerate(slots)]
+    return tf.constant(results, tf.int32)
 
 
 @pytest.mark.parametrize("write", WRITERS)

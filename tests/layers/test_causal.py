@@ -47,10 +47,10 @@ def randomised(layer, shape=(None, None, 6)):
 
 def indices(rows, heads, slots):
     """Return (B·N·S, 3): row, head and slot of each new token; `slots` is (B, S)."""
-    found = [
+    results = [
         [[[row, head, slot] for slot in slots[row]] for head in range(heads)] for row in range(rows)
     ]
-    return np.array(found, "int32").reshape(-1, 3)
+    return np.array(results, "int32").reshape(-1, 3)
 
 
 def write(old, new, indices):
@@ -182,9 +182,9 @@ def test_names_of_earlier_releases(causal, tmp_path):
     slots = np.array([[3], [1]], "int32")
     put = partial(write, indices=indices(2, 2, slots))
     context = AttentionContext(past=(keys, values), write_at=indices(2, 2, slots))
-    found = block(x[:, :1], past=(keys, values), write=put)
+    results = block(x[:, :1], past=(keys, values), write=put)
     expected, kept = other(x[:, :1], context)
-    for one, another in zip(found, (expected, *kept), strict=True):
+    for one, another in zip(results, (expected, *kept), strict=True):
         np.testing.assert_array_equal(one, another)
 
     inputs = keras.Input((None, 6))

@@ -26,8 +26,8 @@ def computed(most, shape):
         weights = [variable.value for variable in dense.variables]
         with tf.GradientTape() as tape:
             tape.watch(x)
-            found = in_chunks(losses, dense.variables, most, x, labels)
-        return found, tape.gradient(found, [x, *weights], tf.range(1.0, 8.0))
+            results = in_chunks(losses, dense.variables, most, x, labels)
+        return results, tape.gradient(results, [x, *weights], tf.range(1.0, 8.0))
 
     return run(X)
 
@@ -35,8 +35,8 @@ def computed(most, shape):
 @pytest.mark.parametrize("most", [1, 3, 7])
 @pytest.mark.parametrize("shape", [(7, 3), (None, 3)])
 def test_equal_to_all_rows_at_once(most, shape):
-    (whole, gradients), (found, others) = computed(100, (7, 3)), computed(most, shape)
-    np.testing.assert_allclose(found, whole, atol=1e-6)
+    (whole, gradients), (actual, others) = computed(100, (7, 3)), computed(most, shape)
+    np.testing.assert_allclose(actual, whole, atol=1e-6)
     for a, b in zip(others, gradients, strict=True):
         assert np.abs(b).max() > 0
         np.testing.assert_allclose(a, b, atol=1e-5)

@@ -57,8 +57,8 @@ def test_spans_are_kept_as_by_a_greedy_choice(longest):
     is_span = np.stack([ends < size for size in (11, 11, 11, 3)])
     kept = np.asarray(without_crossing(scores, is_span))
     for row in range(4):
-        found = {(s, s + w) for s, w in zip(*np.nonzero(kept[row]))}
-        assert found == greedy(scores[row], is_span[row])
+        results = {(s, s + w) for s, w in zip(*np.nonzero(kept[row]))}
+        assert results == greedy(scores[row], is_span[row])
     assert longest == 1 or not kept[:3].all()
 
 
@@ -92,7 +92,7 @@ def by_hand(head, words):
     chosen = [sorted(range(i), key=lambda j: -coarse[i, j])[:3] for i in range(len(kept))]
     begins = [1, 2, 3, 4, 5, 8, 16, 32, 64]
     for left in range(head.num_rounds, -1, -1):
-        found, refined = [], []
+        results, refined = [], []
         for i, others in enumerate(chosen):
             scores = [0.0]
             for j in others:
@@ -101,14 +101,14 @@ def by_hand(head, words):
                 ]
                 pair = np.concatenate([g[i], g[j], g[i] * g[j], distance])
                 scores.append(coarse[i, j] + score(head.pair_score, pair))
-            found.append(scores)
+            results.append(scores)
             likely = softmax(scores)
             expected = likely[0] * g[i] + sum(p * g[j] for p, j in zip(likely[1:], others))
             if left:
                 gate = expit(dense(head.gate, np.concatenate([g[i], expected])))
                 refined.append(gate * g[i] + (1 - gate) * expected)
         g = np.stack(refined) if left else g
-    return kept, m, chosen, found
+    return kept, m, chosen, results
 
 
 @pytest.mark.parametrize("num_rounds", [0, 1, 2])
@@ -119,7 +119,7 @@ def test_scores_by_hand(num_rounds):
     mask[1, 4:] = 0  # a shorter document beside it, with anything in its padding
     outputs = {name: np.asarray(value) for name, value in head(words, mask).items()}
     for row, size in enumerate((6, 4)):
-        kept, mentions, chosen, found = by_hand(head, words[row, :size])
+        kept, mentions, chosen, actual = by_hand(head, words[row, :size])
         n = len(kept)
         assert n == (5, 3)[row]
         spans = zip(outputs["start"][row].tolist(), outputs["end"][row].tolist())
@@ -129,7 +129,7 @@ def test_scores_by_hand(num_rounds):
             k = len(others)
             assert outputs["antecedents"][row, i, :k].tolist() == others
             scores = outputs["antecedent_scores"][row, i]
-            np.testing.assert_allclose(scores[: 1 + k], found[i], atol=1e-4)
+            np.testing.assert_allclose(scores[: 1 + k], actual[i], atol=1e-4)
             assert (scores[1 + k :] == LOWEST).all()
 
 
@@ -157,22 +157,22 @@ def test_the_loss_is_that_of_all_right_antecedents():
     clusters = np.array([[[6, 7, 1], [0, 1, 1], [4, 5, 1], [2, 4, 2], [9, 12, 2], [0, 0, 0]]])
     right = [[0], [0], [2], [1, 2]]  # the second's only partner was not kept
     expected = sum(logsumexp(scores[i]) - logsumexp(scores[i, r]) for i, r in enumerate(right))
-    found = antecedent_losses(outputs, clusters.astype("int32"))
-    np.testing.assert_allclose(found, [expected], rtol=1e-6)
+    actual = antecedent_losses(outputs, clusters.astype("int32"))
+    np.testing.assert_allclose(actual, [expected], rtol=1e-6)
     nothing = antecedent_losses(outputs, np.zeros((1, 0, 3), "int32"))
     np.testing.assert_allclose(nothing, [logsumexp(scores, axis=1).sum()], rtol=1e-6)
     # All four are mentions, the second one, too, whose partner was not kept; the fifth is padding.
     probabilities = 1 / (1 + np.exp(-outputs["mention_scores"][0, :4].astype("float64")))
     expected = -np.log(probabilities).sum()
-    found = mention_losses(outputs, clusters.astype("int32"))
-    np.testing.assert_allclose(found, [expected], rtol=1e-6)
+    actual = mention_losses(outputs, clusters.astype("int32"))
+    np.testing.assert_allclose(actual, [expected], rtol=1e-6)
     nothing = mention_losses(outputs, np.zeros((1, 0, 3), "int32"))
     np.testing.assert_allclose(nothing, [-np.log(1 - probabilities).sum()], rtol=1e-6)
 
 
 def test_distances():
-    found = np.asarray(bucket(np.array([1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 63, 64, 999])))
-    assert found.tolist() == [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8]
+    actual = np.asarray(bucket(np.array([1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 63, 64, 999])))
+    assert actual.tolist() == [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8]
 
 
 def test_documents_of_one_word_and_of_none():

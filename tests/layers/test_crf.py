@@ -61,8 +61,8 @@ def test_against_all_sequences(crf, row):
     for which in (0, len(sequences) // 2, scores.argmax()):
         labels = np.full((len(MASK), S), -100)
         labels[row, real] = sequences[which]
-        found = crf.log_likelihood(LOGITS, labels, MASK)[row]
-        assert float(found) == pytest.approx(scores[which] - logsumexp(scores), abs=1e-4)
+        actual = crf.log_likelihood(LOGITS, labels, MASK)[row]
+        assert float(actual) == pytest.approx(scores[which] - logsumexp(scores), abs=1e-4)
 
 
 def test_what_is_forbidden(crf):
@@ -78,12 +78,12 @@ def test_what_is_forbidden(crf):
         ]
         sequences, scores = sequences[is_allowed], scores[is_allowed]
         real = MASK[row] > 0
-        found = np.asarray(crf.decode(LOGITS, MASK, allowed)[row])[real]
-        np.testing.assert_array_equal(found, sequences[scores.argmax()])
+        actual = np.asarray(crf.decode(LOGITS, MASK, allowed)[row])[real]
+        np.testing.assert_array_equal(actual, sequences[scores.argmax()])
         probabilities = np.exp(scores - logsumexp(scores))
         expected = np.stack([probabilities @ (sequences == c) for c in range(C)], axis=-1)
-        found = crf.marginals(LOGITS, MASK, allowed)[row][real]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        actual = crf.marginals(LOGITS, MASK, allowed)[row][real]
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_a_row_without_positions(crf):

@@ -34,10 +34,10 @@ def by_integers(x, kernel):
 
 def test_products_are_those_of_rounded_numbers(dense, x):
     expected = by_integers(np.array(x).reshape(-1, 96), dense.kernel.numpy())
-    found = in_int8(dense, x)
-    assert found.shape == (7, 3, 64)
+    actual = in_int8(dense, x)
+    assert actual.shape == (7, 3, 64)
     np.testing.assert_allclose(
-        found.reshape(-1, 64), keras.activations.relu(expected + 1), rtol=1e-5, atol=1e-5
+        actual.reshape(-1, 64), keras.activations.relu(expected + 1), rtol=1e-5, atol=1e-5
     )
 
 
@@ -107,7 +107,7 @@ def test_a_layer_that_is_called_again_has_one_constant(dense, x):
 def test_half_precision(x):
     layer = Dense(64, dtype="mixed_bfloat16")
     layer.build((None, 96))
-    found = in_int8(layer, tf.cast(x, "bfloat16"))
-    assert found.dtype == tf.bfloat16.as_numpy_dtype
+    actual = in_int8(layer, tf.cast(x, "bfloat16"))
+    assert actual.dtype == tf.bfloat16.as_numpy_dtype
     expected = layer(x).numpy().astype("float32")
-    assert np.abs(found.astype("float32") - expected).max() < 0.03 * np.abs(expected).max()
+    assert np.abs(actual.astype("float32") - expected).max() < 0.03 * np.abs(expected).max()

@@ -54,11 +54,11 @@ def check_kernel():
         contexts[f"{name}, other slots"] = CausalBias().visible(mask, slots)
 
     def run(weights, x, bias):
-        (found, _), _ = layer.stateless_call(weights, others, x, AttentionContext(bias=bias))
+        (actual, _), _ = layer.stateless_call(weights, others, x, AttentionContext(bias=bias))
         # Not of queries that see nothing, whose average has no meaning.
         sees = 1.0 if bias is None else (bias_tensor(bias).max(axis=(1, 3)) > -1e4)[..., None]
-        found = found.astype("float32") * sees
-        return found, (found * positions[0, 0, :, :1]).sum()
+        actual = actual.astype("float32") * sees
+        return actual, (actual * positions[0, 0, :, :1]).sum()
 
     results, seen = [], set()
     for fewest in (0, float("inf")):
@@ -69,13 +69,13 @@ def check_kernel():
         for name, bias in contexts.items():
             kind = jax.tree.structure(bias), *(leaf.shape for leaf in jax.tree.leaves(bias))
             before = len(calls)
-            (_, output), found = gradient(weights, x, bias)
+            (_, output), actual = gradient(weights, x, bias)
             assert (len(calls) > before) == (fewest == 0 and kind not in seen), name
             seen.add(kind)
-            results[-1][name] = [output, *jax.tree.leaves(found)]
+            results[-1][name] = [output, *jax.tree.leaves(actual)]
     assert len(seen) == 7
-    for name, found in results[0].items():
-        for kernel, plain in zip(found, results[1][name], strict=True):
+    for name, actual in results[0].items():
+        for kernel, plain in zip(actual, results[1][name], strict=True):
             # A bias is rounded to bfloat16.
             np.testing.assert_allclose(
                 *(np.asarray(y, "float32") for y in (kernel, plain)),

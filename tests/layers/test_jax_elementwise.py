@@ -88,8 +88,8 @@ def check_gelu():
             value, slope = theirs(x), jax.vmap(jax.grad(theirs))(x)
         for dtype, atol in {"float32": 4e-6, "bfloat16": 0.01}.items():
             given = jax.numpy.asarray(x, dtype)
-            found = ours(given), jax.vmap(jax.grad(ours))(given)
-            for own, expected in zip(found, (value, slope), strict=True):
+            actual = ours(given), jax.vmap(jax.grad(ours))(given)
+            for own, expected in zip(actual, (value, slope), strict=True):
                 assert own.dtype == dtype
                 own = np.asarray(own, "float64")
                 np.testing.assert_allclose(own, expected, rtol=atol, atol=atol)

@@ -50,7 +50,7 @@ def test_buckets_are_those_of_the_formula(bidirectional, number, longest):
     layer = RelativePositionBias(number, 1, longest, bidirectional)
     layer.build((None, None))
     layer.embeddings.assign(np.arange(number)[:, None])
-    found = np.asarray(layer(np.ones((1, 300), "int32")))[0, 0]
+    actual = np.asarray(layer(np.ones((1, 300), "int32")))[0, 0]
 
     def bucket(ahead):
         half = number // 2 if bidirectional else number
@@ -64,7 +64,7 @@ def test_buckets_are_those_of_the_formula(bidirectional, number, longest):
         return more + min(exact + math.floor(round(share * (half - exact), 5)), half - 1)
 
     for query, column in [(0, 0), (5, 5), (9, 2), (2, 9), (299, 0), (0, 299), (100, 90), (150, 23)]:
-        assert found[query, column] == bucket(column - query), (query, column)
+        assert actual[query, column] == bucket(column - query), (query, column)
 
 
 def test_position_config_round_trip():

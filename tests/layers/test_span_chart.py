@@ -87,8 +87,8 @@ def test_scores_are_of_differences():
     scorer.set_weights(weights)
     value = {v.path.split("/", 1)[1]: x for v, x in zip(scorer.weights, weights, strict=True)}
     tokens, positions = rng.normal(size=(2, 5, 6)), np.array([[2, 4, 5], [1, 0, 0]], "int32")
-    found = scorer(tokens.astype("float32"), positions)
-    assert found.shape == (2, 4, 4, 3)
+    actual = scorer(tokens.astype("float32"), positions)
+    assert actual.shape == (2, 4, 4, 3)
     edge = value["edge"]
     words = [edge, tokens[0, 1], tokens[0, 3], tokens[0, 4], edge]
     for start, end in itertools.combinations(range(4), 2):
@@ -98,6 +98,6 @@ def test_scores_are_of_differences():
         x = (x - x.mean()) / np.sqrt(x.var() + scorer.norm.epsilon)
         x = np.maximum(x * value["norm/gamma"] + value["norm/beta"], 0)
         expected = [0.0, *(x @ value["logits/kernel"] + value["logits/bias"])]
-        np.testing.assert_allclose(found[0, start, end], expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual[0, start, end], expected, rtol=1e-4, atol=1e-4)
     again = SpanScorer.from_config(scorer.get_config())
     assert keras.tree.map_structure(lambda x: x, again.get_config()) == scorer.get_config()

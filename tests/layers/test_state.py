@@ -47,10 +47,10 @@ def test_other_numbers_of_rows(rows, in_graph):
 
     fitted = tf.function(fit, autograph=False)(tf.constant(rows), STATE) if in_graph else None
     fitted = fitted or fit(rows, STATE)
-    for found, given in zip(keras.tree.flatten(fitted), keras.tree.flatten(STATE), strict=True):
+    for actual, given in zip(keras.tree.flatten(fitted), keras.tree.flatten(STATE), strict=True):
         expected = np.zeros((rows, *given.shape[1:]))
         expected[:2] = given[:rows]
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_another_state_is_refused():

@@ -65,9 +65,9 @@ def test_experiments_have_their_parts(name):
             part
         )
     assert set(experiment.NEEDS) <= set(lectures.materials.PACKAGES)
-    found = lectures.found(name)
-    assert found["lecture"] == name
-    assert not found["quick"]
+    actual = lectures.results(name)
+    assert actual["lecture"] == name
+    assert not actual["quick"]
 
 
 @pytest.mark.eager
@@ -78,7 +78,7 @@ def test_experiments_run(name):
     assert len(cells) >= 2
     assert all(len(row) == len(header) for row in cells)
     # The kept run is of the same experiment: a quick one may lack a column, and has no other.
-    assert set(header) <= set(lectures.cells(lectures.found(name)["rows"])[0])
+    assert set(header) <= set(lectures.cells(lectures.results(name)["rows"])[0])
 
 
 def test_numbers_are_written_for_readers():

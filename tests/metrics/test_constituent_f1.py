@@ -74,19 +74,19 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("right, found, numbers", PAIRS)
-def test_brackets_are_counted_as_by_evalb(right, found, numbers):
+@pytest.mark.parametrize("right, actual, numbers", PAIRS)
+def test_brackets_are_counted_as_by_evalb(right, actual, numbers):
     metric = ConstituentF1()
-    metric.update_state([right], [found])
+    metric.update_state([right], [actual])
     counts = [float(count) for count in (metric.right, metric.marked, metric.found)]
     assert counts == [*numbers]
 
 
 def test_scores_of_all_sentences_are_evalbs():
     metric = ConstituentF1()
-    right, found, _ = zip(*PAIRS, strict=True)
-    metric.update_state(right[:4], found[:4])
-    metric.update_state(right[4:], found[4:])
+    right, actual, _ = zip(*PAIRS, strict=True)
+    metric.update_state(right[:4], actual[:4])
+    metric.update_state(right[4:], actual[4:])
     percents = {name: 100 * value for name, value in metric.scores().items()}
     expected = {"precision": 82.00, "recall": 83.67, "f1": 82.83, "complete_match": 23.08}
     assert percents == pytest.approx(expected, abs=0.005)

@@ -69,8 +69,8 @@ TOGETHER = [
 def check(metric, expected):
     scores = metric.scores()
     for name, (recall, precision, f1) in zip(("muc", "b_cubed", "ceaf_phi4"), expected):
-        found = {"recall": recall, "precision": precision, "f1": f1}
-        assert scores[name] == pytest.approx(found, abs=1e-6)
+        results = {"recall": recall, "precision": precision, "f1": f1}
+        assert scores[name] == pytest.approx(results, abs=1e-6)
     mean = sum(f1 for _, _, f1 in expected) / 3
     assert float(metric.result()) == pytest.approx(mean, abs=1e-6)
     assert scores["conll_f1"] == pytest.approx(mean, abs=1e-6)
@@ -78,20 +78,20 @@ def check(metric, expected):
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_as_scorch(name):
-    right, found, expected = GOLDENS[name]
+    right, results, expected = GOLDENS[name]
     metric = CoreferenceF1()
-    metric.update_state([right], [found])
+    metric.update_state([right], [results])
     check(metric, expected)
     swapped = CoreferenceF1()
-    swapped.update_state([found], [right])
+    swapped.update_state([results], [right])
     check(swapped, [(precision, recall, f1) for recall, precision, f1 in expected])
 
 
 def test_counts_of_documents_are_summed():
     metric = CoreferenceF1()
     for name in ("split", "merged", "singletons", "none found"):
-        right, found, _ = GOLDENS[name]
-        metric.update_state([right], [[[{"start": s, "end": e} for s, e in c] for c in found]])
+        right, actual, _ = GOLDENS[name]
+        metric.update_state([right], [[[{"start": s, "end": e} for s, e in c] for c in actual]])
     check(metric, TOGETHER)
     metric.reset_state()
     assert metric.result() == 0.0

@@ -56,7 +56,7 @@ CASES = {
         {"class_id": 0},
         BINARY,
         TWO,
-        lambda y, found: f1_score(y, found, pos_label=0),
+        lambda y, results: f1_score(y, results, pos_label=0),
     ),
     "calibration": (metrics.ExpectedCalibrationError, {}, CLASSES, LOGITS, calibration_error),
     "pearson": (
@@ -188,12 +188,12 @@ def two_replicas():
     strategies = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), tf.distribute.get_strategy()
     for cls, labels, made in cases:
         options = {"num_classes": 2} if cls is tasks.TextClassifier else {}
-        found = []
+        results = []
         for strategy in strategies:
             # Of one replica, a few steps take less time than tracing them.
             tf.config.run_functions_eagerly(strategy is strategies[1])
-            found.append(evaluated(strategy, cls, labels, made, **options))
-        print(json.dumps(found))
+            results.append(evaluated(strategy, cls, labels, made, **options))
+        print(json.dumps(results))
 
 
 @pytest.mark.slow
@@ -215,10 +215,10 @@ if __name__ == "__main__":
 
 def test_loose_f1_counts_as_its_paper():
     right = [{0, 1}, {2}, {0}, {1}]
-    found = [{0}, {2, 3}, set(), {1}]
+    results = [{0}, {2, 3}, set(), {1}]
     labels, logits = (np.zeros((4, 4), "float32") for _ in range(2))
     logits -= 1
-    for row, (marked, named) in enumerate(zip(right, found, strict=True)):
+    for row, (marked, named) in enumerate(zip(right, results, strict=True)):
         labels[row, [*marked]], logits[row, [*named]] = 1, 2
     precision, recall = (1 + 1 / 2 + 0 + 1) / 4, (1 / 2 + 1 + 0 + 1) / 4
     macro = 2 * precision * recall / (precision + recall)

@@ -37,9 +37,9 @@ def test_entity_f1_equals_seqeval(seed):
     for batch in range(2):
         labels, logits = draw(BIO, 10 * seed + batch)
         metric.update_state(labels, logits)
-        for row, found in zip(labels, logits.argmax(-1)):
+        for row, actual in zip(labels, logits.argmax(-1)):
             truth.append([BIO[i] for i in row[row != IGNORED]])
-            answers.append([BIO[i] for i in found[row != IGNORED]])
+            answers.append([BIO[i] for i in actual[row != IGNORED]])
     assert float(metric.result()) == pytest.approx(f1_score(truth, answers), abs=1e-6)
 
 
@@ -61,13 +61,13 @@ def test_strict_entity_f1_equals_seqevals_strict_mode(names, scheme):
 @pytest.mark.parametrize("strict", [False, True])
 def test_entity_f1_of_other_letters_and_dashes(strict):
     labels, logits = draw(BIOES, 5)
-    found = []
+    results = []
     for names in (BIOES, [n.replace("I-", "M-").replace("S-", "W-") for n in BIOES]):
         for dash in "-_":
             metric = EntityF1([name.replace("-", dash) for name in names], strict=strict)
             metric.update_state(labels, logits)
-            found.append(metric.scores())
-    assert found[0]["f1"] > 0.1 and found == found[:1] * 4
+            results.append(metric.scores())
+    assert results[0]["f1"] > 0.1 and results == results[:1] * 4
 
 
 def test_entity_f1_reads_richer_schemes_as_our_entities_do():
@@ -91,9 +91,9 @@ def test_entity_f1_reads_richer_schemes_as_our_entities_do():
     assert scores["f1"] == pytest.approx(float(metric.result()))
     assert list(scores["classes"]) == ["LOC", "PER"]
     for name, row in scores["classes"].items():
-        right, found, marked = (sum(span[1] == name for span in x) for x in (both, *spans[::-1]))
+        right, actual, marked = (sum(span[1] == name for span in x) for x in (both, *spans[::-1]))
         assert [*row.values()] == pytest.approx(
-            [right / found, right / marked, 2 * right / (found + marked), marked]
+            [right / actual, right / marked, 2 * right / (actual + marked), marked]
         )
 
 

@@ -83,8 +83,8 @@ def test_google_research(goldens, assert_equal, hidden_states):
     }
     metrics = task.evaluate(inputs, labels, verbose=0, return_dict=True)
     expected = [arrays[f"out.{name}"] for name in ("mlm_loss", "sop_loss", "loss")]
-    found = [metrics[f"{n}loss"] for n in ("token_logits_", "sentence_order_logits_", "")]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    results = [metrics[f"{n}loss"] for n in ("token_logits_", "sentence_order_logits_", "")]
+    np.testing.assert_allclose(results, expected, rtol=1e-5)
 
 
 @pytest.mark.eager
@@ -212,7 +212,7 @@ def test_sizes(size, version, parameters):
     "embedding_dim, millions", [(768, (31, 83, 57, 108)), (128, (12, 64, 38, 89))]
 )
 def test_parameters_by_what_is_shared(embedding_dim, millions):
-    found = [
+    results = [
         estimate(
             AlbertBackbone,
             **BASE | {"embedding_dim": embedding_dim},
@@ -221,11 +221,11 @@ def test_parameters_by_what_is_shared(embedding_dim, millions):
         )
         for sharing in SHARING
     ]
-    assert tuple(round(one["parameters"] / 1e6) for one in found) == millions
+    assert tuple(round(one["parameters"] / 1e6) for one in results) == millions
     # What is shared saves memory, but no work: projection, twelve blocks, and their attention.
     projection = 128 * 768 * (embedding_dim == 128)
     flops = 2 * (projection + 12 * (4 * 768**2 + 2 * 768 * 3072)) + 4 * 12 * 512 * 768
-    assert {one["flops_per_token"]["forward"] for one in found} == {flops}
+    assert {one["flops_per_token"]["forward"] for one in results} == {flops}
 
 
 def test_base_is_built_as_it_is_counted():

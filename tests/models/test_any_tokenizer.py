@@ -107,8 +107,8 @@ def test_ids_and_special_tokens(folder, network, name, tmp_path):
                 real = packed["padding_mask"][row] > 0
                 assert packed["token_ids"][row][real].numpy().tolist() == ids
                 if "segment_ids" in task.backbone.input_fields:
-                    found = packed["segment_ids"][row][real].numpy().tolist()
-                    assert found == np.minimum(segments, last).tolist()
+                    actual = packed["segment_ids"][row][real].numpy().tolist()
+                    assert actual == np.minimum(segments, last).tolist()
     packed = task.preprocess((TEXTS, PAIR))
     np.testing.assert_allclose(again(packed), task(packed), atol=1e-6)
 

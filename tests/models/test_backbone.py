@@ -193,8 +193,8 @@ def test_stateless_call_fills_in_inputs():
     ids = np.array([[3, 4, 0]], "int32")
     variables = backbone.trainable_variables, backbone.non_trainable_variables
     values = [[variable.value for variable in some] for some in variables]
-    found, _ = backbone.stateless_call(*values, {"token_ids": ids})
+    actual, _ = backbone.stateless_call(*values, {"token_ids": ids})
     expected = backbone({"token_ids": ids})["sequence_output"]
-    np.testing.assert_allclose(found["sequence_output"], expected, atol=1e-6)
+    np.testing.assert_allclose(actual["sequence_output"], expected, atol=1e-6)
     with pytest.raises(ValueError, match="unknown keys"):
         backbone.stateless_call(*values, {"ids": ids})

@@ -128,12 +128,12 @@ def test_an_encoder_that_learned_to_translate(tmp_path):
     np.testing.assert_array_equal(cove.word_embedding.embeddings, vectors)  # not trained
     texts = ["the bank", "river the bank"]
     features = FeatureExtractor(cove, "concat_embedding_last", "none", tokenizer=tokenizer)
-    found = features.embed(texts)["embedding"]
+    actual = features.embed(texts)["embedding"]
     ids = np.array([[3, 4, 1], [5, 3, 4]])
     mask = np.array([[1, 1, 0], [1, 1, 1]])
     expected = translator.encode(ids, mask)["encoder_sequence_output"]
-    np.testing.assert_allclose(found[..., :4], vectors[ids] * mask[..., None], atol=1e-6)
-    np.testing.assert_allclose(found[..., 4:], expected, atol=1e-6)
+    np.testing.assert_allclose(actual[..., :4], vectors[ids] * mask[..., None], atol=1e-6)
+    np.testing.assert_allclose(actual[..., 4:], expected, atol=1e-6)
     assert np.abs(expected).max() > 1e-3
 
 

@@ -116,10 +116,10 @@ def test_buckets_of_a_text():
     """From the first query's last key to the last query's first key, and never out of the table."""
     layer = DistanceEmbedding(4, max_sequence_length=9, max_distance=3)
     layer.build((None, None))
-    found = layer(np.ones((1, 3), "int32"))["buckets"]
-    assert np.array(found).tolist() == [5, 4, 3, 2, 1, 0]
-    found = layer(np.ones((1, 9), "int32"))["buckets"]
-    assert set(np.array(found).tolist()) == set(range(6))
+    actual = layer(np.ones((1, 3), "int32"))["buckets"]
+    assert np.array(actual).tolist() == [5, 4, 3, 2, 1, 0]
+    actual = layer(np.ones((1, 9), "int32"))["buckets"]
+    assert set(np.array(actual).tolist()) == set(range(6))
 
 
 @pytest.mark.eager

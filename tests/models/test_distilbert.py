@@ -26,8 +26,8 @@ def test_texts_are_classified_by_a_dense_layer_with_relu(cls):
     kernel, bias, out_kernel, out_bias = (w.numpy() for w in task.head.trainable_weights)
     first = task.backbone({"token_ids": ids})["sequence_output"].numpy()[:, 0]
     expected = np.maximum(first @ kernel + bias, 0) @ out_kernel + out_bias
-    found = task({"token_ids": ids[None] if is_choice else ids})
-    np.testing.assert_allclose(found, expected.T if is_choice else expected, atol=1e-5)
+    actual = task({"token_ids": ids[None] if is_choice else ids})
+    np.testing.assert_allclose(actual, expected.T if is_choice else expected, atol=1e-5)
 
 
 def test_sines_are_not_trained(variant):

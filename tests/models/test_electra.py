@@ -157,8 +157,8 @@ def test_texts_are_classified_by_a_dense_layer_with_gelu(goldens, variant, cls):
     first = task.backbone(inputs)["sequence_output"].numpy()[:, 0]
     hidden = gelu(first @ arrays[f"{dense}.weight"].T + arrays[f"{dense}.bias"])
     expected = hidden @ arrays[f"{out}.weight"].T + arrays[f"{out}.bias"]
-    found = task({name: x[None] if is_choice else x for name, x in inputs.items()})
-    np.testing.assert_allclose(found, expected.T if is_choice else expected, rtol=1e-4, atol=1e-4)
+    actual = task({name: x[None] if is_choice else x for name, x in inputs.items()})
+    np.testing.assert_allclose(actual, expected.T if is_choice else expected, rtol=1e-4, atol=1e-4)
 
 
 def test_embeddings_are_projected_only_if_their_width_differs():
@@ -188,8 +188,8 @@ def test_embeddings_are_projected_only_if_their_width_differs():
 )
 def test_sizes(size, parameters, hidden_dim):
     cls = ElectraGeneratorBackbone if "generator" in size else ElectraBackbone
-    found = estimate(cls, **cls.SIZES[size])["parameters"]
-    assert found == parameters - (hidden_dim + 1) * hidden_dim
+    actual = estimate(cls, **cls.SIZES[size])["parameters"]
+    assert actual == parameters - (hidden_dim + 1) * hidden_dim
     with pytest.raises(ValueError, match="published at hf://google/electra"):
         cls.from_preset(size)
 
@@ -200,9 +200,9 @@ def test_operations_of_pretraining_include_the_generator():
     attention = [2 * 12 * 512 * 768, 2 * 12 * 512 * 256]
     heads = 768 * 769 + 0.15 * (256 * 768 + 768 * 30522)
     expected = 3 * 2 * (sum(blocks) + sum(attention) + heads)
-    found = inspect_size("electra_base_discriminator_uncased_en")["flops_per_token"]
-    assert found["forward"] == 2 * (blocks[0] + attention[0])
-    assert found["pretraining"] == pytest.approx(expected, rel=1e-6)
+    actual = inspect_size("electra_base_discriminator_uncased_en")["flops_per_token"]
+    assert actual["forward"] == 2 * (blocks[0] + attention[0])
+    assert actual["pretraining"] == pytest.approx(expected, rel=1e-6)
 
 
 # === Folders as they are found ===
@@ -234,9 +234,9 @@ def test_other_spellings(goldens, variant, folder, kind):
     }[kind]()
     inputs, arrays = load(goldens(folder))
     cls = tasks.MaskedLM if folder == "electra-generator" else tasks.Pretrainer
-    found = cls.from_preset(made)(inputs)
-    found = found if cls is tasks.MaskedLM else found["replaced_logits"]
-    np.testing.assert_allclose(found, arrays["out.logits"], rtol=1e-5, atol=5e-5)
+    actual = cls.from_preset(made)(inputs)
+    actual = actual if cls is tasks.MaskedLM else actual["replaced_logits"]
+    np.testing.assert_allclose(actual, arrays["out.logits"], rtol=1e-5, atol=5e-5)
 
 
 def test_a_generator_with_embeddings_of_its_own(goldens):

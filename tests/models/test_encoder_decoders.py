@@ -60,24 +60,24 @@ def test_padding_changes_nothing_on_either_side(backbone, expected):
             padded[f"{half}_padding_mask"] = np.pad(np.ones_like(ids), width)
         outputs = backbone(padded)
         for name, length in (("encoder_sequence_output", 6), ("sequence_output", 4)):
-            found = outputs[name][:, before : before + length]
-            np.testing.assert_allclose(found, expected[name], atol=2e-5)
+            actual = outputs[name][:, before : before + length]
+            np.testing.assert_allclose(actual, expected[name], atol=2e-5)
 
 
 def test_a_target_token_sees_the_source_and_none_after_it(backbone, expected):
     expected = expected["sequence_output"]
     other = TARGET.copy()
     other[:, 2] = 30
-    found = backbone(inputs(target=other))["sequence_output"]
-    np.testing.assert_allclose(found[:, :2], expected[:, :2], atol=1e-6)
-    assert np.abs(found[:, 2:] - expected[:, 2:]).max() > 1e-3
-    found = backbone(inputs(source=SOURCE[::-1]))["sequence_output"]
-    assert np.abs(found - expected).max(axis=-1).min() > 1e-3
+    actual = backbone(inputs(target=other))["sequence_output"]
+    np.testing.assert_allclose(actual[:, :2], expected[:, :2], atol=1e-6)
+    assert np.abs(actual[:, 2:] - expected[:, 2:]).max() > 1e-3
+    actual = backbone(inputs(source=SOURCE[::-1]))["sequence_output"]
+    assert np.abs(actual - expected).max(axis=-1).min() > 1e-3
 
 
 @pytest.mark.parametrize("parts", [[2, 1, 1], [1, 3]])
 def test_a_target_in_parts(backbone, expected, parts):
-    found, rest, name = [], TARGET, backbone.state_name
+    actual, rest, name = [], TARGET, backbone.state_name
     outputs = {}
     for number in parts:
         here, rest = rest[:, :number], rest[:, number:]
@@ -85,9 +85,9 @@ def test_a_target_in_parts(backbone, expected, parts):
             outputs = backbone(inputs(target=here))
         else:
             outputs = backbone({"decoder_token_ids": here, name: outputs[name]})
-        found.append(outputs["sequence_output"])
+        actual.append(outputs["sequence_output"])
     np.testing.assert_allclose(
-        np.concatenate(found, axis=1), expected["sequence_output"], atol=2e-5
+        np.concatenate(actual, axis=1), expected["sequence_output"], atol=2e-5
     )
     for key, array in outputs[name]["fixed"].items():
         np.testing.assert_array_equal(array, expected[name]["fixed"][key])
@@ -112,12 +112,12 @@ def test_the_encoder_is_a_model_of_its_own(name, tmp_path):
     for model in (backbone, encoder):
         expected = tiny.tasks_in_the_table(type(model).__name__)
         assert [*tiny.tasks_over(model)] == expected, "run: python docs/tables.py"
-    found, expected = encoder({"token_ids": SOURCE}), backbone(inputs())
-    np.testing.assert_array_equal(found["sequence_output"], expected["encoder_sequence_output"])
-    assert set(found) == {"sequence_output"}
+    actual, expected = encoder({"token_ids": SOURCE}), backbone(inputs())
+    np.testing.assert_array_equal(actual["sequence_output"], expected["encoder_sequence_output"])
+    assert set(actual) == {"sequence_output"}
     hidden_states = keras.Model(encoder.inputs, encoder.hidden_states)
     np.testing.assert_array_equal(
-        hidden_states(encoder.complete({"token_ids": SOURCE}))[-1], found["sequence_output"]
+        hidden_states(encoder.complete({"token_ids": SOURCE}))[-1], actual["sequence_output"]
     )
     paths = {weight.path for weight in backbone.trainable_weights}
     own = {weight.path for weight in encoder.trainable_weights}
@@ -130,7 +130,7 @@ def test_the_encoder_is_a_model_of_its_own(name, tmp_path):
     assert not any("left over" in str(each.message) for each in said)
     assert type(task.backbone) is type(encoder)
     output = task.backbone({"token_ids": SOURCE})["sequence_output"]
-    np.testing.assert_array_equal(output, found["sequence_output"])
+    np.testing.assert_array_equal(output, actual["sequence_output"])
     with pytest.raises(ValueError, match="has no head for kind='seq2seq_lm'"):
         Seq2SeqLM(encoder)
     with pytest.raises(ValueError, match=r"unknown keys \['encoder_token_ids'\]"):
@@ -139,12 +139,12 @@ def test_the_encoder_is_a_model_of_its_own(name, tmp_path):
 
 def test_files(backbone, expected, request, tmp_path):
     backbone.save_to_preset(tmp_path / "preset")
-    found = [Backbone.from_preset(tmp_path / "preset")]
+    results = [Backbone.from_preset(tmp_path / "preset")]
     if " " not in request.node.callspec.params["backbone"]:  # once a class
         backbone.save(tmp_path / "backbone.keras")
-        found.append(keras.saving.load_model(tmp_path / "backbone.keras"))
+        results.append(keras.saving.load_model(tmp_path / "backbone.keras"))
     json.dumps(backbone.get_config())
-    for again in found:
+    for again in results:
         assert type(again) is type(backbone)
         assert again.get_config() == backbone.get_config()
         outputs = again(inputs())
@@ -152,8 +152,8 @@ def test_files(backbone, expected, request, tmp_path):
 
 
 def test_estimate_equals_a_model_that_is_built(backbone):
-    found = estimate(type(backbone), **backbone.config)
-    assert found["parameters"] == backbone.count_params()
+    sizes = estimate(type(backbone), **backbone.config)
+    assert sizes["parameters"] == backbone.count_params()
 
 
 def test_bad_inputs(backbone, expected):
@@ -200,9 +200,9 @@ def test_mixed_precision(name, policy):
         looked_at += backbone.attention_probabilities(inputs())
     if backbone.config.get("attention", "of a Transformer") is not None:
         looked_at += backbone.cross_attention_probabilities(inputs())
-    for found in looked_at:
-        assert found.dtype == "float32"
-        assert np.isfinite(found).all()
+    for actual in looked_at:
+        assert actual.dtype == "float32"
+        assert np.isfinite(actual).all()
 
 
 @pytest.mark.eager

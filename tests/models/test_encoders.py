@@ -33,8 +33,8 @@ def load(folder):
 def embedding(folder):
     """The token embedding of a folder of Hugging Face's."""
     tensors = open_checkpoint(folder).tensors
-    found = [n for n in tensors if n.endswith((".word_embeddings.weight", "wte.weight"))]
-    return tensors[found[0]]
+    results = [n for n in tensors if n.endswith((".word_embeddings.weight", "wte.weight"))]
+    return tensors[results[0]]
 
 
 # === The references ===

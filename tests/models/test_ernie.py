@@ -150,16 +150,16 @@ def test_a_table_beside_the_checkpoint(goldens, tmp_path, reference, inputs, ass
     backbone = Backbone.from_preset(tmp_path)
     assert backbone.config["num_entities"] == len(table)
     tokens = {name: inputs[name] for name in ("token_ids", "segment_ids", "padding_mask")}
-    found = backbone(tokens | {"entity_ids": ids})
+    actual = backbone(tokens | {"entity_ids": ids})
     without = Backbone.from_preset(goldens("thu-ernie"))
     first = np.where(np.arange(mask.shape[1]) == 0, 1, mask)
     expected = without(tokens | {"entity_embeddings": plain, "entity_mask": first})
-    assert_equal(found["sequence_output"], expected["sequence_output"].numpy())
+    assert_equal(actual["sequence_output"], expected["sequence_output"].numpy())
     assert_equal(backbone(tokens)["sequence_output"], without(tokens)["sequence_output"].numpy())
 
     copy = without.with_entities(table)
     assert_equal(
-        copy(tokens | {"entity_ids": ids})["sequence_output"], found["sequence_output"].numpy()
+        copy(tokens | {"entity_ids": ids})["sequence_output"], actual["sequence_output"].numpy()
     )
     copy.save_to_preset(tmp_path / "preset")
     again = Backbone.from_preset(tmp_path / "preset")

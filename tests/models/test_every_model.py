@@ -276,9 +276,9 @@ def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path
     np.testing.assert_array_equal(again.classify(TEXTS)["scores"], answer["scores"])
 
     served = tf.saved_model.load(str(classifier.export(tmp_path / "export")))
-    found = served.signatures["serving_default"](text=tf.constant(TEXTS))
-    np.testing.assert_allclose(found["scores"], answer["scores"], atol=1e-5)
-    assert found["labels"].numpy().tolist() == [label.encode() for label in answer["labels"]]
+    actual = served.signatures["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(actual["scores"], answer["scores"], atol=1e-5)
+    assert actual["labels"].numpy().tolist() == [label.encode() for label in answer["labels"]]
 
 
 @pytest.mark.eager
@@ -290,7 +290,7 @@ def test_a_classifier_runs_in_litert(classifier, tmp_path):
     assert operations <= tflite.TEXT_OPERATIONS
     serve, _ = load_tflite(str(path))
     for texts in (TEXTS, TEXTS[-1:]):
-        found = serve(text=np.array([text.encode() for text in texts], object))
+        actual = serve(text=np.array([text.encode() for text in texts], object))
         expected = classifier.answer_lite({"text": tf.constant(texts)})
-        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
-        np.testing.assert_array_equal(found["labels"], expected["labels"].numpy())
+        np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-4)
+        np.testing.assert_array_equal(actual["labels"], expected["labels"].numpy())

@@ -97,17 +97,17 @@ def test_estimate_of_published_sizes(name, parameters):
 
 
 def test_estimate_of_a_cache_and_of_operations():
-    found = estimate(GPT2Backbone, **TINY)
+    actual = estimate(GPT2Backbone, **TINY)
     cache = GPT2Backbone(**TINY).make_cache(batch_size=1, slots=12)
-    assert found["memory"]["cache_float32"] == 4 * sum(
+    assert actual["memory"]["cache_float32"] == 4 * sum(
         math.prod(cache[part].shape) for part in ("keys", "values")
     )
     # By hand: query, key, value and output, feed-forward, logits; scores and their sums.
     products = 3 * (4 * 16 * 16 + 2 * 16 * 24) + 50 * 16
-    assert found["flops_per_token"]["forward"] == 2 * products + 3 * 2 * 2 * 12 * 16
+    assert actual["flops_per_token"]["forward"] == 2 * products + 3 * 2 * 2 * 12 * 16
     banded = estimate(GPT3Backbone, **TINY, attention_windows=(None, 4))
     spared = 2 * 2 * (12 - 4) * 16
-    difference = found["flops_per_token"]["forward"] - banded["flops_per_token"]["forward"]
+    difference = actual["flops_per_token"]["forward"] - banded["flops_per_token"]["forward"]
     assert difference == spared
     assert "cache_float32" not in estimate(BertBackbone, **TINY)["memory"]
 
@@ -118,9 +118,9 @@ def test_inspect_says_how_large_a_size_is():
     assert "174,604,259,328" in done.output
     assert "weights_float32: 698.42 GB" in done.output
     done = CliRunner().invoke(main, ["inspect", "gpt2_base_en", "--json"])
-    found = json.loads(done.output)
-    assert found["published"] == "hf://openai-community/gpt2"
-    assert found["parameters"] == 124_439_808
+    message = json.loads(done.output)
+    assert message["published"] == "hf://openai-community/gpt2"
+    assert message["parameters"] == 124_439_808
 
 
 def test_weights_that_nobody_published():

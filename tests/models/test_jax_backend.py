@@ -23,8 +23,8 @@ def outputs(folder):
     ids = arrays["in.input_ids"]
     if "in.split" not in arrays:
         segments, mask = arrays["in.token_type_ids"], arrays["in.attention_mask"]
-        found = backbone({"token_ids": ids, "segment_ids": segments, "padding_mask": mask})
-        return {"sequence_output": found["sequence_output"]}
+        encoded = backbone({"token_ids": ids, "segment_ids": segments, "padding_mask": mask})
+        return {"sequence_output": encoded["sequence_output"]}
     ids, split = ids[:1], int(arrays["in.split"])
     first = backbone({"token_ids": ids[:, :split]})
     rest = backbone({"token_ids": ids[:, split:], "cache": first["cache"]})
@@ -38,7 +38,7 @@ for folder in sys.argv[2:]:
 
 
 @pytest.fixture(scope="module")
-def found(goldens, tmp_path_factory):
+def jax_outputs(goldens, tmp_path_factory):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("needs jax")
     folder = tmp_path_factory.mktemp("jax")
@@ -51,8 +51,8 @@ def found(goldens, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_outputs_equal_the_reference(found, goldens, assert_equal, name):
-    expected, actual = np.load(goldens(name) / "expected.npz"), np.load(found / f"{name}.npz")
+def test_outputs_equal_the_reference(jax_outputs, goldens, assert_equal, name):
+    expected, actual = np.load(goldens(name) / "expected.npz"), np.load(jax_outputs / f"{name}.npz")
     if name == "bert":
         assert_equal(actual["sequence_output"], expected["out.hidden_states"][-1])
     else:

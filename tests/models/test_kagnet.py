@@ -90,16 +90,16 @@ def golden():
 
 def test_equals_the_authors(golden):
     network, text, graph, reference = golden
-    found = {name: np.asarray(value) for name, value in network(text, graph).items()}
-    scores = np.asarray(keras.ops.sigmoid(found["logits"]))
+    results = {name: np.asarray(value) for name, value in network(text, graph).items()}
+    scores = np.asarray(keras.ops.sigmoid(results["logits"]))
     np.testing.assert_allclose(scores, reference["out.probs"], **TOLERANCE)
-    np.testing.assert_allclose(found["node_states"], reference["out.node_states"], **TOLERANCE)
+    np.testing.assert_allclose(results["node_states"], reference["out.node_states"], **TOLERANCE)
     of_texts = [reference[f"out.pair_attention.{i}"] for i in range(10)]
     of_texts = [of_texts[i] for i in range(10) if i in graph["pair_texts"]]
     of_pairs = [reference[f"out.path_attention.{i}"] for i in range(len(graph["pair_texts"]))]
-    np.testing.assert_allclose(found["pair_attention"], np.concatenate(of_texts), **TOLERANCE)
-    np.testing.assert_allclose(found["path_attention"], np.concatenate(of_pairs), **TOLERANCE)
-    loss = MarginRanking()(np.array([0, 1]), found["logits"].reshape(2, 5))
+    np.testing.assert_allclose(results["pair_attention"], np.concatenate(of_texts), **TOLERANCE)
+    np.testing.assert_allclose(results["path_attention"], np.concatenate(of_pairs), **TOLERANCE)
+    loss = MarginRanking()(np.array([0, 1]), results["logits"].reshape(2, 5))
     np.testing.assert_allclose(loss, reference["out.loss"], rtol=1e-5)
 
 
@@ -113,9 +113,9 @@ def test_padding_of_the_graph_is_left_out(golden):
     }
     compiled = tf.function(network.call, jit_compile=True)
     for call in (network, compiled):
-        found, wanted = call(tf.constant(text), padded), network(text, graph)
+        actual, wanted = call(tf.constant(text), padded), network(text, graph)
         for name, value in wanted.items():
-            np.testing.assert_allclose(found[name][: len(value)], value, atol=1e-5)
+            np.testing.assert_allclose(actual[name][: len(value)], value, atol=1e-5)
 
 
 def graph_of(nodes, edges=(), pairs=(), paths=()):
@@ -185,9 +185,9 @@ def test_learns_over_a_backbone_and_is_saved(tmp_path):
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")
     text = {"sequence_output": np.asarray(outputs["sequence_output"])}
-    found = copy([text, graph])
+    actual = copy([text, graph])
     for name, value in network(text, graph).items():
-        np.testing.assert_allclose(found[name], value, atol=1e-6)
+        np.testing.assert_allclose(actual[name], value, atol=1e-6)
         assert copy.output[name].dtype == keras.backend.standardize_dtype(value.dtype)
 
 

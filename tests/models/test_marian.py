@@ -44,12 +44,12 @@ def test_huggingface(task, reference, assert_equal, hidden_states):
     assert_equal(hidden_states(backbone, inputs), arrays["out.decoder_hidden_states"])
     encoder = keras.Model(backbone.inputs, backbone.encoder_hidden_states)
     assert_equal(np.stack(encoder(backbone.complete(inputs))), arrays["out.encoder_hidden_states"])
-    for name, found in {
+    for name, actual in {
         "encoder_attentions": backbone.encoder_attention_probabilities(inputs),
         "decoder_attentions": backbone.attention_probabilities(inputs),
         "cross_attentions": backbone.cross_attention_probabilities(inputs),
     }.items():
-        assert_equal(np.stack(found), arrays[f"out.{name}"])
+        assert_equal(np.stack(actual), arrays[f"out.{name}"])
     assert_equal(task(inputs), arrays["out.logits"])
     mask = {"decoder_padding_mask": np.ones_like(arrays["in.labels"])}
     loss, *_ = task.evaluate(inputs | mask, arrays["in.labels"], verbose=0)
@@ -75,12 +75,12 @@ def test_logits_have_a_bias_that_is_not_trained(goldens, reference, assert_equal
 
 def test_step_by_step(task, reference, assert_equal):
     arrays, inputs = reference
-    found, more = [], inputs
+    actual, more = [], inputs
     for new in np.split(inputs["decoder_token_ids"], [1, 2, 3, 6], axis=1):
         outputs = task.backbone(more | {"decoder_token_ids": new})
-        found.append(task.head(outputs))
+        actual.append(task.head(outputs))
         more = {"cache": outputs["cache"]}
-    assert_equal(np.concatenate(found, axis=1), arrays["out.logits"])
+    assert_equal(np.concatenate(actual, axis=1), arrays["out.logits"])
 
 
 def test_older_files_have_more_tensors(task, reference, variant, assert_equal):
@@ -132,8 +132,8 @@ def test_embeddings_that_are_not_scaled(task, reference, variant, assert_equal, 
     table = task.backbone.token_embedding.embeddings.numpy()
     scaled = {"model.shared.weight": table * np.float32(48**0.5)}
     backbone = load(variant("marian", {"scale_embedding": stated}, more=scaled)).backbone
-    found = backbone(inputs)["encoder_sequence_output"]
-    assert_equal(found, arrays["out.encoder_last_hidden_state"])
+    actual = backbone(inputs)["encoder_sequence_output"]
+    assert_equal(actual, arrays["out.encoder_last_hidden_state"])
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,6 @@ def test_a_folder_with_its_tokenizer(goldens, variant):
 def test_published_sizes():
     sizes = MarianBackbone.SIZES
     assert set(sizes) == set(MarianBackbone.PUBLISHED)
-    found = estimate(MarianBackbone, **sizes["opus_mt_en_de"])
+    actual = estimate(MarianBackbone, **sizes["opus_mt_en_de"])
     kernels = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048)
-    assert found["parameters"] == pytest.approx(58101 * 512 + kernels, rel=2e-3)
+    assert actual["parameters"] == pytest.approx(58101 * 512 + kernels, rel=2e-3)

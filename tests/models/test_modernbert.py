@@ -28,9 +28,9 @@ def test_huggingface(folder, cls, goldens, assert_equal, hidden_states):
     mask = arrays["in.attention_mask"].astype("int32")
     inputs = {"token_ids": arrays["in.input_ids"].astype("int32"), "padding_mask": mask}
     task = cls.from_preset(goldens(folder), tokenizer=None)
-    found = task(inputs)
-    found = found if isinstance(found, dict) else {"logits": found}
-    for name, logits in found.items():
+    actual = task(inputs)
+    actual = actual if isinstance(actual, dict) else {"logits": actual}
+    for name, logits in actual.items():
         assert_equal(logits, arrays[f"out.{name}"])
     if "in.labels" in arrays:
         metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
@@ -105,11 +105,11 @@ def test_blocks_of_a_student_keep_their_windows():
     ],
 )
 def test_both_forms(variant, config, windows, wavelengths):
-    found = Backbone.from_preset(
+    actual = Backbone.from_preset(
         variant("modernbert-qa", config, lambda n: None if n.startswith(("head", "class")) else n)
     ).config
-    assert found["attention_windows"] == windows
-    assert (found["rope_max_wavelength"], found["local_rope_max_wavelength"]) == wavelengths
+    assert actual["attention_windows"] == windows
+    assert (actual["rope_max_wavelength"], actual["local_rope_max_wavelength"]) == wavelengths
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def test_files_and_exports(task, tmp_path):
     assert again.backbone.get_config() == task.backbone.get_config()
     np.testing.assert_allclose(again.classify(texts)["scores"], own, atol=1e-6)
     serve = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures["serving_default"]
-    found = serve(text=tf.constant(texts[0]), text_pair=tf.constant(texts[1]))["scores"]
-    np.testing.assert_allclose(found, own, atol=1e-5)
+    actual = serve(text=tf.constant(texts[0]), text_pair=tf.constant(texts[1]))["scores"]
+    np.testing.assert_allclose(actual, own, atol=1e-5)
 
 
 def test_the_equations():

@@ -174,10 +174,10 @@ def test_t5s_head_of_tokens_is_read(goldens):
     task = tasks.TokenClassifier.from_preset(folder, tokenizer=None)
     assert task.class_names == ["O", "B-PER", "I-PER"]
     mask = expected["in.attention_mask"]
-    found = task({"token_ids": expected["in.input_ids"], "padding_mask": mask})
+    actual = task({"token_ids": expected["in.input_ids"], "padding_mask": mask})
     is_real = mask[..., None] > 0
     np.testing.assert_allclose(
-        np.where(is_real, found, 0), np.where(is_real, expected["out.logits"], 0), atol=5e-5
+        np.where(is_real, actual, 0), np.where(is_real, expected["out.logits"], 0), atol=5e-5
     )
 
 

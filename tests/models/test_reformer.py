@@ -119,9 +119,9 @@ def test_published_question_answerer(variant):
     task = tasks.QuestionAnswerer.from_preset(folder)
     x = task.backbone({"token_ids": IDS})["sequence_output"].numpy()
     logits = x @ head["qa_outputs.weight"].T + head["qa_outputs.bias"]
-    found = task({"token_ids": IDS})
-    np.testing.assert_allclose(found["start_logits"], logits[..., 0], atol=1e-4)
-    np.testing.assert_allclose(found["end_logits"], logits[..., 1], atol=1e-4)
+    actual = task({"token_ids": IDS})
+    np.testing.assert_allclose(actual["start_logits"], logits[..., 0], atol=1e-4)
+    np.testing.assert_allclose(actual["end_logits"], logits[..., 1], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ReformerBackbone.SIZES)
@@ -198,14 +198,14 @@ def test_any_length(length, causal):
 
 def test_padding_on_either_side_is_the_same():
     backbone = make()
-    found = []
+    results = []
     for before, after in ((0, 5), (5, 0), (2, 3)):
         width = [(0, 0), (before, after)]
         ids, mask = np.pad(IDS, width, constant_values=9), np.pad(np.ones_like(IDS), width)
         x = backbone({"token_ids": ids, "padding_mask": mask})["sequence_output"]
-        found.append(x[:, before : before + IDS.shape[1]])
-    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
-    np.testing.assert_allclose(found[2], found[0], atol=1e-6)
+        results.append(x[:, before : before + IDS.shape[1]])
+    np.testing.assert_allclose(results[1], results[0], atol=1e-6)
+    np.testing.assert_allclose(results[2], results[0], atol=1e-6)
 
 
 def test_no_token_sees_a_later_one():
@@ -246,8 +246,8 @@ def test_every_token_is_put_into_its_bucket():
     first, second = rotated[:, :2], rotated[:, 2:]
     of_first = np.argmax(np.concatenate([first, -first], axis=1), axis=1)
     of_second = np.argmax(np.concatenate([second, -second], axis=1), axis=1)
-    found = attention.buckets(x, mask, None, None)
-    np.testing.assert_array_equal(found[0, 0, 0], [*(of_first + 4 * of_second)[:7], 24])
+    actual = attention.buckets(x, mask, None, None)
+    np.testing.assert_array_equal(actual[0, 0, 0], [*(of_first + 4 * of_second)[:7], 24])
 
 
 def test_a_text_of_64k_tokens():
@@ -310,8 +310,8 @@ def gradients(backbone, reversible):
             loss = tf.reduce_sum(x**3)
         return x, tape.gradient(loss, [v.value for v in backbone.trainable_variables])
 
-    x, found = compute()
-    return [x, *map(tf.convert_to_tensor, found)]
+    x, results = compute()
+    return [x, *map(tf.convert_to_tensor, results)]
 
 
 @pytest.mark.parametrize(
@@ -422,13 +422,13 @@ def test_a_text_in_parts_is_as_it_is_in_one():
 @pytest.mark.thorough
 def test_generation_is_that_of_the_text_so_far():
     task = tasks.CausalLM(make(num_hashes=2))
-    (found,) = task.generate({"token_ids": IDS[:1]}, max_new_tokens=6)
+    (actual,) = task.generate({"token_ids": IDS[:1]}, max_new_tokens=6)
     ids = IDS[:1]
-    for token in found:
+    for token in actual:
         logits = task({"token_ids": ids})
         assert np.argmax(logits[0, -1]) == token
         ids = np.append(ids, [[token]], axis=1).astype("int32")
-    assert task.generate({"token_ids": IDS[:1]}, max_new_tokens=6, prompt_lookup=2) == [found]
+    assert task.generate({"token_ids": IDS[:1]}, max_new_tokens=6, prompt_lookup=2) == [actual]
 
 
 def test_preset(tmp_path):

@@ -42,13 +42,13 @@ def by_steps(backbone, prompt):
     state = backbone.forward(**first, cache=room, training=False)["cache"]
     state = backbone.decoding_state(state)
     step = tf.function(backbone.forward, autograph=False, reduce_retracing=True)
-    found = []
+    results = []
     for i in range(prompt, IDS.shape[1]):
         new = tf.constant(IDS[:, i : i + 1])
         outputs = step(new, tf.ones_like(new), cache=state, training=False)
         state = outputs["cache"]
-        found.append(outputs["sequence_output"][:, 0])
-    return np.stack(found), mask
+        results.append(outputs["sequence_output"][:, 0])
+    return np.stack(results), mask
 
 
 def by_whole_texts(backbone, prompt, mask):
@@ -84,18 +84,18 @@ def test_equal_to_reading_the_whole_text(arguments):
     # In a ring of two chunks, a token that reads two before its own reads its own twice.
     prompt = 9 if arguments.get("num_local_chunks_before") else 5
     backbone = make(**arguments)
-    found, mask = by_steps(backbone, prompt)
-    np.testing.assert_allclose(found[::3], by_whole_texts(backbone, prompt, mask), atol=2e-5)
+    actual, mask = by_steps(backbone, prompt)
+    np.testing.assert_allclose(actual[::3], by_whole_texts(backbone, prompt, mask), atol=2e-5)
 
 
 @pytest.mark.slow
 def test_earlier_tokens_stay_after_hashing():
     """With `"lsh"` in an earlier block, outputs differ, as earlier tokens would be moved."""
     backbone = make(attention_layers=["lsh", "local"], num_buckets=4)
-    found, mask = by_steps(backbone, 5)
+    actual, mask = by_steps(backbone, 5)
     whole = by_whole_texts(backbone, 5, mask)
-    assert np.abs(found[::3] - whole).max() > 1e-3
-    np.testing.assert_allclose(found[:1], whole[:1], atol=2e-5)  # just after the prompt
+    assert np.abs(actual[::3] - whole).max() > 1e-3
+    np.testing.assert_allclose(actual[:1], whole[:1], atol=2e-5)  # just after the prompt
 
 
 @pytest.mark.thorough
@@ -103,8 +103,8 @@ def test_earlier_tokens_stay_after_hashing():
 @pytest.mark.parametrize("num_beams", [1, 2])
 def test_generate(num_beams):
     task = CausalLM(make(attention_layers=["local", "local", "lsh"], num_hashes=2))
-    (found,) = task.generate({"token_ids": IDS[:1, :9]}, max_new_tokens=6, num_beams=num_beams)
+    (actual,) = task.generate({"token_ids": IDS[:1, :9]}, max_new_tokens=6, num_beams=num_beams)
     task.backbone.decoding_state = lambda state: state  # reads the whole text again
     task.forget_graphs()
     (again,) = task.generate({"token_ids": IDS[:1, :9]}, max_new_tokens=6, num_beams=num_beams)
-    assert found == again
+    assert actual == again

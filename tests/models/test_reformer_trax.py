@@ -141,8 +141,8 @@ def test_learned_positions_and_bits(weights, tmp_path):
     write(tmp_path, (*weights[:3], bits, *weights[4:]), "flat")
     backbone = tasks.CausalLM.from_preset(tmp_path, tokenizer=None).backbone
     assert backbone.get_config()["axial_shape"] is None and backbone.max_sequence_length == 64
-    found = backbone.weights_by_path["position_embedding/embeddings"]
-    np.testing.assert_array_equal(found, (table.view("uint32") >> 16 << 16).view("float32"))
+    actual = backbone.weights_by_path["position_embedding/embeddings"]
+    np.testing.assert_array_equal(actual, (table.view("uint32") >> 16 << 16).view("float32"))
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def make(num_layers=1, **arguments):
 def call(task):
     inputs = {"encoder_token_ids": [SOURCE], "decoder_token_ids": [TARGET]}
     outputs = task.backbone(inputs)
-    found = {name: outputs[name][0] for name in ("encoder_sequence_output", "sequence_output")}
+    results = {name: outputs[name][0] for name in ("encoder_sequence_output", "sequence_output")}
     if task.backbone.decoder.attention is not None:
         (weights,) = task.backbone.cross_attention_probabilities(inputs)
-        found["weights"] = weights[0, 0]
-    return found | {"logits": task(task.backbone.complete(inputs))[0]}
+        results["weights"] = weights[0, 0]
+    return results | {"logits": task(task.backbone.complete(inputs))[0]}
 
 
 # === The papers' equations, a vector at a time ===
@@ -53,8 +53,8 @@ class Weights:
         self.arrays = {w.path.removeprefix("seq2seq_lm/"): w.numpy() for w in task.weights}
 
     def __call__(self, name):
-        (found,) = [array for path, array in self.arrays.items() if path.endswith(name)]
-        return found
+        (results,) = [array for path, array in self.arrays.items() if path.endswith(name)]
+        return results
 
     def cell(self, name, x, h, c=None, fed=None):
         """Return the state (h, c) of an LSTM, or (h, None) of a GRU, after reading x."""
@@ -111,10 +111,10 @@ def test_bahdanau(cell):
 def check(task, w, expected):
     states = np.array(expected["sequence_output"])
     expected["logits"] = states @ w("token_head/embeddings").T + w("token_head/bias")
-    found = call(task)
-    assert set(found) == set(expected)
+    actual = call(task)
+    assert set(actual) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], np.array(value), atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(actual[name], np.array(value), atol=2e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +228,10 @@ def test_it_learns_to_translate_and_beams_are_those_of_whole_passes():
     sources, targets = ["red", "green blue", "blue red"], ["rot", "blau blau", "rot blau"]
     task.fit(sources * 10, targets * 10, batch_size=3, epochs=3, verbose=0)
     assert task.generate(sources) == targets
-    found = task.generate(sources, num_beams=3, num_return_sequences=2, length_penalty=0.0)
-    assert [texts[0] for texts in found] == targets
+    actual = task.generate(sources, num_beams=3, num_return_sequences=2, length_penalty=0.0)
+    assert [texts[0] for texts in actual] == targets
     # A beam's texts come by their likelihoods, which `score` computes without a state.
-    for source, texts in zip(sources, found):
+    for source, texts in zip(sources, actual):
         assert len(set(texts)) == 2
         best, next_best = task.score([source] * 2, texts)["scores"]
         assert best > next_best

@@ -279,8 +279,8 @@ def test_a_published_model_of_antibodies_fills_in(tmp_path, name):
     places = np.arange(1, len(ids) - 1)
     rows = np.repeat(ids[None], len(places), axis=0)
     rows[places - 1, places] = len(letters) + 4  # each row hides another letter
-    found = task({"token_ids": rows, "mask_positions": places[:, None]})
-    assert np.mean(np.argmax(found[:, 0], axis=-1) == ids[1:-1]) > 0.85
+    actual = task({"token_ids": rows, "mask_positions": places[:, None]})
+    assert np.mean(np.argmax(actual[:, 0], axis=-1) == ids[1:-1]) > 0.85
 
 
 def test_fairseq_with_other_parts_is_refused(tmp_path):

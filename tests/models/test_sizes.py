@@ -25,9 +25,9 @@ AWD_LSTM = {"vocabulary_size": 11, "num_layers": 3, "hidden_dim": 12, "embedding
     ],
 )
 def test_estimate_equals_a_model_that_is_built(cls, arguments):
-    found = estimate(cls, **arguments)
-    assert found["parameters"] == cls(**arguments).count_params()
-    assert found["memory"]["weights_float32"] == 4 * found["parameters"]
+    sizes = estimate(cls, **arguments)
+    assert sizes["parameters"] == cls(**arguments).count_params()
+    assert sizes["memory"]["weights_float32"] == 4 * sizes["parameters"]
 
 
 def test_published_sizes():
@@ -48,14 +48,14 @@ def test_operations_of_a_token():
     """By hand: every kernel once a token, each filter at all of its places in a word."""
     small = {"vocabulary_size": 11, "num_layers": 2, "hidden_dim": 3, "embedding_dim": 2}
     multiplied = 4 * 3 * (2 + 3) + 4 * 2 * (3 + 2) + 11 * 2  # widths 2 → 3 → 2, and the logits
-    found = estimate(AWDLSTMBackbone, **small)["flops_per_token"]
-    assert found == {"forward": 2 * multiplied, "training": 6 * multiplied}
+    actual = estimate(AWDLSTMBackbone, **small)["flops_per_token"]
+    assert actual == {"forward": 2 * multiplied, "training": 6 * multiplied}
     small = {"num_layers": 1, "hidden_dim": 2, "cell_dim": 3, "filters": [[2, 5]]}
     more = {"embedding_dim": 4, "num_highways": 1, "characters_per_word": 7}
     words = 2 * 4 * 5 * 6 + 2 * 5 * 5 + 5 * 2  # filters, highway, projection
     both_directions = 2 * ((2 + 2) * 4 * 3 + 3 * 2)
-    found = estimate(ElmoBackbone, **small, **more)["flops_per_token"]
-    assert found["forward"] == 2 * (words + both_directions)
+    actual = estimate(ElmoBackbone, **small, **more)["flops_per_token"]
+    assert actual["forward"] == 2 * (words + both_directions)
 
 
 def test_other_models_are_refused():
@@ -88,8 +88,8 @@ def test_counted_parameters_are_of_all_sizes():
     assert counted.keys() == _ours().keys(), "run: python docs/tables.py"
     small = {cls: name for name, cls in _ours().items() if counted[name] < 2e7}
     for cls, name in small.items():
-        found = estimate(cls, **cls.SIZES[name])["parameters"]
-        assert parameters_of(name) == found, f"delete {name} in {COUNTED}, run docs/tables.py"
+        actual = estimate(cls, **cls.SIZES[name])["parameters"]
+        assert parameters_of(name) == actual, f"delete {name} in {COUNTED}, run docs/tables.py"
 
 
 @pytest.mark.thorough

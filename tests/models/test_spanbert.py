@@ -82,7 +82,7 @@ def test_sizes_are_berts_without_pooler():
         bert = estimate(BertBackbone, **BertBackbone.SIZES[f"bert_{size}"])["parameters"]
         arguments = SpanBertBackbone.SIZES[f"span_bert_{size}"]
         width = arguments["hidden_dim"]
-        found = estimate(SpanBertBackbone, **arguments)["parameters"]
-        assert found == bert - (width + 1) * width
+        actual = estimate(SpanBertBackbone, **arguments)["parameters"]
+        assert actual == bert - (width + 1) * width
         with pytest.raises(ValueError, match="published at hf://SpanBERT/spanbert-"):
             Backbone.from_preset(f"span_bert_{size}")

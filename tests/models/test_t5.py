@@ -43,12 +43,12 @@ def test_huggingface(folder, assert_equal, hidden_states):
     assert_equal(hidden_states(backbone, inputs), arrays["out.decoder_hidden_states"])
     encoder = keras.Model(backbone.inputs, backbone.encoder_hidden_states)
     assert_equal(np.stack(encoder(inputs)), arrays["out.encoder_hidden_states"])
-    for name, found in {
+    for name, actual in {
         "encoder_attentions": backbone.encoder_attention_probabilities(inputs),
         "decoder_attentions": backbone.attention_probabilities(inputs),
         "cross_attentions": backbone.cross_attention_probabilities(inputs),
     }.items():
-        assert_equal(np.stack(found), arrays[f"out.{name}"])
+        assert_equal(np.stack(actual), arrays[f"out.{name}"])
     assert_equal(task(inputs), arrays["out.logits"])
     loss, *_ = task.evaluate(inputs, arrays["in.labels"], verbose=0)
     np.testing.assert_allclose(loss, arrays["out.loss"], rtol=1e-5)
@@ -78,8 +78,8 @@ def test_generated_text_is_the_reference_s(folder):
         if scores is None:
             assert task.generate(sources, 10) == texts
             continue
-        found, of_found = task.generate(sources, 10, return_scores=True, **search)
-        assert [text for row in found for text in (row if number > 1 else [row])] == texts
+        actual, of_found = task.generate(sources, 10, return_scores=True, **search)
+        assert [text for row in actual for text in (row if number > 1 else [row])] == texts
         np.testing.assert_allclose(np.ravel(of_found), scores, rtol=1e-4)
 
 
@@ -132,7 +132,7 @@ sublayer_rms_norm.name = 'rms_norm'
 
 def as_mesh(tensors, norm="layer_norm"):
     """Hugging Face's tensors of T5 under mesh_tensorflow's names, by T5's conversion script."""
-    found = {}
+    results = {}
     for name, array in tensors.items():
         name = re.sub(r"(block|layer)\.(\d+)", lambda m: f"{m[1]}_{int(m[2]):03}", name)
         name = name.removesuffix(".weight").replace(".", "/")
@@ -147,9 +147,9 @@ def as_mesh(tensors, norm="layer_norm"):
             name += "/embedding"
         elif "DenseReluDense" in name:
             name += "/kernel"
-        found[name] = array if name.endswith(("embedding", "scale")) else array.T
-        found[f"{name}_slot_vr"] = np.ones(3, "float32")
-    return found
+        results[name] = array if name.endswith(("embedding", "scale")) else array.T
+        results[f"{name}_slot_vr"] = np.ones(3, "float32")
+    return results
 
 
 @pytest.mark.parametrize(("with_gin", "norm"), [(True, "rms_norm"), (False, "layer_norm")])
@@ -175,8 +175,8 @@ def test_mesh_tensorflow(folder, goldens, assert_equal, write_tf1, tmp_path, wit
         assert_equal(task(inputs), arrays["out.logits"])
         return
     inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
-    found = backbone(inputs)["sequence_output"]
-    assert_equal(found, arrays["out.encoder_last_hidden_state"])
+    actual = backbone(inputs)["sequence_output"]
+    assert_equal(actual, arrays["out.encoder_last_hidden_state"])
 
 
 @pytest.mark.eager
@@ -215,8 +215,8 @@ def test_keras_hub(name, goldens, assert_equal):
     inputs = {name[3:]: array for name, array in arrays.items() if name.startswith("in.")}
     outputs = task.backbone(inputs)
     real = inputs["encoder_padding_mask"] > 0
-    found = np.asarray(outputs["encoder_sequence_output"])
-    assert_equal(found[real], arrays["out.encoder_sequence_output"][real])
+    actual = np.asarray(outputs["encoder_sequence_output"])
+    assert_equal(actual[real], arrays["out.encoder_sequence_output"][real])
     real = inputs["decoder_padding_mask"] > 0
     assert_equal(
         np.asarray(outputs["sequence_output"])[real], arrays["out.decoder_sequence_output"][real]
@@ -226,7 +226,7 @@ def test_keras_hub(name, goldens, assert_equal):
         warnings.simplefilter("error")  # of what is left over
         encoder = T5EncoderBackbone.from_preset(goldens(name))
     inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
-    np.testing.assert_allclose(encoder(inputs)["sequence_output"], found, atol=1e-6)
+    np.testing.assert_allclose(encoder(inputs)["sequence_output"], actual, atol=1e-6)
 
 
 def test_the_vocabulary_of_a_keras_hub_preset(goldens, tmp_path):

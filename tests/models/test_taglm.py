@@ -91,9 +91,9 @@ def test_files_and_exports(task, tmp_path):
     assert again.tag(TEXTS) == expected
     served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
     texts = [b"x y z", b"", b"z \xff \xf0\x9f\x98\x80 y", b"x " * 200]
-    found, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
-    np.testing.assert_array_equal(found["labels"].numpy().astype(str), own["labels"].astype(str))
-    np.testing.assert_allclose(found["scores"], own["scores"], atol=1e-5)
+    actual, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
+    np.testing.assert_array_equal(actual["labels"].numpy().astype(str), own["labels"].astype(str))
+    np.testing.assert_allclose(actual["scores"], own["scores"], atol=1e-5)
 
 
 @pytest.mark.eager
@@ -137,8 +137,8 @@ def test_word_vectors_and_errors():
     assert backbone.with_word_vectors(WordVectorBackbone.from_vectors(vectors)) is backbone
     words = keras.Model(backbone.inputs, backbone.hidden_states[0])
     ids = np.array([[2, 4, 1]])
-    found = words(backbone.complete({"token_ids": ids}))
-    np.testing.assert_array_equal(found, vectors[ids])
+    actual = words(backbone.complete({"token_ids": ids}))
+    np.testing.assert_array_equal(actual, vectors[ids])
     with pytest.raises(ValueError, match=r"shape \(5, 2\), but the tagger has \(5, 3\)"):
         backbone.with_word_vectors(WordVectorBackbone(5, 2))
     with pytest.raises(ValueError, match="num_layers=1"):

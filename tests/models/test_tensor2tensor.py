@@ -72,10 +72,10 @@ class Reference:
 
     def table(self, *names):
         for name in names:
-            found = [n for n in self.tensors if f"/{name}/weights_" in n]
-            if found:
+            results = [n for n in self.tensors if f"/{name}/weights_" in n]
+            if results:
                 return np.concatenate(
-                    [self.tensors[n] for n in sorted(found, key=lambda n: int(n.split("_")[-1]))]
+                    [self.tensors[n] for n in sorted(results, key=lambda n: int(n.split("_")[-1]))]
                 )
 
     def embed(self, ids, *names):
@@ -168,8 +168,8 @@ def test_checkpoint(kind, write_tf1, assert_equal, tmp_path):
     mask = (SOURCE != 0).astype("int32")
     inputs = {"encoder_token_ids": SOURCE, "encoder_padding_mask": mask}
     assert_equal(task(inputs | {"decoder_token_ids": TARGET}), logits.astype("float32"))
-    found = encoder({"token_ids": SOURCE, "padding_mask": mask})["sequence_output"]
-    assert_equal(np.asarray(found)[mask > 0], encoded[mask > 0].astype("float32"))
+    actual = encoder({"token_ids": SOURCE, "padding_mask": mask})["sequence_output"]
+    assert_equal(np.asarray(actual)[mask > 0], encoded[mask > 0].astype("float32"))
 
 
 def test_older_names(write_tf1, tmp_path):

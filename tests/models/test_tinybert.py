@@ -36,8 +36,8 @@ def test_general(goldens, reference, inputs, assert_equal, hidden_states):
     real = inputs["padding_mask"] > 0
     expected = reference["out.general.student_scores"]  # (layers, B, N, S, T)
     for block, x, scores in zip(task.backbone.blocks, states, expected, strict=False):
-        found = np.asarray(block.attention_scores(x)).transpose(0, 3, 1, 2)
-        assert_equal(found[real], scores.transpose(0, 3, 1, 2)[real])
+        actual = np.asarray(block.attention_scores(x)).transpose(0, 3, 1, 2)
+        assert_equal(actual[real], scores.transpose(0, 3, 1, 2)[real])
 
 
 @pytest.mark.eager

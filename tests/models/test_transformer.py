@@ -111,14 +111,14 @@ def test_last_block_before_a_final_norm(torch_model, assert_equal):
 
 def test_torch_step_by_step(torch_model, assert_equal):
     backbone, inputs, arrays = torch_model
-    head, found, more = backbone.make_head("seq2seq_lm"), [], inputs
+    head, actual, more = backbone.make_head("seq2seq_lm"), [], inputs
     for column in range(arrays["in.tgt"].shape[1]):
         new = {name: inputs[name][:, column : column + 1] for name in inputs if "decoder" in name}
         outputs = backbone(more | new)
-        found.append(head(outputs))
+        actual.append(head(outputs))
         more = {"cache": outputs["cache"]}
     is_real = ~arrays["in.tgt_pad"]  # (the positions of padding are others)
-    assert_equal(np.concatenate(found, axis=1)[is_real], arrays["out.logits"][is_real])
+    assert_equal(np.concatenate(actual, axis=1)[is_real], arrays["out.logits"][is_real])
 
 
 # === Positions ===
@@ -128,13 +128,13 @@ def test_torch_step_by_step(torch_model, assert_equal):
 @pytest.mark.parametrize("interleaved", [True, False])
 def test_positions_are_sines_and_cosines(hidden_dim, interleaved):
     layer = SinusoidalPositionEmbedding(9, hidden_dim, interleaved)
-    found = np.asarray(layer(np.ones((1, 9), "int32")))[0]
+    actual = np.asarray(layer(np.ones((1, 9), "int32")))[0]
     assert not layer.weights
     for position in range(9):
         angles = [position / 10000 ** (2 * i / hidden_dim) for i in range(4)]
         pairs = [(np.sin(angle), np.cos(angle)) for angle in angles[: (hidden_dim + 1) // 2]]
         order = np.array(pairs) if interleaved else np.array(pairs).T
-        np.testing.assert_allclose(found[position], order.ravel()[:hidden_dim], atol=1e-6)
+        np.testing.assert_allclose(actual[position], order.ravel()[:hidden_dim], atol=1e-6)
 
 
 def test_positions_of_a_target_that_goes_on():

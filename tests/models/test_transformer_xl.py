@@ -57,8 +57,8 @@ def test_three_segments(goldens, name, assert_equal):
             "mems": np.transpose(computed["memory"], (1, 2, 0, 3)),  # layers and columns first
             "log_probs": np.asarray(task.head(computed)),
         }
-        for output, found in expected.items():
-            assert_equal(found, arrays[f"out.seg{number}.{output}"])
+        for output, actual in expected.items():
+            assert_equal(actual, arrays[f"out.seg{number}.{output}"])
         # They are in the order of the clusters there.
         losses = -np.take_along_axis(expected["log_probs"][:, :-1], ids[:, 1:, None], axis=2)
         losses = np.sort(np.ravel(losses))
@@ -88,8 +88,8 @@ def test_segments_of_the_authors_code(goldens, name, assert_equal):
         losses = task.head(computed, {"labels": labels})
         assert_equal(np.transpose(losses), arrays[f"out.seg{segment}.token_losses"])
         expected = arrays[f"out.seg{segment}.mems"]
-        found = np.transpose(computed["memory"], (1, 2, 0, 3))
-        assert_equal(found[:, -expected.shape[1] :], expected)  # the authors' grows to its length
+        actual = np.transpose(computed["memory"], (1, 2, 0, 3))
+        assert_equal(actual[:, -expected.shape[1] :], expected)  # the authors' grows to its length
         memory = {"memory": computed["memory"]}
 
 
@@ -97,8 +97,8 @@ def test_a_classifier(goldens, assert_equal):
     arrays = np.load(goldens("transfo-xl-seqcls") / "expected.npz")
     task = tasks.TextClassifier.from_preset(goldens("transfo-xl-seqcls"), tokenizer=None)
     ids = arrays["in.input_ids"].astype("int32")
-    found = task({"token_ids": ids, "padding_mask": (ids != 0).astype("int32")})
-    assert_equal(found, arrays["out.logits"])
+    actual = task({"token_ids": ids, "padding_mask": (ids != 0).astype("int32")})
+    assert_equal(actual, arrays["out.logits"])
 
 
 def test_sizes_that_the_tensors_contradict(goldens, tmp_path):
@@ -115,12 +115,12 @@ def test_preset(goldens, tmp_path):
     again = Backbone.from_preset(tmp_path)
     assert again.get_config() == backbone.get_config()
     ids = IDS % 40
-    for found, expected in zip(
+    for actual, expected in zip(
         keras.tree.flatten(again({"token_ids": ids})),
         keras.tree.flatten(backbone({"token_ids": ids})),
         strict=True,
     ):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 # === Other arguments ===
@@ -149,10 +149,10 @@ def test_log_probabilities_of_all_words(arguments):
     rng = np.random.default_rng(2)
     for weight in head.trainable_weights:
         weight.assign(rng.normal(size=weight.shape, scale=0.3))
-    found = np.exp(head(outputs))
-    assert found.shape == (2, 9, 40)
-    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
-    assert np.std(found[..., 30:]) > 1e-4
+    actual = np.exp(head(outputs))
+    assert actual.shape == (2, 9, 40)
+    np.testing.assert_allclose(actual.sum(-1), 1, atol=1e-5)
+    assert np.std(actual[..., 30:]) > 1e-4
 
 
 @pytest.mark.parametrize("arguments", [{}, {"div_val": 1}, {"cutoffs": [10, 20, 20]}], ids=str)
@@ -171,9 +171,9 @@ def test_losses_without_other_words(arguments, labels):
     weights = [states, *(v.value for v in head.trainable_weights + backbone.trainable_weights)]
 
     def gathered(states):
-        found = head({"sequence_output": states})
+        actual = head({"sequence_output": states})
         known = tf.cast(targets != IGNORED, "float32")
-        return -known * tf.gather(found, np.maximum(targets, 0), batch_dims=2)
+        return -known * tf.gather(actual, np.maximum(targets, 0), batch_dims=2)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None, None, 16]), tf.TensorSpec([None, None], tf.int32)]
@@ -185,10 +185,10 @@ def test_losses_without_other_words(arguments, labels):
     for losses in (gathered, lambda states: computed(states, targets)):
         with tf.GradientTape() as tape:
             tape.watch(states)
-            found = losses(states)
-            total = tf.reduce_sum(found * np.arange(18.0, dtype="float32").reshape(2, 9))
+            actual = losses(states)
+            total = tf.reduce_sum(actual * np.arange(18.0, dtype="float32").reshape(2, 9))
         gradients = tape.gradient(total, weights, unconnected_gradients="zero")
-        results.append([found, *gradients])
+        results.append([actual, *gradients])
     for one, other in zip(*results, strict=True):
         one, other = (tf.convert_to_tensor(part).numpy() for part in (one, other))
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -254,8 +254,8 @@ def test_lengths_between_calls():
     backbone, lengths = make(), {"memory_length": 7, "clamp_length": 3, "same_length": True}
     before = backbone({"token_ids": IDS})
     backbone.set_lengths(**lengths)
-    for found in (backbone, TransformerXLBackbone.from_config(backbone.get_config())):
-        assert {name: found.config[name] for name in lengths} == lengths
+    for actual in (backbone, TransformerXLBackbone.from_config(backbone.get_config())):
+        assert {name: actual.config[name] for name in lengths} == lengths
     other = make(**lengths)
     for name, expected in other({"token_ids": IDS}).items():
         np.testing.assert_allclose(backbone({"token_ids": IDS})[name], expected, atol=1e-6)
@@ -280,8 +280,8 @@ def test_padding_beside_a_memory(before, after):
             "memory": memory,
         }
     )
-    found = padded["sequence_output"][:, before : before + 5]
-    np.testing.assert_allclose(found, alone["sequence_output"], atol=1e-5)
+    actual = padded["sequence_output"][:, before : before + 5]
+    np.testing.assert_allclose(actual, alone["sequence_output"], atol=1e-5)
     np.testing.assert_allclose(padded["memory"], alone["memory"], atol=1e-5)
 
 
@@ -292,8 +292,8 @@ def test_rows_of_different_length_beside_a_memory():
     outputs = backbone({"token_ids": IDS, "padding_mask": mask, "memory": memory})
     for row, real in ((0, slice(None, 2)), (1, slice(6, None))):
         alone = backbone({"token_ids": IDS[row : row + 1, real], "memory": memory[row : row + 1]})
-        found = outputs["sequence_output"][row : row + 1, real]
-        np.testing.assert_allclose(found, alone["sequence_output"], atol=1e-5)
+        actual = outputs["sequence_output"][row : row + 1, real]
+        np.testing.assert_allclose(actual, alone["sequence_output"], atol=1e-5)
         np.testing.assert_allclose(outputs["memory"][row : row + 1], alone["memory"], atol=1e-5)
 
 
@@ -331,7 +331,7 @@ def test_a_long_segment_in_blocks(monkeypatch):
             masked, _ = backbone.blocks[1](computed["hidden_states"][1], context)
         return outputs["sequence_output"], masked, tape.gradient(loss, backbone.trainable_variables)
 
-    found = []
+    results = []
     monkeypatch.setattr(tensorflow_ops, "BLOCK", 4)  # the last is shorter
     for most in (0, 10**9):
         monkeypatch.setattr(tensorflow_ops, "MANY_SCORES", most)
@@ -340,8 +340,8 @@ def test_a_long_segment_in_blocks(monkeypatch):
         graph = concrete.graph.as_graph_def()
         nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
         assert any("While" in node.op for node in nodes) == (most == 0)
-        found.append(tf.nest.flatten(concrete(IDS, memory)))
-    for one, other in zip(*found, strict=True):
+        results.append(tf.nest.flatten(concrete(IDS, memory)))
+    for one, other in zip(*results, strict=True):
         one, other = (tf.convert_to_tensor(part).numpy() for part in (one, other))
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
@@ -366,9 +366,11 @@ def test_token_by_token_with_projected_keys(arguments):
     for column in range(3, 17):
         ids = IDS[:, [column % 9]]
         expected = backbone({"token_ids": ids, "memory": before})
-        found = backbone.forward(ids, np.ones_like(ids), slots)
-        np.testing.assert_allclose(found["sequence_output"], expected["sequence_output"], atol=1e-5)
-        before, slots = expected["memory"], found["memory"]
+        actual = backbone.forward(ids, np.ones_like(ids), slots)
+        np.testing.assert_allclose(
+            actual["sequence_output"], expected["sequence_output"], atol=1e-5
+        )
+        before, slots = expected["memory"], actual["memory"]
 
 
 # === Tasks ===
@@ -425,15 +427,15 @@ def test_streams_are_read_as_one_text():
         cut = [ids[start : start + length + 1] for start in range(0, last, length)]
         spec = tf.TensorSpec([None], "int32")
         windows = tf.data.Dataset.from_generator(lambda cut=cut: cut, output_signature=spec)
-        found = evaluate_streams(task, windows, batch_size=streams, verbose=0)
+        actual = evaluate_streams(task, windows, batch_size=streams, verbose=0)
         bits = []
         for read, after in zip(np.split(ids[:last], streams), np.split(ids[1 : last + 1], streams)):
             (logs,) = np.float64(task.head(backbone({"token_ids": read[None]})))  # (S, 256)
             bits.extend(-logs[np.arange(len(after)), after] / np.log(2))
-        assert found["bits_per_token"] == pytest.approx(np.mean(bits), rel=1e-4)
-        assert found["perplexity"] == pytest.approx(2 ** np.mean(bits), rel=1e-4)
+        assert actual["bits_per_token"] == pytest.approx(np.mean(bits), rel=1e-4)
+        assert actual["perplexity"] == pytest.approx(2 ** np.mean(bits), rel=1e-4)
     backbone.set_lengths(memory_length=2)
-    assert evaluate_streams(task, windows, verbose=0)["loss"] != pytest.approx(found["loss"])
+    assert evaluate_streams(task, windows, verbose=0)["loss"] != pytest.approx(actual["loss"])
     with pytest.raises(ValueError, match="do not fill batch_size=9 streams"):
         evaluate_streams(task, windows, batch_size=9)
 
@@ -452,13 +454,13 @@ def test_losses_by_the_head_or_by_logits(tokenizer_of):
     backbone = make(vocabulary_size=tokenizer.vocabulary_size, cutoffs=[4, 9], dropout=0.0)
     task = tasks.CausalLM(backbone, tokenizer=tokenizer)
     texts = ["the film was good", "great story", "it"]
-    found = task.evaluate(texts, batch_size=2, verbose=0, return_dict=True)
+    metrics = task.evaluate(texts, batch_size=2, verbose=0, return_dict=True)
     scores = task.score(texts)
     total, number = scores["scores"].sum(), scores["num_tokens"].sum()
-    assert found["perplexity"] == pytest.approx(np.exp(-total / number), rel=1e-4)
+    assert metrics["perplexity"] == pytest.approx(np.exp(-total / number), rel=1e-4)
     task.compile(loss=MaskedCrossentropy(), metrics=task.default_metrics()[:0])
     by_logits = task.evaluate(texts, batch_size=2, verbose=0, return_dict=True)
-    assert by_logits["loss"] == pytest.approx(found["loss"], rel=1e-5)
+    assert by_logits["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
     choices = task.score_continuations(["the film"], [[" was good", " bad"]])
     whole = task.score(["the film was good", "the film"])["scores"]
     assert choices["scores"][0, 0] == pytest.approx(whole[0] - whole[1], rel=1e-3)

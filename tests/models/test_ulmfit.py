@@ -86,9 +86,9 @@ def test_padding_on_either_side_changes_nothing(language_model, assert_equal):
 def test_hidden_states_and_rows_of_padding(language_model, hidden_states):
     backbone = language_model[0].backbone
     model = keras.Model(backbone.inputs, backbone.hidden_states)
-    found = model({"token_ids": np.array([[5, 6]]), "padding_mask": np.array([[0, 0]])})
-    assert [state.shape[-1] for state in found] == [24, 40, 40, 24]
-    assert not np.any(found[-1])
+    actual = model({"token_ids": np.array([[5, 6]]), "padding_mask": np.array([[0, 0]])})
+    assert [state.shape[-1] for state in actual] == [24, 40, 40, 24]
+    assert not np.any(actual[-1])
 
 
 def test_two_calls_are_one(goldens, assert_equal):
@@ -145,8 +145,8 @@ def test_classifier_reads_a_row_alike_wherever_it_stands(classifier, assert_equa
     sides = [(left, width - len(row) - left) for row, left in lefts]
     ids = np.stack([np.pad(row, side) for (row, _), side in zip(lefts, sides)])
     mask = np.stack([np.pad(np.ones_like(row), side) for (row, _), side in zip(lefts, sides)])
-    found = np.split(task({"token_ids": ids, "padding_mask": mask}), len(rows))
-    for row, three in zip(rows, found, strict=True):
+    actual = np.split(task({"token_ids": ids, "padding_mask": mask}), len(rows))
+    for row, three in zip(rows, actual, strict=True):
         alone = np.asarray(task({"token_ids": row[None]}))
         for logits in three:
             assert_equal(logits, alone[0])

@@ -56,7 +56,7 @@ def test_stray_tensors_are_left_over(name, load, goldens):
         module, _, _leaf = key.rpartition(".")
         others = ["stray", "bias_2", "extra.weight", "bias", *NAMES_OF_BUFFERS]
         strays |= {f"{module}.{other}" for other in others}
-        strays.add(re.sub(r"\.(\d+)\.", lambda found: f".{int(found[1]) + 7}.", key, count=1))
+        strays.add(re.sub(r"\.(\d+)\.", lambda actual: f".{int(actual[1]) + 7}.", key, count=1))
     strays -= set(names)
     assert len(strays) > 100
     more = {stray: np.full(3, i + 0.5, "float32") for i, stray in enumerate(sorted(strays))}

@@ -38,13 +38,13 @@ def test_vectors_are_those_of_the_file(folder):
 def test_features_are_the_mean_of_known_words(folder):
     task = FeatureExtractor.from_preset(folder)
     texts = ["good film!", "", "film " * 5000, "zzz \U0001f600", "café"]
-    found = task.embed([*map(str.encode, texts), b"bad \xff"])["embedding"]
-    np.testing.assert_allclose(found[0], VECTORS[[0, 2, 4]].mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(found[1], 0)
-    np.testing.assert_allclose(found[2], VECTORS[2], atol=1e-4)
-    np.testing.assert_allclose(found[3], 0)
-    np.testing.assert_allclose(found[4], VECTORS[5])
-    np.testing.assert_allclose(found[5], VECTORS[1] / 2, atol=1e-6)
+    actual = task.embed([*map(str.encode, texts), b"bad \xff"])["embedding"]
+    np.testing.assert_allclose(actual[0], VECTORS[[0, 2, 4]].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(actual[1], 0)
+    np.testing.assert_allclose(actual[2], VECTORS[2], atol=1e-4)
+    np.testing.assert_allclose(actual[3], 0)
+    np.testing.assert_allclose(actual[4], VECTORS[5])
+    np.testing.assert_allclose(actual[5], VECTORS[1] / 2, atol=1e-6)
 
 
 @pytest.mark.thorough

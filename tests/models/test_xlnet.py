@@ -86,13 +86,13 @@ def test_three_segments(load, name, assert_equal):
     memory = {}
     for number, ids in enumerate(arrays["in.segments"].astype("int32")):
         computed = task.backbone.compute({"token_ids": ids} | memory)
-        found = {
+        results = {
             "hidden_states": np.stack(computed["hidden_states"]),
             # Layers and columns first.
             "mems": np.transpose(computed["memory"]["states"], (1, 2, 0, 3)),
             "logits": task.head(computed),
         }
-        for output, value in found.items():
+        for output, value in results.items():
             assert_equal(value, arrays[f"out.seg{number}.{output}"])
         memory = {"memory": computed["memory"]}
 
@@ -114,11 +114,11 @@ def test_the_authors_code(goldens, assert_equal):
         }
     }
 
-    def assert_same(found, name):
+    def assert_same(actual, name):
         expected = arrays[f"out.{name}"].swapaxes(0, 1)
         if len(mask[0]) == expected.shape[1]:  # of padding it is no use
-            found, expected = (x * mask[:, :, None] for x in (np.asarray(found), expected))
-        assert_equal(found, expected)
+            actual, expected = (x * mask[:, :, None] for x in (np.asarray(actual), expected))
+        assert_equal(actual, expected)
 
     assert_same(backbone(inputs)["sequence_output"], "content_output_no_mems")
     assert_same(backbone(inputs | memory)["sequence_output"], "content_output")
@@ -164,12 +164,12 @@ def test_preset(goldens, tmp_path):
     backbone.save_to_preset(tmp_path)
     again = Backbone.from_preset(tmp_path)
     assert again.get_config() == backbone.get_config()
-    for found, expected in zip(
+    for actual, expected in zip(
         keras.tree.flatten(again({"token_ids": IDS})),
         keras.tree.flatten(backbone({"token_ids": IDS})),
         strict=True,
     ):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 # === Memory ===
@@ -182,12 +182,12 @@ def test_a_text_in_segments_is_as_it_is_in_one():
     second = backbone({"token_ids": IDS[:, 4:], "memory": first["memory"]})
     joined = np.concatenate([first["sequence_output"], second["sequence_output"]], axis=1)
     np.testing.assert_allclose(joined, whole["sequence_output"], atol=1e-5)
-    for found, expected in zip(
+    for actual, expected in zip(
         keras.tree.flatten(second["memory"]), keras.tree.flatten(whole["memory"]), strict=True
     ):
         mask = np.asarray(whole["memory"]["padding_mask"])
-        mask = mask if found.ndim == 2 else mask[:, None, :, None]
-        np.testing.assert_allclose(found * mask, expected * mask, atol=1e-5)
+        mask = mask if actual.ndim == 2 else mask[:, None, :, None]
+        np.testing.assert_allclose(actual * mask, expected * mask, atol=1e-5)
 
 
 def test_a_memory_takes_in_what_is_reused():
@@ -202,9 +202,9 @@ def test_a_memory_takes_in_what_is_reused():
         "token_ids": np.pad(IDS, [(0, 0), (3, 0)]),
         "padding_mask": np.pad(np.ones_like(IDS), [(0, 0), (3, 0)]),
     }
-    found = backbone(padded)["memory"]
-    np.testing.assert_array_equal(found["padding_mask"], expected["padding_mask"])
-    np.testing.assert_allclose(found["states"] * mask, expected["states"] * mask, atol=1e-5)
+    actual = backbone(padded)["memory"]
+    np.testing.assert_array_equal(actual["padding_mask"], expected["padding_mask"])
+    np.testing.assert_allclose(actual["states"] * mask, expected["states"] * mask, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -215,17 +215,17 @@ def test_a_text_from_right_to_left():
     plain = {"token_ids": IDS, "target_mapping": targets}
     turned = {"token_ids": IDS[:, ::-1], "target_mapping": targets[:, :, ::-1]}
     turned |= {"is_reversed": [1, 0]}
-    found, expected = (backbone.compute(x) for x in (turned, plain))
+    actual, expected = (backbone.compute(x) for x in (turned, plain))
     np.testing.assert_allclose(
-        found["sequence_output"][0], expected["sequence_output"][0], atol=1e-5
+        actual["sequence_output"][0], expected["sequence_output"][0], atol=1e-5
     )
-    assert np.abs(found["sequence_output"] - expected["sequence_output"])[1].max() > 0.01
-    (*_, last), (*_, other) = found["hidden_states"], expected["hidden_states"]
+    assert np.abs(actual["sequence_output"] - expected["sequence_output"])[1].max() > 0.01
+    (*_, last), (*_, other) = actual["hidden_states"], expected["hidden_states"]
     np.testing.assert_allclose(last[0], other[0, ::-1], atol=1e-5)
     # What is left of a text and what is right of it change places.
     inputs = {"token_ids": IDS[:, ::-1], "memory": backbone({"token_ids": IDS})["memory"]}
-    found = backbone(inputs | {"is_reversed": [1, 1]})["sequence_output"]
-    assert np.abs(found - backbone(inputs)["sequence_output"]).max() > 0.01
+    actual = backbone(inputs | {"is_reversed": [1, 1]})["sequence_output"]
+    assert np.abs(actual - backbone(inputs)["sequence_output"]).max() > 0.01
 
 
 def test_what_a_configuration_has_that_is_not_known(goldens, tmp_path):
@@ -246,11 +246,11 @@ def test_memories_of_other_batches_and_models():
     """One token, of more rows than the memory has, the others of which begin without one."""
     backbone = make()
     memory = backbone({"token_ids": IDS[:1, :8]})["memory"]
-    found = backbone({"token_ids": IDS[:, 8:], "memory": memory})["sequence_output"]
+    actual = backbone({"token_ids": IDS[:, 8:], "memory": memory})["sequence_output"]
     whole = backbone({"token_ids": IDS[:1]})["sequence_output"]
-    np.testing.assert_allclose(found[:1], whole[:, 8:], atol=1e-5)
+    np.testing.assert_allclose(actual[:1], whole[:, 8:], atol=1e-5)
     alone = backbone({"token_ids": IDS[1:, 8:]})["sequence_output"]
-    np.testing.assert_allclose(found[1:], alone, atol=1e-5)
+    np.testing.assert_allclose(actual[1:], alone, atol=1e-5)
     for part in (memory["states"][:, :1], memory["states"][:, :, 1:], memory["states"][..., 1:]):
         with pytest.raises(ValueError, match=r"has a tensor of shape .*, but needs"):
             backbone({"token_ids": IDS, "memory": memory | {"states": part}})
@@ -271,11 +271,11 @@ def test_padding_beside_a_memory(before, after, causal):
             "memory": memory,
         }
     )
-    found = padded["sequence_output"][:, before : before + 5]
-    np.testing.assert_allclose(found, alone["sequence_output"], atol=1e-5)
+    actual = padded["sequence_output"][:, before : before + 5]
+    np.testing.assert_allclose(actual, alone["sequence_output"], atol=1e-5)
     np.testing.assert_array_equal(padded["memory"]["padding_mask"], [[0] * 3 + [1] * 9] * 2)
-    found, expected = (x["memory"]["states"][:, :, 3:] for x in (padded, alone))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual, expected = (x["memory"]["states"][:, :, 3:] for x in (padded, alone))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_a_target_sees_neither_itself_nor_what_its_order_hides():

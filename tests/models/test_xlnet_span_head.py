@@ -111,15 +111,15 @@ def task(goldens, tmp_path):
 
 def test_outputs(task, assert_equal):
     states = np.float64(task.backbone(PACKED)["sequence_output"])
-    found, expected = task(PACKED), reference(states, BARRED)
-    assert set(found) == set(expected)
+    actual, expected = task(PACKED), reference(states, BARRED)
+    assert set(actual) == set(expected)
     for name, value in expected.items():
-        assert_equal(np.asarray(found[name]), np.float32(value))
+        assert_equal(np.asarray(actual[name]), np.float32(value))
     given = np.array([3, 10], "int32")
-    found = task(PACKED | {"start_positions": given})
+    actual = task(PACKED | {"start_positions": given})
     expected = reference(states, BARRED, given[:, None])
-    assert_equal(np.asarray(found["end_logits"]), np.float32(expected["end_logits"][:, 0]))
-    assert "starts" not in found
+    assert_equal(np.asarray(actual["end_logits"]), np.float32(expected["end_logits"][:, 0]))
+    assert "starts" not in actual
 
 
 def test_loss(task):
@@ -135,8 +135,8 @@ def test_loss(task):
     ]
     labels = {"start_logits": start, "end_logits": end}
     logs = task.evaluate(PACKED, labels, verbose=0, return_dict=True)
-    found = [logs[f"{name}_logits_loss"] for name in ("start", "end", "null")]
-    np.testing.assert_allclose(found, losses, rtol=1e-4)
+    results = [logs[f"{name}_logits_loss"] for name in ("start", "end", "null")]
+    np.testing.assert_allclose(results, losses, rtol=1e-4)
     assert logs["loss"] == pytest.approx(sum(losses) / 2, rel=1e-4)
 
 
@@ -153,7 +153,7 @@ def test_answers_are_those_of_a_plain_loop():
         "start": np.where(is_context, np.arange(columns), -1) + np.zeros((rows, 1), int),
     }
     logits = {"start_logits": start_logits, "end_logits": end_logits, "starts": starts}
-    found = ends.best_spans(*({k: tf.constant(v) for k, v in x.items()} for x in (logits, packed)),
+    actual = ends.best_spans(*({k: tf.constant(v) for k, v in x.items()} for x in (logits, packed)),
                             20, longest)  # fmt: skip
     for row in range(rows):
         spans = []
@@ -164,7 +164,7 @@ def test_answers_are_those_of_a_plain_loop():
                 if is_valid and first <= last < first + longest:
                     spans.append((scores[0][first] + scores[1][k, last], first, last))
         spans.sort(reverse=True)
-        best, first, last = (np.asarray(x)[row] for x in found)
+        best, first, last = (np.asarray(x)[row] for x in actual)
         there = best > LOWEST / 2
         assert there.sum() == len(spans)
         found_spans = zip(best[there], first[there], last[there], strict=True)
@@ -184,10 +184,10 @@ def test_a_published_folder_with_its_beam(goldens, assert_equal):
     """Padding on either side; of each of three starts the two likeliest ends."""
     task, arrays = load(goldens("xlnet-qa")), np.load(goldens("xlnet-qa") / "expected.npz")
     assert type(task) is QuestionAnswerer
-    found = {name: np.asarray(value) for name, value in task(packed_of(arrays)).items()}
-    starts, ends = softmax(found["start_logits"], axis=1), softmax(found["end_logits"], axis=2)
-    np.testing.assert_array_equal(found["starts"], arrays["out.start_top_index"])
-    likely = np.take_along_axis(starts, found["starts"], axis=1)
+    results = {name: np.asarray(value) for name, value in task(packed_of(arrays)).items()}
+    starts, ends = softmax(results["start_logits"], axis=1), softmax(results["end_logits"], axis=2)
+    np.testing.assert_array_equal(results["starts"], arrays["out.start_top_index"])
+    likely = np.take_along_axis(starts, results["starts"], axis=1)
     assert_equal(likely, arrays["out.start_top_log_probs"])  # which are no logarithms
     places = np.argsort(-ends, axis=2)[:, :, :2]
     likely = np.take_along_axis(ends, places, axis=2)
@@ -195,15 +195,15 @@ def test_a_published_folder_with_its_beam(goldens, assert_equal):
         np.testing.assert_allclose(
             part.swapaxes(1, 2).reshape(6, 6), arrays[f"out.end_top_{name}"], atol=1e-5
         )
-    assert_equal(found["null_logits"], arrays["out.cls_logits"])
+    assert_equal(results["null_logits"], arrays["out.cls_logits"])
 
 
 def test_a_published_folder_of_choices(goldens, assert_equal):
     task, arrays = load(goldens("xlnet-choice")), np.load(goldens("xlnet-choice") / "expected.npz")
     assert type(task) is MultipleChoice
     ends_with_cls = arrays["mask"][:, :, -1] > 0
-    found = np.asarray(task(packed_of(arrays)))
-    assert_equal(found[ends_with_cls], arrays["out.logits"][ends_with_cls])
+    actual = np.asarray(task(packed_of(arrays)))
+    assert_equal(actual[ends_with_cls], arrays["out.logits"][ends_with_cls])
 
 
 # === A task ===
@@ -240,15 +240,15 @@ def test_it_learns_which_questions_have_an_answer(tokenizer_of, tmp_path):
     served = exported.signatures["serving_default"](**columns)
     assert [text.decode() for text in served["text"][:, 0].numpy()] == ["nice cast", ""]
     packed = {name: packed[name] for name in ("token_ids", "segment_ids", "padding_mask")}
-    for found, expected in (
+    for actual, expected in (
         (served, task.answer(columns)),
         (exported.signatures["tokens"](**packed), task(packed)),  # ends for each of the starts
     ):
-        assert set(found) == set(expected)
+        assert set(actual) == set(expected)
         for name in {*expected} - {"text"}:
-            np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-4, atol=1e-4)
         if "text" in expected:
-            np.testing.assert_array_equal(found["text"], expected["text"])
+            np.testing.assert_array_equal(actual["text"], expected["text"])
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_labels_are_places_of_batches_of_any_width(tokenizer_of):
     task = QuestionAnswerer(backbone, tokenizer=tokenizer, sequence_length=40, stride=8)
     data = {name: [*column, "what film?", "so?"] for name, column in DATA.items()}
     labels = [{"text": "cast", "start": 34}, None, {"text": "what", "start": 0}, None]
-    found, widths = [], set()
+    actual, widths = [], set()
     for packed, places in task.training_batches(data, labels, None, 1, True, True):
         (ids,), (mask,) = packed["token_ids"].numpy(), packed["padding_mask"].numpy()
         start, end = (int(places[name][0]) for name in ("start_logits", "end_logits"))
@@ -268,8 +268,8 @@ def test_labels_are_places_of_batches_of_any_width(tokenizer_of):
         if start == len(ids) - 1:  # <cls>
             assert end == start
         else:
-            found.append(tokenizer.detokenize(ids[start : end + 1]).numpy().decode())
-    assert {*found} == {"cast", "what"} and len(widths) > 2
+            actual.append(tokenizer.detokenize(ids[start : end + 1]).numpy().decode())
+    assert {*actual} == {"cast", "what"} and len(widths) > 2
 
 
 def test_the_simple_head(goldens, tmp_path, assert_equal):
@@ -280,10 +280,10 @@ def test_the_simple_head(goldens, tmp_path, assert_equal):
     assert type(task) is QuestionAnswerer
     expected = dense(task.backbone(PACKED)["sequence_output"], "qa_outputs",
                      {name: np.array(value) for name, value in tensors.items()})  # fmt: skip
-    found = task(PACKED)
-    assert set(found) == {"start_logits", "end_logits"}
+    actual = task(PACKED)
+    assert set(actual) == {"start_logits", "end_logits"}
     for i, name in enumerate(("start_logits", "end_logits")):
-        assert_equal(found[name], expected[..., i])
+        assert_equal(actual[name], expected[..., i])
 
 
 # === The authors' files ===

@@ -89,7 +89,7 @@ def test_losses_of_distilbert(goldens, restrict_to_mask, squares_weight):
         teacher, squares_weight=squares_weight, restrict_to_mask=restrict_to_mask
     )
     student = Pretrainer.from_preset(folder / "student", tokenizer=None, objectives=[objective])
-    found = losses(objective, student, inputs, labels)
+    actual = losses(objective, student, inputs, labels)
     prefix = "out.restrict_ce_to_mask." * restrict_to_mask or "out."
     theirs = {
         "teacher_losses": "ce",
@@ -100,12 +100,12 @@ def test_losses_of_distilbert(goldens, restrict_to_mask, squares_weight):
     if squares_weight:
         theirs |= {"square_losses": "mse", "sum": "all_four"}
     expected = {name: float(arrays[prefix + theirs]) for name, theirs in theirs.items()}
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert actual == pytest.approx(expected, rel=1e-5)
 
     # The same where only some positions are projected onto the vocabulary.
     positions = np.tile(np.arange(11, dtype="int32"), (3, 1))
     again = losses(objective, student, inputs | {"mask_positions": positions}, labels)
-    assert again == pytest.approx(found, rel=1e-5)
+    assert again == pytest.approx(actual, rel=1e-5)
 
 
 @pytest.mark.eager
@@ -122,17 +122,17 @@ def test_losses_of_tinybert(goldens, stage, cls):
         fit = {leaf: file.get_tensor(f"fit_dense.{leaf}") for leaf in ("weight", "bias")}
     objective.projection.set_weights([fit["weight"].T, fit["bias"]])
     task = Pretrainer(student.backbone, objectives=[objective])
-    found = losses(objective, task, inputs, None)
-    assert found["attention_losses"] == pytest.approx(arrays[f"out.{stage}.att_loss"], rel=1e-5)
-    assert found["state_losses"] == pytest.approx(arrays[f"out.{stage}.rep_loss"], rel=1e-5)
-    assert found["sum"] == pytest.approx(arrays[f"out.{stage}.loss"], rel=1e-5)
+    actual = losses(objective, task, inputs, None)
+    assert actual["attention_losses"] == pytest.approx(arrays[f"out.{stage}.att_loss"], rel=1e-5)
+    assert actual["state_losses"] == pytest.approx(arrays[f"out.{stage}.rep_loss"], rel=1e-5)
+    assert actual["sum"] == pytest.approx(arrays[f"out.{stage}.loss"], rel=1e-5)
     if cls is TextClassifier:  # the second half of the second stage
         loss = SoftCrossentropy()(teacher(inputs), student(inputs))
         assert float(loss) == pytest.approx(arrays["out.task.cls_loss"], rel=1e-5)
 
 
 def test_losses_of_predictions():
-    wanted, found = np.array([[2.0, -1.0], [0.5, 0.0]]), np.array([[1.0, 0.0], [0.0, 3.0]])
+    wanted, actual = np.array([[2.0, -1.0], [0.5, 0.0]]), np.array([[1.0, 0.0], [0.0, 3.0]])
 
     def cross_entropy(p, q):
         return -(p * np.log(q)).mean()
@@ -140,14 +140,14 @@ def test_losses_of_predictions():
     def softmax(x):
         return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
 
-    expected = 9 * cross_entropy(softmax(wanted / 3), softmax(found / 3))
-    assert float(SoftCrossentropy(3.0)(wanted, found)) == pytest.approx(expected, rel=1e-5)
-    p, q = 1 / (1 + np.exp(-wanted)), 1 / (1 + np.exp(-found))
+    expected = 9 * cross_entropy(softmax(wanted / 3), softmax(actual / 3))
+    assert float(SoftCrossentropy(3.0)(wanted, actual)) == pytest.approx(expected, rel=1e-5)
+    p, q = 1 / (1 + np.exp(-wanted)), 1 / (1 + np.exp(-actual))
     expected = cross_entropy(p, q) + cross_entropy(1 - p, 1 - q)
     loss = SoftCrossentropy(multi_label=True)
-    assert float(loss(wanted, found)) == pytest.approx(expected, rel=1e-5)
-    first = float(loss(wanted, found, sample_weight=[1.0, 0.0]))
-    assert first == pytest.approx(float(loss(wanted[:1], found[:1])), rel=1e-5)
+    assert float(loss(wanted, actual)) == pytest.approx(expected, rel=1e-5)
+    first = float(loss(wanted, actual, sample_weight=[1.0, 0.0]))
+    assert first == pytest.approx(float(loss(wanted[:1], actual[:1])), rel=1e-5)
     assert float(TeacherMeanSquares()([[1.0], [2.0]], [[3.0], [2.0]])) == pytest.approx(2.0)
 
 

@@ -28,8 +28,8 @@ def make_task(*objectives, **arguments):
 
 
 def corrupted(ids, objective, **how):
-    found, labels = objective.corrupt({"entity_ids": tf.constant(ids)}, **how)
-    return *(np.asarray(found[name]) for name in ("entity_ids", "candidate_ids")), np.asarray(
+    results, labels = objective.corrupt({"entity_ids": tf.constant(ids)}, **how)
+    return *(np.asarray(results[name]) for name in ("entity_ids", "candidate_ids")), np.asarray(
         labels
     )
 

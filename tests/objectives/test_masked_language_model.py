@@ -313,10 +313,10 @@ def test_whole_words_in_a_function_of_unknown_shape():
     function = tf.function(
         lambda x: one.corrupt(x, training=False), input_signature=[spec], autograph=False
     )
-    found, found_labels = function(inputs)
+    actual, found_labels = function(inputs)
     np.testing.assert_array_equal(found_labels, labels)
     for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(actual[name], expected[name])
 
 
 @pytest.mark.slow
@@ -475,11 +475,11 @@ def test_a_text_has_one_of_several_masks():
     one = objective(masks_per_text=3)
     inputs = {name: tf.repeat(value, 300, axis=0) for name, value in batch([30], 32).items()}
     masks = masks_of(one, inputs)
-    found, counts = np.unique(masks, axis=0, return_counts=True)
-    assert len(found) == 3
+    actual, counts = np.unique(masks, axis=0, return_counts=True)
+    assert len(actual) == 3
     np.testing.assert_allclose(counts, 100, atol=5 * np.sqrt(300 * 2 / 9))
     again = np.unique(masks_of(one, inputs), axis=0)
-    np.testing.assert_array_equal(again, found)
+    np.testing.assert_array_equal(again, actual)
     evaluated = np.unique(masks_of(one, inputs, training=False), axis=0)
     assert len(evaluated) == 1
     np.testing.assert_array_equal(
@@ -493,9 +493,9 @@ def test_static_masks_have_berts_shares():
     known = labels.numpy() != IGNORED
     assert (known.sum(axis=1) == 19).all()
     after, originals = taken(corrupted, corrupted["mask_positions"])[known], labels.numpy()[known]
-    for share, found in ((0.8, after == MASK), (0.1, after == originals)):
+    for share, actual in ((0.8, after == MASK), (0.1, after == originals)):
         bound = 5 * np.sqrt(share * (1 - share) / len(after))
-        assert found.mean() == pytest.approx(share, abs=bound)
+        assert actual.mean() == pytest.approx(share, abs=bound)
     counts = np.bincount(corrupted["mask_positions"].numpy()[known], minlength=128)[1:127]
     np.testing.assert_allclose(counts / 600, 19 / 126, atol=5 * np.sqrt(0.15 * 0.85 / 600))
 

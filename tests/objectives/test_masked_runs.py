@@ -90,12 +90,12 @@ def chosen_words(sizes, wanted, order, lengths, overlap):
 
 def runs(places):
     """Lists of places in a row, of a set of places."""
-    found = []
+    results = []
     for place in sorted(places):
-        if not found or found[-1][-1] + 1 != place:
-            found.append([])
-        found[-1].append(place)
-    return found
+        if not results or results[-1][-1] + 1 != place:
+            results.append([])
+        results[-1].append(place)
+    return results
 
 
 # === One word after the other ===
@@ -111,13 +111,13 @@ def test_runs_are_those_of_a_plain_loop(overlap, rate):
     available[0] = False
     lengths = rng.integers(1, 6, (rows, columns))
     wanted = np.round(rate * available.sum(axis=1, keepdims=True)).astype("float32")
-    found, number = choose_runs(
+    actual, number = choose_runs(
         *(tf.constant(x) for x in (starts, available, wanted)),
         tf.constant(chance, tf.float32),
         tf.constant(lengths, tf.int32),
         overlap,
     )
-    found, number = found.numpy(), number.numpy()
+    actual, number = actual.numpy(), number.numpy()
     for row in range(rows):
         words = []
         for place in range(columns):
@@ -130,8 +130,8 @@ def test_runs_are_those_of_a_plain_loop(overlap, rate):
         order = np.argsort(chance[row, : len(words)])
         taken = chosen_words(sizes, wanted[row, 0], order, lengths[row], overlap)
         expected = sorted(place for word in taken for place in words[word])
-        assert found[row, : int(number[row, 0])].tolist() == expected
-        assert sorted(found[row]) == list(range(columns))
+        assert actual[row, : int(number[row, 0])].tolist() == expected
+        assert sorted(actual[row]) == list(range(columns))
 
 
 @pytest.mark.parametrize("cls", OBJECTIVES)
@@ -249,8 +249,8 @@ class RecordedSpans(Recorded, MaskedSpans):
 def check_mean(values, expected, deviation):
     """A mean is within five standard deviations of what is expected."""
     assert len(values) > 300
-    found = np.mean(values)
-    assert abs(found - expected) < 5 * deviation / np.sqrt(len(values)), (found, expected)
+    actual = np.mean(values)
+    assert abs(actual - expected) < 5 * deviation / np.sqrt(len(values)), (actual, expected)
 
 
 def check_shares(values, shares):
@@ -258,9 +258,9 @@ def check_shares(values, shares):
         check_mean(np.asarray(values) == value, share, np.sqrt(share * (1 - share)))
 
 
-def check_equal_means(found, expected):
-    deviation = np.hypot(np.std(found), np.std(expected)) + 1 / np.sqrt(len(found))
-    check_mean(found, np.mean(expected), deviation)
+def check_equal_means(results, expected):
+    deviation = np.hypot(np.std(results), np.std(expected)) + 1 / np.sqrt(len(results))
+    check_mean(results, np.mean(expected), deviation)
 
 
 def fate_of(after, before, mask_id):

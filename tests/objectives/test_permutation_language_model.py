@@ -48,8 +48,8 @@ def batch(lengths, columns, seed=0):
 
 
 def corrupted(one, inputs, training=True):
-    found, labels = one.corrupt(inputs, training)
-    return (*(np.asarray(found[name]) for name in NAMES), np.asarray(labels))
+    results, labels = one.corrupt(inputs, training)
+    return (*(np.asarray(results[name]) for name in NAMES), np.asarray(labels))
 
 
 # === Which tokens ===
@@ -84,7 +84,7 @@ def test_spans_are_those_of_a_plain_loop(padding):
     lengths, chance = rng.integers(1, 6, shape), rng.random(shape).astype("float32")
     goal = rng.integers(1, 12, (rows, 1))
     width = [(0, 0), (padding, 0)]
-    found = choose_spans(
+    actual = choose_spans(
         *(tf.constant(np.pad(x, width)) for x in (starts, np.ones(shape, "int32"), is_text)),
         *(tf.constant(x.astype("int32")) for x in (goal, np.pad(lengths, [(0, 0), (0, padding)]))),
         tf.constant(np.pad(chance, [(0, 0), (0, padding)])),
@@ -93,7 +93,7 @@ def test_spans_are_those_of_a_plain_loop(padding):
     for row in range(rows):
         numbers = goal[row, 0], lengths[row], chance[row], 6
         expected = spans_of_a_loop(starts[row], is_text[row], *numbers)
-        assert set(np.flatnonzero(found[row])) == expected
+        assert set(np.flatnonzero(actual[row])) == expected
 
 
 def test_one_token_in_six_is_predicted(make):
@@ -229,13 +229,13 @@ def network(vocabulary_size=VOCABULARY, **arguments):
 def test_no_target_sees_itself_or_later_ones(make):
     inputs = batch([30], 30)
     inputs["token_ids"][0] = [*range(8, 13), SEP, *range(20, 42), SEP, CLS]  # all differ, but SEP
-    found, _ = make().corrupt(inputs)
-    hidden, mapping = (found[name].numpy()[0] for name in NAMES)
+    actual, _ = make().corrupt(inputs)
+    hidden, mapping = (actual[name].numpy()[0] for name in NAMES)
     backbone, ids = network(), inputs["token_ids"][0]
     table = backbone.token_embedding.embeddings
     # Logits use the embedding too: the gradient is that of the state before them.
     with tf.GradientTape(persistent=True) as tape:
-        states = backbone(found)["sequence_output"]
+        states = backbone(actual)["sequence_output"]
         sums = [tf.reduce_sum(states[0, i] ** 3) for i in range(states.shape[1])]
     for i, place in enumerate(mapping.argmax(axis=1)):
         gradient = tf.convert_to_tensor(tape.gradient(sums[i], table)).numpy()

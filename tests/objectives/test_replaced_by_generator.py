@@ -103,8 +103,8 @@ def test_losses_are_those_of_the_authors_code(goldens):
     inputs, logs = losses(columns, *taken)
     assert logs["replaced_logits_loss"] == pytest.approx(arrays["out.rtd_loss"], rel=1e-5)
     real, fake = arrays["in.input_mask"] > 0, arrays["in.is_fake"]
-    _, found = objective.fill_in(inputs, *map(tf.constant, taken))
-    np.testing.assert_array_equal(found, np.where(real, fake, IGNORED))
+    _, actual = objective.fill_in(inputs, *map(tf.constant, taken))
+    np.testing.assert_array_equal(actual, np.where(real, fake, IGNORED))
 
     # Their sum, by hand.
     logits = np.asarray(generator(inputs))
@@ -222,9 +222,9 @@ def test_samples_follow_the_softmax(temperature):
     samples = np.asarray(objective.sample(np.tile(logits, (40, 1000, 1))))
     assert samples.shape == (40, 1000)
     expected = np.exp(logits / temperature)
-    found = np.bincount(samples.ravel(), minlength=5) / samples.size
-    np.testing.assert_allclose(found, expected / expected.sum(), atol=0.01)
-    assert found[4] == 0
+    actual = np.bincount(samples.ravel(), minlength=5) / samples.size
+    np.testing.assert_allclose(actual, expected / expected.sum(), atol=0.01)
+    assert actual[4] == 0
     again = ReplacedByGenerator(None, temperature=temperature, seed=0)
     np.testing.assert_array_equal(again.sample(np.tile(logits, (40, 1000, 1))), samples)
     assert (np.asarray(objective.sample(np.tile(logits, (40, 1000, 1)))) != samples).any()

@@ -37,7 +37,7 @@ def inputs():
 
 
 def test_what_is_swapped(inputs):
-    found, labels = SentenceOrder(seed=0).corrupt(inputs)
+    actual, labels = SentenceOrder(seed=0).corrupt(inputs)
     labels = labels.numpy()
     assert set(labels[::4]) == set(labels[1::4]) == {0, 1}
     assert set(labels[2::4]) | set(labels[3::4]) == {IGNORED}  # there is nothing to swap
@@ -45,10 +45,10 @@ def test_what_is_swapped(inputs):
         pair = (second, first) if label == 1 else (first, second)
         expected = row(*pair, 12, left)
         for name, value in zip(KEYS[:3], expected):
-            np.testing.assert_array_equal(found[name][i], value)
+            np.testing.assert_array_equal(actual[name][i], value)
         # A masked token is the same one, wherever it is now.
         before, after = (
-            np.array(x["token_ids"][i])[np.array(x["mask_positions"][i])] for x in (inputs, found)
+            np.array(x["token_ids"][i])[np.array(x["mask_positions"][i])] for x in (inputs, actual)
         )
         np.testing.assert_array_equal(after, before)
 
@@ -72,17 +72,17 @@ def test_shapes_may_be_unknown_until_the_call(inputs):
     function = tf.function(
         lambda x: one.corrupt(x, training=False), input_signature=[spec], autograph=False
     )
-    found, labels = function(inputs)
+    actual, labels = function(inputs)
     expected, expected_labels = one.corrupt(inputs, training=False)
     np.testing.assert_array_equal(labels, expected_labels)
     for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(actual[name], expected[name])
 
 
 def test_under_xla(inputs):
     corrupt = tf.function(SentenceOrder(seed=0).corrupt, jit_compile=True, autograph=False)
-    found, labels = corrupt(inputs)
+    actual, labels = corrupt(inputs)
     assert {0, 1, IGNORED} == set(labels.numpy())
     swapped = labels.numpy() == 1
-    moved = (found["token_ids"].numpy() != inputs["token_ids"].numpy()).any(axis=1)
+    moved = (actual["token_ids"].numpy() != inputs["token_ids"].numpy()).any(axis=1)
     np.testing.assert_array_equal(moved, swapped)

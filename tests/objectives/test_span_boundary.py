@@ -114,8 +114,8 @@ def test_each_token_is_read_from_its_place(make):
     packed = task.preprocess({"text": tf.constant(TEXTS)})
     corrupted, labels = boundary.corrupt(spans.corrupt(packed)[0])
     assert (labels.numpy() != IGNORED).any()
-    found = task(corrupted)["span_boundary_logits"]
-    assert found.shape == (*labels.shape, task.tokenizer.vocabulary_size)
+    actual = task(corrupted)["span_boundary_logits"]
+    assert actual.shape == (*labels.shape, task.tokenizer.vocabulary_size)
     assert boundary.max_span_length == task.backbone.config["max_span_length"] == 20
     assert make(max_span_length=4).objectives[1].max_span_length == 4
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_each_token_is_read_from_its_place(make):
     places = corrupted.pop("span_places")
     every = task(corrupted)["span_boundary_logits"]  # (B, M, L, V)
     expected = tf.gather(every, places, batch_dims=2)[:, :, None]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -62,19 +62,19 @@ def test_source_and_target_make_up_the_text(form):
     elif form == "unknown":
         spec = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
         corrupt = tf.function(corrupt, input_signature=[spec], autograph=False)
-    found, labels = corrupt({name: tf.constant(value) for name, value in inputs.items()})
-    found, labels = {name: np.array(value) for name, value in found.items()}, np.array(labels)
-    assert found["encoder_token_ids"].shape == (7, 20 - 6 + 3 + 1)
-    assert labels.shape == found["decoder_token_ids"].shape == (7, 6 + 3 + 1)
+    actual, labels = corrupt({name: tf.constant(value) for name, value in inputs.items()})
+    actual, labels = {name: np.array(value) for name, value in actual.items()}, np.array(labels)
+    assert actual["encoder_token_ids"].shape == (7, 20 - 6 + 3 + 1)
+    assert labels.shape == actual["decoder_token_ids"].shape == (7, 6 + 3 + 1)
     for row, length in enumerate(lengths):
         text = inputs["token_ids"][row, :length].tolist()
-        source = found["encoder_token_ids"][row][found["encoder_padding_mask"][row] > 0].tolist()
+        source = actual["encoder_token_ids"][row][actual["encoder_padding_mask"][row] > 0].tolist()
         known = labels[row] != IGNORED
         if length < 2:
             assert source == [*text, END] and not known.any()
             continue
         target = labels[row][known].tolist()
-        decoder = found["decoder_token_ids"][row][found["decoder_padding_mask"][row] > 0].tolist()
+        decoder = actual["decoder_token_ids"][row][actual["decoder_padding_mask"][row] > 0].tolist()
         assert decoder == [0, *target[:-1]]  # the target, one place later
         kept, (nothing, *noise) = split(source), split(target)
         noise_number = max(round(length * 0.3), 1)
@@ -87,15 +87,15 @@ def test_source_and_target_make_up_the_text(form):
 
 def test_spans_are_drawn_by_chance_and_again_by_the_seed():
     inputs = batch([40] * 300, 40)
-    found, again, other = (np.array(make(seed=seed).corrupt(inputs)[1]) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(found, again)
-    assert (found != other).any()
+    actual, again, other = (np.array(make(seed=seed).corrupt(inputs)[1]) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(actual, again)
+    assert (actual != other).any()
     objective = make(seed=1)
     for training, same in ((True, False), (False, True)):
         twice = [np.array(objective.corrupt(inputs, training)[1]) for _ in range(2)]
         assert np.array_equal(*twice) == same
     # Two spans of 6 tokens together: the first has 1 to 5, each as often as the others.
-    first = np.array([len(split(row[row != IGNORED].tolist())[1]) for row in found])
+    first = np.array([len(split(row[row != IGNORED].tolist())[1]) for row in actual])
     counts = np.bincount(first, minlength=6)[1:]
     assert counts.sum() == 300 and counts.min() > 30
 
@@ -111,15 +111,15 @@ def test_lengths_are_those_of_t5():
     assert span_corruption_lengths(512) == (568, 114)
     assert span_corruption_lengths(64, rate=0.5, mean_span=4.0)[0] >= 64
     tokens, targets = span_corruption_lengths(40, 0.3, 2.0)
-    found, labels = make(rate=0.3, mean_span=2.0, sentinels=WORDS).corrupt(batch([tokens], tokens))
-    assert found["encoder_token_ids"].shape == (1, 40) and labels.shape == (1, targets)
+    actual, labels = make(rate=0.3, mean_span=2.0, sentinels=WORDS).corrupt(batch([tokens], tokens))
+    assert actual["encoder_token_ids"].shape == (1, 40) and labels.shape == (1, targets)
     with pytest.raises(ValueError, match="sequence_length=2"):
         span_corruption_lengths(2)
 
 
 def test_there_are_no_more_spans_than_sentinels():
-    found, _ = make(sentinels=SENTINELS[:2]).corrupt(batch([40], 40))
-    sentinels = np.array(found["encoder_token_ids"])[0]
+    actual, _ = make(sentinels=SENTINELS[:2]).corrupt(batch([40], 40))
+    sentinels = np.array(actual["encoder_token_ids"])[0]
     assert sorted(sentinels[sentinels > FIRST - 6]) == [FIRST - 1, FIRST]
 
 
@@ -153,9 +153,9 @@ def test_a_t5_is_pretrained_and_goes_on_as_a_task(tmp_path):
     history = pretrainer.fit(texts * 4, batch_size=16, epochs=5, verbose=0).history
     assert history["loss"][-1] < history["loss"][0] - 0.3
     packed = batch([12] * 4, 12)
-    found = pretrainer.evaluate(packed, verbose=0, return_dict=True)
+    metrics = pretrainer.evaluate(packed, verbose=0, return_dict=True)
     inputs, labels = pretrainer.objectives[0].corrupt(packed, training=False)
-    assert found["loss"] == pytest.approx(task.evaluate(inputs, labels, verbose=0)[0], rel=1e-4)
+    assert metrics["loss"] == pytest.approx(task.evaluate(inputs, labels, verbose=0)[0], rel=1e-4)
     task.save_to_preset(tmp_path / "t5")
     again = Pretrainer.from_preset(tmp_path / "t5", objectives=[SpanCorruption()])
     assert type(again.backbone) is T5Backbone  # not the encoder alone
@@ -181,8 +181,8 @@ def check_all_is_there(corrupt, size, shorter=0):
     lengths = np.arange(max(size - shorter, 2), size + 1)
     mask = (np.arange(size) < lengths[:, None]).astype("int32")
     ids = mask * (first + np.arange(size, dtype="int32"))
-    found, labels = corrupt({"token_ids": ids, "padding_mask": mask})
-    both = np.array(found["encoder_token_ids"]), np.array(labels)
+    actual, labels = corrupt({"token_ids": ids, "padding_mask": mask})
+    both = np.array(actual["encoder_token_ids"]), np.array(labels)
     sums = sum((x - first).clip(0).sum(axis=1) for x in both)
     np.testing.assert_array_equal(sum((x >= first).sum(axis=1) for x in both), lengths)
     np.testing.assert_array_equal(sums, lengths * (lengths - 1) // 2)

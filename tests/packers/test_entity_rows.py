@@ -40,12 +40,12 @@ def entities(task, x):
 @pytest.mark.eager
 def test_rows(backbone, tokenizer):
     task = tasks.TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
-    found = entities(task, TEXTS)
-    assert found[0] == [-1, THE_FILM, -1, -1, -1, -1, THE_FILM] + [-1] * 9
-    assert found[2] == [-1] * LIMIT
+    actual = entities(task, TEXTS)
+    assert actual[0] == [-1, THE_FILM, -1, -1, -1, -1, THE_FILM] + [-1] * 9
+    assert actual[2] == [-1] * LIMIT
     # Cut off after 14 tokens of 20.
-    assert [i for i, row in enumerate(found[3]) if row == STORY] == [1, 6, 11]
-    assert [i for i, row in enumerate(found[3]) if row == THE_FILM] == [4, 9, 14]
+    assert [i for i, row in enumerate(actual[3]) if row == STORY] == [1, 6, 11]
+    assert [i for i, row in enumerate(actual[3]) if row == THE_FILM] == [4, 9, 14]
     # A mention that is cut off keeps its entity, as in the authors' code.
     assert entities(task, ["a " * 13 + "great story"]) == [[-1] * 14 + [STORY, -1]]
     # One begins and ends in one text.
@@ -106,27 +106,29 @@ def test_saved_and_exported(task, tmp_path):
     again = keras.saving.load_model(tmp_path / "task.keras")
     np.testing.assert_allclose(scores(again), expected, atol=1e-6)
     served = tf.saved_model.load(task.export(tmp_path / "served")).signatures
-    found = served["serving_default"](text=tf.constant(TEXTS))
-    np.testing.assert_allclose(found["scores"], expected, atol=1e-6)
+    actual = served["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(actual["scores"], expected, atol=1e-6)
     # Bytes that are no text, marks, other letters, what looks like special tokens, and no end.
     nasty = [b"\xff the FI\xccLM \xe2\x82", "the\u2028film\u0301 \U0001f6ac", "[SEP] cast[MASK]"]
     nasty = tf.constant([*nasty, "great\t story\0 " * 50, " \n"])
-    found = served["serving_default"](text=nasty)
-    np.testing.assert_allclose(found["scores"], task.answer({"text": nasty})["scores"], atol=1e-6)
+    actual = served["serving_default"](text=nasty)
+    np.testing.assert_allclose(actual["scores"], task.answer({"text": nasty})["scores"], atol=1e-6)
     # What the texts mention, and where, as a page shows it.
     nasty = [
         "the film was good, the FILM",
         "",
         "\ufffd\U0001f6ac a cast",
     ]
-    found = served["mentions"](text=tf.constant(nasty))
-    found = {name: value.numpy().tolist() for name, value in found.items()}
-    assert found["entities"] == [[b"Q1", b"Q1"], [b"", b""], [b"Q3", b""]]
-    assert found["text"][0] == [b"the film", b"the FILM"] and found["text"][1:] == [
+    actual = served["mentions"](text=tf.constant(nasty))
+    actual = {name: value.numpy().tolist() for name, value in actual.items()}
+    assert actual["entities"] == [[b"Q1", b"Q1"], [b"", b""], [b"Q3", b""]]
+    assert actual["text"][0] == [b"the film", b"the FILM"] and actual["text"][1:] == [
         [b"", b""],
         [b"cast", b""],
     ]
-    for text, starts, ends, said in zip(nasty, *(found[name] for name in ("start", "end", "text"))):
+    for text, starts, ends, said in zip(
+        nasty, *(actual[name] for name in ("start", "end", "text"))
+    ):
         assert [text[a:b].encode() for a, b in zip(starts, ends)] == said
 
 
@@ -142,8 +144,8 @@ def test_an_export_holds_the_entities_of_its_dictionary(backbone, tmp_path):
     assert trimmed.tokenizer.entities == ["Q7", "Q3"] and trimmed.tokenizer.mentions == mentions
     assert trimmed.trimmed() is trimmed and task.backbone.config["num_entities"] == 1_000
     served = tf.saved_model.load(task.export(tmp_path / "served"))
-    found = served.signatures["serving_default"](text=tf.constant(TEXTS))["scores"]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    actual = served.signatures["serving_default"](text=tf.constant(TEXTS))["scores"]
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
     assert [v.shape for name, v in served.weights.items() if "entity_table" in name] == [(2, 8)]
     said = served.signatures["mentions"](text=tf.constant(["a story, the CAST of a film"]))
     assert said["entities"].numpy().tolist() == [[b"", b"Q3", b"Q7"]]
@@ -157,16 +159,16 @@ def test_litert(task, tmp_path):
     texts = np.array([text.encode() for text in TEXTS], object)
     expected = scores(task)
     for size in (4, 1, 3):
-        found = serve(text=texts[:size])["scores"]
-        np.testing.assert_allclose(found, expected[:size], atol=1e-5)
+        actual = serve(text=texts[:size])["scores"]
+        np.testing.assert_allclose(actual, expected[:size], atol=1e-5)
 
 
 @pytest.mark.thorough
 def test_windows_of_questions(backbone, tokenizer):
     task = tasks.QuestionAnswerer(backbone, tokenizer=tokenizer, sequence_length=12, stride=3)
     x = {"question": ["the film"], "context": ["a great story of the cast " * 3]}
-    found = task.preprocess(x)["entity_ids"].numpy()
-    assert len(found) > 2 and (found[:, 1] == THE_FILM).all()
-    assert {STORY, CAST} < {*found.ravel().tolist()}
+    actual = task.preprocess(x)["entity_ids"].numpy()
+    assert len(actual) > 2 and (actual[:, 1] == THE_FILM).all()
+    assert {STORY, CAST} < {*actual.ravel().tolist()}
     task.fit({k: v * 2 for k, v in x.items()}, [{"text": "great story", "start": 2}] * 2, verbose=0)
     assert len(task.answer(x, verbose=0)) == 1

@@ -59,9 +59,9 @@ def check(graphs, asked):
     """Compare the graphs of texts and their choices; return the share with a path."""
     search = tf.function(GraphSearch(graphs), autograph=False)
     choices = tf.ragged.constant([*asked.values()], dtype=tf.string).to_tensor("")
-    found = search(tf.constant([*asked]), choices).numpy()
+    actual = search(tf.constant([*asked]), choices).numpy()
     paths = []
-    for text, choices, row in zip(asked, asked.values(), found, strict=True):
+    for text, choices, row in zip(asked, asked.values(), actual, strict=True):
         expected = [numbers(packed) for packed in graphs.pack([text], [choices])[0]]
         expected += [np.zeros(0)] * (len(row) - len(expected))
         for choice, wanted, graph in zip([*choices, *row], expected, row, strict=False):
@@ -82,11 +82,11 @@ def test_nasty_texts(store):
     assert check(SchemaGraphs(store, max_hops=2), NASTY) > 0.2
     search = GraphSearch(SchemaGraphs(store, max_hops=2))
     for texts, choices in (([], np.zeros((0, 3), "S")), (["a"], np.zeros((1, 0), "S"))):
-        found = search(tf.constant(texts, tf.string), tf.constant(choices, tf.string))
-        assert found.shape[:2] == choices.shape
-    found = search(tf.constant([b"\xff film \xe2\x82"]), tf.constant([[b"song\xf0"]]))
+        match = search(tf.constant(texts, tf.string), tf.constant(choices, tf.string))
+        assert match.shape[:2] == choices.shape
+    match = search(tf.constant([b"\xff film \xe2\x82"]), tf.constant([[b"song\xf0"]]))
     packed = SchemaGraphs(store, max_hops=2).pack(["\ufffd film \ufffd"], [["song\ufffd"]])
-    np.testing.assert_array_equal(found[0, 0], numbers(packed[0][0]))
+    np.testing.assert_array_equal(match[0, 0], numbers(packed[0][0]))
 
 
 @pytest.mark.slow

@@ -17,11 +17,11 @@ ROWS = {
 }
 
 
-def check_equal(found, expected):
-    assert set(found) == set(expected)
+def check_equal(actual, expected):
+    assert set(actual) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-        assert found[name].dtype == np.int32
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+        assert actual[name].dtype == np.int32
 
 
 def ids_of(texts):
@@ -48,10 +48,10 @@ def test_words_are_those_of_the_graph(model, padding):
     texts = [["a b", "c", " ", "d"], ["e"], [" "], ["a b c d e f", "a", "b"], ["a"] * 9]
     words = tf.ragged.constant(texts)
     expected, places = packer.rows.pack_words(packer, words, packer.rows.alone(packer, words))
-    found, columns = host_rows.packed_words(packer, texts, ids_of)
-    check_equal(found, expected)
+    actual, columns = host_rows.packed_words(packer, texts, ids_of)
+    check_equal(actual, expected)
     rows = np.arange(len(texts))[:, np.newaxis]
-    index = np.where(columns < 0, -1, rows * found["token_ids"].shape[1] + columns)
+    index = np.where(columns < 0, -1, rows * actual["token_ids"].shape[1] + columns)
     np.testing.assert_array_equal(index, words.with_values(places).to_tensor(-1))
 
 
@@ -80,5 +80,5 @@ def test_rows_are_those_of_the_graph(model, names, padding, truncation):
     packer = Packer(model.TEMPLATE, TOKENIZER, 9, padding, truncation)
     for texts in ({name: ROWS[name] for name in names}, {name: [[]] for name in names}):
         ragged = {name: tf.ragged.constant(ids, tf.int32, 1) for name, ids in texts.items()}
-        expected, found = packer.pack(**ragged), host_rows.packed(packer, texts)
-        check_equal(found, expected)
+        expected, results = packer.pack(**ragged), host_rows.packed(packer, texts)
+        check_equal(results, expected)

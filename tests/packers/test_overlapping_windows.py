@@ -19,7 +19,7 @@ TOKENIZER = WordPieceTokenizer(
 
 def reference(rows, template, sequence_length, stride, longest):
     """One window and one token at a time: (tokens and segments, example, places in characters)."""
-    found = []
+    results = []
     questions, contexts = map(list, zip(*rows))
     places = [x.to_list() for x in TOKENIZER.tokenize_with_offsets(contexts, "character")]
     texts = zip(TOKENIZER(questions).to_list(), *places)
@@ -39,11 +39,11 @@ def reference(rows, template, sequence_length, stride, longest):
                         row.append((ids[i], segment, starts[i], ends[i]))
                 else:
                     row.append((TOKENIZER.token_to_id(piece), segment, -1, -1))
-            found.append((example, row, start, length))
+            results.append((example, row, start, length))
             if start + length == len(ids):
                 break
             start += min(length, stride)
-    return found
+    return results
 
 
 def best_window(windows, token):
@@ -104,9 +104,9 @@ def test_in_a_dataset_and_in_a_graph():
     (packed,) = tf.data.Dataset.from_tensor_slices(columns).batch(2).map(pack)
     function = tf.function(lambda **texts: packer(texts), autograph=False)
     served = function.get_concrete_function(**packer.specs())
-    for found in (packed, served(**{n: tf.constant(c) for n, c in columns.items()})):
+    for actual in (packed, served(**{n: tf.constant(c) for n, c in columns.items()})):
         for name, value in expected.items():
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(actual[name], value)
     assert packed["token_ids"].shape[1] == 12
     text = columns["context"][0]
     for start, end, token in zip(*(packed[n][5].numpy() for n in ("start", "end", "token_ids"))):

@@ -30,8 +30,8 @@ def test_the_end_is_kept(tokenizer):
     packer = Packer(TEMPLATE, tokenizer, 6, truncation_side="left")
     assert rows(packer, "a b c d e f")[0] == "[CLS] c d e f [SEP]"
     assert rows(packer, "a b")[0] == "[CLS] a b [SEP]"
-    found, packed = rows(packer, "a b c d e f", "g h")
-    assert found == "[CLS] e f [SEP] h [SEP]"
+    actual, packed = rows(packer, "a b c d e f", "g h")
+    assert actual == "[CLS] e f [SEP] h [SEP]"
     assert packed["segment_ids"].numpy().tolist() == [[0, 0, 0, 0, 1, 1]]
     only = Packer(TEMPLATE, tokenizer, 6, truncation="only_first", truncation_side="left")
     assert rows(only, "a b c d e f", "g h")[0] == "[CLS] f [SEP] g h [SEP]"
@@ -49,8 +49,8 @@ def test_words_keep_their_places(tokenizer):
     pieces = pieces_of_words(texts, tokenizer(texts.values))
     packed, places = words.pack_words(packer, texts, pieces)
     flat = np.reshape(packed["token_ids"], -1)
-    found = [WORDS[flat[place]] if place >= 0 else "" for place in places.numpy()]
-    assert found == ["", "", "c", "d", "e", "f"]
+    results = [WORDS[flat[place]] if place >= 0 else "" for place in places.numpy()]
+    assert results == ["", "", "c", "d", "e", "f"]
 
 
 def test_tasks_follow_it(backbone_of, tokenizer_of):

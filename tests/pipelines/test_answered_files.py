@@ -60,15 +60,15 @@ def read(folder, kind):
 
 def test_every_row_is_answered_once_or_says_why_not(model, files, tmp_path):
     index = pipelines.answer_files("model", files, tmp_path / "out", batch_size=2)
-    found = read(tmp_path / "out", "answers")
-    assert [row["input"] for row in found] == [
+    actual = read(tmp_path / "out", "answers")
+    assert [row["input"] for row in actual] == [
         {"id": "1", "text": "short"},
         {"id": "2", "text": "much longer than short"},
         {"id": "5", "text": "last"},
         *({"text": "a" * i, "id": i} for i in range(12) if i not in (3, 7)),
         *({"text": text} for text in ("one", "", "three")),
     ]
-    assert all(row["answer"] == {"length": len(row["input"]["text"])} for row in found)
+    assert all(row["answer"] == {"length": len(row["input"]["text"])} for row in actual)
     failed = read(tmp_path / "out", "failed")
     assert [(row["file"].rpartition("/")[2], row["line"]) for row in failed] == [
         ("a.csv", 4),
@@ -89,8 +89,8 @@ def test_every_row_is_answered_once_or_says_why_not(model, files, tmp_path):
 
 def test_empty_rows_are_left_out_and_counted(model, files, tmp_path):
     index = pipelines.answer_files("model", files, tmp_path / "out", skip_empty=True)
-    found = [row["input"]["text"] for row in read(tmp_path / "out", "answers")]
-    assert "" not in found and "three" in found
+    results = [row["input"]["text"] for row in read(tmp_path / "out", "answers")]
+    assert "" not in results and "three" in results
     usual = pipelines.answer_files("model", files, tmp_path / "usual")
     assert index["left_out"] == [
         row["input"]["text"].strip() for row in read(tmp_path / "usual", "answers")
@@ -105,9 +105,9 @@ def test_texts_of_like_lengths_run_together():
     assert model.batches == [[9, 8], [7, 2], [1]]
     texts = [{"text": text} for text in ("fine", BAD, "also fine", "good")]
     handler = pipelines.TextModelHandler("model", batch_size=4)
-    found = handler.run_inference(texts, model)
-    assert found[1] == answers.Failure("one of them is refused")
-    assert [found[i]["length"] for i in (0, 2, 3)] == [4, 9, 4]
+    actual = handler.run_inference(texts, model)
+    assert actual[1] == answers.Failure("one of them is refused")
+    assert [actual[i]["length"] for i in (0, 2, 3)] == [4, 9, 4]
 
 
 @pytest.mark.slow

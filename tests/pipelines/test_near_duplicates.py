@@ -27,10 +27,10 @@ def pair(changes):
 
 
 def test_values_agree_as_often_as_shingles_do():
-    found = [(pair(changes), changes) for changes in (5, 20, 60, 150) for _ in range(10)]
+    results = [(pair(changes), changes) for changes in (5, 20, 60, 150) for _ in range(10)]
     errors = [
         np.mean(minhash(one) == minhash(other)) - similarity
-        for (one, other, similarity), _ in found
+        for (one, other, similarity), _ in results
     ]
     # One estimate has a standard deviation of at most 0.5 / √200 = 0.035, their mean of 0.006.
     assert np.abs(errors).max() < 0.15

@@ -73,15 +73,15 @@ def bytes_as_tokens(monkeypatch):
         tokens = np.frombuffer(text.encode(), "uint8").astype("int32")
         length = self.sequence_length + (self.template is None)
         windows = tokens[: len(tokens) // length * length].reshape(-1, length)
-        found = windows if self.template is None else {"token_ids": windows}
-        return tf.data.Dataset.from_tensor_slices(found)
+        results = windows if self.template is None else {"token_ids": windows}
+        return tf.data.Dataset.from_tensor_slices(results)
 
     monkeypatch.setattr(prepared_shards.Packing, "rows", rows)
 
 
 def rows(dataset):
-    found = dataset.as_numpy_iterator()
-    return sorted(str([row[name].tolist() for name in sorted(row)]) for row in found)
+    results = dataset.as_numpy_iterator()
+    return sorted(str([row[name].tolist() for name in sorted(row)]) for row in results)
 
 
 def test_rows_are_those_of_the_direct_path(prepare, corpus, tokenizer, tmp_path):
@@ -97,10 +97,10 @@ def test_rows_are_those_of_the_direct_path(prepare, corpus, tokenizer, tmp_path)
         num_shards=1,
         form="doc_sentences",
     )
-    found, expected = (
+    actual, expected = (
         data.read_token_shards(tmp_path / name, tokenizer) for name in ("shards", "direct")
     )
-    assert rows(found) == rows(expected)
+    assert rows(actual) == rows(expected)
     assert index["prepared"]["documents"] == {
         "read": 60,
         "exact duplicates": 0,
@@ -139,12 +139,12 @@ def test_windows_for_causal_models(corpus, tmp_path):
     windows = list(data.read_token_shards(tmp_path / "shards", tokenizer).as_numpy_iterator())
     assert len(windows) == sum(shard["windows"] for shard in index["shards"])
     tokens = " ".join(str(token) for window in windows for token in window[1:])
-    found = set(tokens.split(f" {tokenizer.special_id('eos')} ")[1:-1])
+    actual = set(tokens.split(f" {tokenizer.special_id('eos')} ")[1:-1])
     lines = {line for path in corpus.parent.iterdir() for line in path.read_text().splitlines()}
     lines = tokenizer(sorted(lines - {""})).to_list()
     expected = {" ".join(map(str, line)) for line in lines}
     # A document is cut where a shard ends.
-    assert len(found - expected) <= 1 and len(found) >= len(expected) - 4
+    assert len(actual - expected) <= 1 and len(actual) >= len(expected) - 4
 
 
 def test_as_many_shards_as_the_files_are_large(prepare, corpus, bytes_as_tokens, monkeypatch):
@@ -175,8 +175,8 @@ def test_duplicates_are_left_out(prepare, bytes_as_tokens, tmp_path):
     }
     assert counts["keep"] == {"read": 5, "exact duplicates": 0, "near duplicates": 0}
     assert counts["exact"] == {"read": 5, "exact duplicates": 1, "near duplicates": 0}
-    found = counts["near"]
-    assert found["read"] == 5 and sum(found.values()) == 5 + 2  # of one or the other kind
+    actual = counts["near"]
+    assert actual["read"] == 5 and sum(actual.values()) == 5 + 2  # of one or the other kind
 
 
 @pytest.mark.slow

@@ -166,17 +166,17 @@ CHOICES = [
 @pytest.mark.slow
 def test_continuations_equal_whole_forward_passes(task):
     for size in (8, 2):
-        found = task.score_continuations(CONTEXTS, CHOICES, batch_size=size)
-        assert found["scores"].shape == (5, 3)
+        actual = task.score_continuations(CONTEXTS, CHOICES, batch_size=size)
+        assert actual["scores"].shape == (5, 3)
         for i, (context, row) in enumerate(zip(CONTEXTS, CHOICES, strict=True)):
             scores, number = by_hand(task, context, row)
-            np.testing.assert_allclose(found["scores"][i, : len(row)], scores, rtol=1e-4)
-            assert found["num_tokens"][i].tolist() == [*number, 0, 0][:3]
-            assert np.isneginf(found["scores"][i, len(row) :]).all()
+            np.testing.assert_allclose(actual["scores"][i, : len(row)], scores, rtol=1e-4)
+            assert actual["num_tokens"][i].tolist() == [*number, 0, 0][:3]
+            assert np.isneginf(actual["scores"][i, len(row) :]).all()
     whole = task.score([CONTEXTS[0] + x for x in CHOICES[0]])["scores"]
     alone = task.score([CONTEXTS[0]])["scores"]
-    found = task.score_continuations(CONTEXTS[:1], CHOICES[:1])["scores"]
-    np.testing.assert_allclose(found[0], whole - alone, rtol=1e-4)
+    actual = task.score_continuations(CONTEXTS[:1], CHOICES[:1])["scores"]
+    np.testing.assert_allclose(actual[0], whole - alone, rtol=1e-4)
 
 
 def test_a_space_belongs_to_the_word_after_it(task):
@@ -195,12 +195,12 @@ def test_normalizations(task):
         values["tokens"].append(scores / number)
         values["unconditional"].append(scores - by_hand(task, "Answer:", row)[0])
     for normalization, expected in values.items():
-        found = choose(task, CONTEXTS, CHOICES, normalization=normalization)
-        assert found["labels"].tolist() == [int(np.argmax(row)) for row in expected]
+        actual = choose(task, CONTEXTS, CHOICES, normalization=normalization)
+        assert actual["labels"].tolist() == [int(np.argmax(row)) for row in expected]
         for i, row in enumerate(expected):
             odds = np.exp(row - np.max(row))
             np.testing.assert_allclose(
-                found["scores"][i], [*(odds / odds.sum()), 0, 0][:3], atol=1e-4
+                actual["scores"][i], [*(odds / odds.sum()), 0, 0][:3], atol=1e-4
             )
     with pytest.raises(ValueError, match="normalization='bytes'"):
         choose(task, CONTEXTS, CHOICES, normalization="bytes")
@@ -232,12 +232,12 @@ def test_classes_are_chosen_by_the_likelihood_after_the_prompt(task):
     reviews = [("a joy", "good"), ("dull and loud", "bad")]
     prompt = Prompt(examples=reviews, template=template, separator="\n\n")
     texts = ["never a dull moment", "what a waste of so many words"]
-    found = Prompted(task, prompt).classify(texts)
+    actual = Prompted(task, prompt).classify(texts)
     contexts = [prompt.text(text) for text in texts]
     assert contexts[0].endswith("Review: never a dull moment\nIt was")
     expected = choose(task, contexts, [[" bad", " good"]] * 2)
-    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5)
-    assert found["labels"].tolist() == [["bad", "good"][i] for i in expected["labels"]]
+    np.testing.assert_allclose(actual["scores"], expected["scores"], rtol=1e-5)
+    assert actual["labels"].tolist() == [["bad", "good"][i] for i in expected["labels"]]
     zero = Prompted(task, prompt.shots(0), class_names=["good", "bad"], normalization=None)
     scores = [by_hand(task, prompt.text(text, 0), [" good", " bad"])[0] for text in texts]
     assert zero.classify(texts)["labels"].tolist() == [
@@ -286,9 +286,9 @@ def test_answers_end_where_the_next_example_would_begin(tokenizer):
     prompted = Prompted(task, prompt)
     assert prompted.answer(["cheese"], max_new_tokens=12) == ["fromage"]
     assert translate(task, ["cheese"], PAIRS, max_new_tokens=5) != [""]
-    found = prompted.choose(["cheese"], [["menthe", "fromage", "r"]])
-    assert found["labels"].tolist() == [1]
-    assert found["scores"][0, 1] > 0.8
+    actual = prompted.choose(["cheese"], [["menthe", "fromage", "r"]])
+    assert actual["labels"].tolist() == [1]
+    assert actual["scores"][0, 1] > 0.8
 
 
 # === Zero-shot tasks ===
@@ -332,8 +332,8 @@ def test_last_words_by_a_slow_search(task, capsys):
     assert predict_last_words(task, texts, verbose=1) == [first_word(text) for text in plain]
     assert "1/1" in capsys.readouterr().out
     for stop_words in ({"none"}, set(STOP_WORDS) | {first_word(text).lower() for text in plain}):
-        found = predict_last_words(task, texts, stop_words, num_candidates=30)
-        for text, word in zip(texts, found, strict=True):
+        actual = predict_last_words(task, texts, stop_words, num_candidates=30)
+        for text, word in zip(texts, actual, strict=True):
             ids = [*task.tokenizer(text).numpy().tolist()]
             logits = task({"token_ids": np.array([ids])})[0, -1].numpy()
             words = set()
@@ -405,14 +405,14 @@ def test_first_sentences_and_words():
 
 def test_perplexity_counts_the_tokens_of_the_corpus(task):
     documents = [" A man @-@ eater , he said . \n\n 3 @,@ 000 of them \n", "x y"]
-    found = perplexity(task, documents, wikitext)
+    actual = perplexity(task, documents, wikitext)
     plain = ["A man-eater, he said.\n\n3,000 of them\n", "x y"]
     total = task.score(plain)["scores"].sum()
-    assert found["num_tokens"] == 8 + 5 + 2 + 3  # words, and ends of lines
-    np.testing.assert_allclose(found["log_likelihood"], total, rtol=1e-5)
-    np.testing.assert_allclose(found["perplexity"], np.exp(-total / 18), rtol=1e-4)
+    assert actual["num_tokens"] == 8 + 5 + 2 + 3  # words, and ends of lines
+    np.testing.assert_allclose(actual["log_likelihood"], total, rtol=1e-5)
+    np.testing.assert_allclose(actual["perplexity"], np.exp(-total / 18), rtol=1e-4)
     size = sum(map(len, documents))
-    np.testing.assert_allclose(found["bits_per_byte"], -total / np.log(2) / size, rtol=1e-5)
+    np.testing.assert_allclose(actual["bits_per_byte"], -total / np.log(2) / size, rtol=1e-5)
     assert perplexity(task, "x y")["num_tokens"] == 2
     with pytest.raises(ValueError, match="have no words"):
         perplexity(task, [" "])

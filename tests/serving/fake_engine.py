@@ -30,8 +30,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def value(words, option, ending=""):
     """What follows `option=`; the option may be there several times with different endings."""
-    found = [w for w in words if w.startswith(f"{option}=") and w.endswith(ending)]
-    return found[0].removeprefix(f"{option}=") if found else None
+    results = [w for w in words if w.startswith(f"{option}=") and w.endswith(ending)]
+    return results[0].removeprefix(f"{option}=") if results else None
 
 
 def main(name, words, mode):

@@ -131,9 +131,9 @@ class GrpcStub:
             message = f"Servable not found for request: Latest({request.model_spec.name})"
             context.abort(grpc.StatusCode.NOT_FOUND, message)
         assert list(request.metadata_field) == ["signature_def"]
-        found = ParseDict({"signature_def": SIGNATURES}, get_model_metadata_pb2.SignatureDefMap())
+        actual = ParseDict({"signature_def": SIGNATURES}, get_model_metadata_pb2.SignatureDefMap())
         answer = get_model_metadata_pb2.GetModelMetadataResponse()
-        answer.metadata["signature_def"].Pack(found)
+        answer.metadata["signature_def"].Pack(actual)
         return answer
 
     def Predict(self, request, context):
@@ -222,8 +222,8 @@ def test_columns_of_other_libraries(url):
     with Client(url, "critic") as client:
         expected = client.predict({"text": ["a", "b"]})
         for column in (pandas.Series(["a", "b"]), pandas.Categorical(["a", "b"]), strings):
-            found = client.predict({"text": column})
-            assert {key: value.tolist() for key, value in found.items()}.keys() == expected.keys()
+            answers = client.predict({"text": column})
+            assert {key: value.tolist() for key, value in answers.items()}.keys() == expected.keys()
         for column in (
             ["a", None],
             pandas.Series(["a", None]),

@@ -50,9 +50,9 @@ def test_every_protocol_answers_as_of_the_saved_model(both, rest_of):
         with Client(url, "exported") as one, Client(url, "critic") as other:
             for number in (5, 1, 0, 4):  # batches of any size, after one another
                 columns = {"text": np.array(TEXTS[:number], object)}
-                expected, found = one.predict(columns), other.predict(columns)
-                np.testing.assert_array_equal(found["labels"], expected["labels"])
-                np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+                expected, actual = one.predict(columns), other.predict(columns)
+                np.testing.assert_array_equal(actual["labels"], expected["labels"])
+                np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-5)
 
 
 def test_clients_at_once_get_their_own_answers(both, critic):
@@ -60,8 +60,10 @@ def test_clients_at_once_get_their_own_answers(both, critic):
     expected = critic.task.classify(texts)["scores"]
     with ThreadPoolExecutor(8) as threads, Client(both.rest_url, "critic") as client:
         client.predict({"text": ["a"]})
-        found = list(threads.map(lambda text: client.predict({"text": [text]})["scores"][0], texts))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+        actual = list(
+            threads.map(lambda text: client.predict({"text": [text]})["scores"][0], texts)
+        )
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_what_it_cannot_answer_is_named(both, rest_of, critic):
@@ -105,9 +107,9 @@ def test_a_replaced_file_is_taken_up_and_a_broken_one_is_not(critic, tmp_path):
         def wait_for(version, state):
             end = time.monotonic() + 10
             while time.monotonic() < end:
-                found = {each["version"]: each for each in client.status()}
-                if found.get(version, {}).get("state") == state:
-                    return found[version]
+                results = {each["version"]: each for each in client.status()}
+                if results.get(version, {}).get("state") == state:
+                    return results[version]
                 time.sleep(0.02)
             raise AssertionError(client.status())
 

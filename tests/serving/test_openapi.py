@@ -18,9 +18,9 @@ def described(saved_models):
 
 
 def test_every_path_answers(described):
-    server, found = described
-    assert "/v1/models/<kinds>:predict" in found["paths"]
-    for path, methods in found["paths"].items():
+    server, actual = described
+    assert "/v1/models/<kinds>:predict" in actual["paths"]
+    for path, methods in actual["paths"].items():
         if "get" in methods:
             assert requests.get(server.rest_url + path, timeout=60).status_code == 200, path
         else:  # an empty request is refused, not unknown
@@ -29,8 +29,8 @@ def test_every_path_answers(described):
 
 
 def test_a_body_is_as_the_signatures_say(described):
-    server, found = described
-    body = found["paths"]["/v1/models/<kinds>:predict"]["post"]["requestBody"]["content"]
+    server, actual = described
+    body = actual["paths"]["/v1/models/<kinds>:predict"]["post"]["requestBody"]["content"]
     ways = {way["title"]: way["properties"] for way in body["application/json"]["schema"]["anyOf"]}
     assert ways["serving_default"]["instances"]["items"]["anyOf"][0] == {"type": "number"}
     row = ways["two"]["instances"]["items"]["properties"]
@@ -45,16 +45,16 @@ def test_a_body_is_as_the_signatures_say(described):
 
 
 def test_what_is_referred_to_is_there(described):
-    _, found = described
-    names = set(re.findall(r"#/components/schemas/(\w+)", str(found)))
-    assert names and names <= found["components"]["schemas"].keys()
+    _, actual = described
+    names = set(re.findall(r"#/components/schemas/(\w+)", str(actual)))
+    assert names and names <= actual["components"]["schemas"].keys()
 
 
 def test_the_page_shows_all_and_fetches_nothing(described):
-    server, found = described
+    server, actual = described
     page = requests.get(f"{server.rest_url}/docs", timeout=60)
     assert page.headers["content-type"].startswith("text/html")
-    assert page.text.count("<details>") == sum(len(each) for each in found["paths"].values())
+    assert page.text.count("<details>") == sum(len(each) for each in actual["paths"].values())
     assert "/v1/models/&lt;kinds&gt;:predict" in page.text and "<kinds>" not in page.text
     assert not re.findall(r"(?:src|href)=\"(?!openapi\.json)", page.text)
 

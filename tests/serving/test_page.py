@@ -123,8 +123,8 @@ class Explaining(tf.Module):
         ]
     )
     def choose(self, text, choices):
-        found = self.explain(text, choices)
-        return {name: found[name] for name in ("labels", "scores")}
+        results = self.explain(text, choices)
+        return {name: results[name] for name in ("labels", "scores")}
 
 
 def make_knowing():
@@ -217,7 +217,7 @@ class Page:
         return self.driver.find_element(By.CSS_SELECTOR, css)
 
     def texts(self, css):
-        return [found.text for found in self.driver.find_elements(By.CSS_SELECTOR, css)]
+        return [results.text for results in self.driver.find_elements(By.CSS_SELECTOR, css)]
 
     def requests(self):
         """Return the addresses that the page has asked."""
@@ -343,8 +343,8 @@ def test_a_model_cannot_close_the_script():
     html = page.render(names, "127.0.0.1:8500")
     data = html.split('id="config">')[1].split("</script>")[0]
     assert not set(data) & set("<>&\u2028")
-    found = json.loads(data)
-    assert (found["models"], found["grpc_address"]) == (names, "127.0.0.1:8500")
+    message = json.loads(data)
+    assert (message["models"], message["grpc_address"]) == (names, "127.0.0.1:8500")
     assert html.count("</script>") == 2
 
 
@@ -371,8 +371,8 @@ def test_the_grpc_command_gives_the_same_answer(browser, model, texts):
     expected = run_in_bash(browser.find("#curl").get_property("textContent"))["outputs"]
     command = browser.find("#grpc").get_property("textContent")
     program = Path(sys.executable).with_name("keras-lm")
-    found = run_in_bash(f'keras-lm() {{ {program} "$@"; }}\n{command}')["answer"]
-    assert found["scores"] == pytest.approx(expected["scores"][0], abs=1e-5)
+    actual = run_in_bash(f'keras-lm() {{ {program} "$@"; }}\n{command}')["answer"]
+    assert actual["scores"] == pytest.approx(expected["scores"][0], abs=1e-5)
 
 
 def test_masks_show_their_candidates(browser):

@@ -16,8 +16,8 @@ def test_all_answer_alike(critic, tmp_path):
     for source in sources:
         model = serving.open_predictor(source)
         assert model.inputs == ["text"]
-        found = model.answers({"text": texts}, batch_size=2)
-        scores = [answer["scores"] for answer in found]
+        actual = model.answers({"text": texts}, batch_size=2)
+        scores = [answer["scores"] for answer in actual]
         np.testing.assert_allclose(scores, expected["scores"], atol=1e-5)
     with pytest.raises(ValueError, match="is not exported: leave signature=x out"):
         serving.open_predictor(tmp_path / "preset", signature="x")

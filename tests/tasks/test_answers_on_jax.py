@@ -33,18 +33,18 @@ def continued(task):
     """What a language model writes: greedily, by seeds, by beams, until a string; and scores."""
     sampled = {"temperature": 1.5, "seed": [3, 1, 2], "top_p": 0.9, "num_return_sequences": 2}
     limits = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}
-    found = {
+    results = {
         "greedy": task.generate(PROMPTS, 6),
         "sampled": task.generate(PROMPTS, 6, **sampled, **limits),
         "beams": task.generate(PROMPTS, 6, num_beams=3, num_return_sequences=2),
         "scored": task.score([*PROMPTS, "", "a good film was bad " * 12], stride=7),
         "choices": task.score_continuations(PROMPTS[:2], [[" a film", " bad"], [" good"]]),
     }
-    stop = found["greedy"][0][3:5]
-    found["stopped"] = task.generate(PROMPTS, 6, stop=stop)
-    found["pieces"] = "".join(task.stream("good", 6, stop=stop))
-    assert found["pieces"] == found["stopped"][0] != found["greedy"][0]
-    return found
+    stop = results["greedy"][0][3:5]
+    results["stopped"] = task.generate(PROMPTS, 6, stop=stop)
+    results["pieces"] = "".join(task.stream("good", 6, stop=stop))
+    assert results["pieces"] == results["stopped"][0] != results["greedy"][0]
+    return results
 
 
 def translated(task):
@@ -60,8 +60,8 @@ def answers(folder):
     """Return what the task of each preset in a folder says, as lists and dicts of JSON."""
     from keras_lm import tasks
 
-    found = {name: ask(tasks.Task.from_preset(folder / name)) for name, ask in ASKED.items()}
-    return json.loads(json.dumps(found, default=lambda value: np.asarray(value).tolist()))
+    results = {name: ask(tasks.Task.from_preset(folder / name)) for name, ask in ASKED.items()}
+    return json.loads(json.dumps(results, default=lambda value: np.asarray(value).tolist()))
 
 
 def main(folder):
@@ -111,9 +111,9 @@ def test_answers_are_those_of_tensorflow(make, tokenizer, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    found, expected = flat(json.loads(done.stdout.splitlines()[-1])), flat(answers(tmp_path))
-    assert {*found} == {*expected}
+    actual, expected = flat(json.loads(done.stdout.splitlines()[-1])), flat(answers(tmp_path))
+    assert {*actual} == {*expected}
     for path, value in expected.items():
-        assert found[path] == (
+        assert actual[path] == (
             value if isinstance(value, str) else pytest.approx(value, 1e-5, 1e-5)
         )

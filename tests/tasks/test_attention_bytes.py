@@ -15,7 +15,7 @@ TEXTS = ["the film was good", "a very nice cast, was it?"]
 
 def maps_of(outputs, row):
     """The maps of a row as clients read them: name → (tokens, attended, probabilities)."""
-    found = {}
+    results = {}
     for name in [key.removesuffix("_bytes") for key in outputs if key.endswith("_bytes")]:
         parts = ("tokens", "attended", "sizes", "bytes")
         tokens, attended, sizes, content = (
@@ -24,14 +24,14 @@ def maps_of(outputs, row):
         shares = (np.frombuffer(content, "uint8").reshape(sizes) / 255) ** 2
         rows, read = np.flatnonzero(tokens != b""), shares.any(axis=(0, 1, 2))
         columns = np.flatnonzero(np.where(attended == b"(memory)", read, attended != b""))
-        found[name] = tokens[rows], attended[columns], shares[:, :, rows][..., columns]
-    return found
+        results[name] = tokens[rows], attended[columns], shares[:, :, rows][..., columns]
+    return results
 
 
 def check(outputs, row, expected):
-    found = maps_of(outputs, row)
-    assert found.keys() == expected.maps.keys()
-    for name, (tokens, attended, shares) in found.items():
+    actual = maps_of(outputs, row)
+    assert actual.keys() == expected.maps.keys()
+    for name, (tokens, attended, shares) in actual.items():
         one = expected.maps[name]
         assert (len(tokens), len(attended)) == (len(one.tokens), len(one.attended))
         np.testing.assert_allclose(shares, one.probabilities, atol=1 / 255)

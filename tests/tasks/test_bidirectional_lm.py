@@ -205,10 +205,10 @@ def test_forward_half_predicts_what_the_direction_does(shaken):
     writer = shaken.forward_language_model()
     expected, _ = logits(shaken, TEXTS)  # (B, T, V)
     ids, mask = forward_inputs(writer, TEXTS)
-    found = np.asarray(writer({"token_ids": ids, "padding_mask": mask}))
+    actual = np.asarray(writer({"token_ids": ids, "padding_mask": mask}))
     real = mask > 0
     assert expected[real].std() > 1
-    np.testing.assert_allclose(found[real], expected[real], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual[real], expected[real], rtol=1e-5, atol=1e-5)
     # With padding on both sides, and read in two calls.
     ids, mask = (np.pad(x, [(0, 0), (2, 0)]) for x in (ids, mask))
     states, parts = None, []
@@ -218,8 +218,8 @@ def test_forward_half_predicts_what_the_direction_does(shaken):
         states = outputs["states"]
         parts.append(writer.head(outputs))
     assert not np.asarray(outputs["sequence_output"])[mask[:, 4:] == 0].any()
-    found = np.concatenate(parts, axis=1)
-    np.testing.assert_allclose(found[mask > 0], expected[real], rtol=1e-5, atol=1e-5)
+    actual = np.concatenate(parts, axis=1)
+    np.testing.assert_allclose(actual[mask > 0], expected[real], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -400,19 +400,19 @@ def slow_scores(task, text, stride):
 @pytest.mark.parametrize("stride", [None, 7, WINDOW])
 def test_scores_equal_one_forward_pass_for_each_window(task, stride):
     texts = ["Hello world", "", "a long text of many words " * 8, "x"]
-    found = task.score(texts, stride=stride, batch_size=3)
+    actual = task.score(texts, stride=stride, batch_size=3)
     for i, text in enumerate(texts):
         expected = slow_scores(task, text, stride or WINDOW // 2)
         number = len(expected)
-        assert found["num_tokens"][i] == number
-        np.testing.assert_allclose(found["token_scores"][i, :number], expected, atol=1e-4)
-        assert not found["token_scores"][i, number:].any()
-        np.testing.assert_allclose(found["scores"][i], sum(expected), rtol=1e-4)
+        assert actual["num_tokens"][i] == number
+        np.testing.assert_allclose(actual["token_scores"][i, :number], expected, atol=1e-4)
+        assert not actual["token_scores"][i, number:].any()
+        np.testing.assert_allclose(actual["scores"][i], sum(expected), rtol=1e-4)
         mean = sum(expected) / max(number, 1)
-        np.testing.assert_allclose(found["perplexity"][i], np.exp(-mean), rtol=1e-4)
+        np.testing.assert_allclose(actual["perplexity"][i], np.exp(-mean), rtol=1e-4)
         tokens = task.tokenizer.tokens(task.tokenizer(text)).numpy().tolist()
-        assert [t.encode() for t in found["tokens"][i] if t] == tokens
-    assert found["perplexity"][1] == 1.0
+        assert [t.encode() for t in actual["tokens"][i] if t] == tokens
+    assert actual["perplexity"][1] == 1.0
 
 
 @pytest.mark.parametrize("stride", [0, WINDOW + 1, 2.5])
@@ -435,11 +435,11 @@ def test_loss_is_the_mean_over_the_next_tokens_that_there_are(tokenizer):
         ids = [end, *tokenizer(text).numpy().tolist(), end]
         values = tf.nn.log_softmax(task({"token_ids": np.array([ids])})[0]).numpy()
         scores += [values[i, token] for i, token in enumerate(ids[1:])]
-    found = task.evaluate(texts, verbose=0, return_dict=True)
-    np.testing.assert_allclose(found["loss"], -np.mean(scores), rtol=1e-5)
-    np.testing.assert_allclose(found["perplexity"], np.exp(-np.mean(scores)), rtol=1e-4)
+    metrics = task.evaluate(texts, verbose=0, return_dict=True)
+    np.testing.assert_allclose(metrics["loss"], -np.mean(scores), rtol=1e-5)
+    np.testing.assert_allclose(metrics["perplexity"], np.exp(-np.mean(scores)), rtol=1e-4)
     packed = task.preprocess({"text": tf.constant(texts)})
-    assert task.evaluate(packed, verbose=0, return_dict=True) == pytest.approx(found, rel=1e-5)
+    assert task.evaluate(packed, verbose=0, return_dict=True) == pytest.approx(metrics, rel=1e-5)
     labels = np.full(packed["token_ids"].shape, IGNORED)
     labels[0, 3] = packed["token_ids"][0, 4]
     one = task.evaluate(packed, labels, verbose=0, return_dict=True)
@@ -544,14 +544,14 @@ def test_losses_in_parts_are_those_of_all_logits(name, monkeypatch):
         MaskedCrossentropy(): [Perplexity()],
         MeanOfKnown(): [PerplexityOfLosses()],
     }
-    found = []
+    results = []
     for loss, metrics in kinds.items():
         keras.utils.set_random_seed(0)
         task = CausalLM(tiny.make_backbone(name, 60))
         task.compile(keras.optimizers.SGD(0.1), loss=loss, metrics=metrics)
         history = task.fit(packed, epochs=2, batch_size=2, verbose=0, shuffle=False).history
-        found.append([*history["loss"], *next(history[n] for n in history if "perp" in n)])
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+        results.append([*history["loss"], *next(history[n] for n in history if "perp" in n)])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-4)
 
 
 def test_prompts_of_published_folders_end_as_their_files_say(tmp_path):

@@ -41,10 +41,10 @@ def treebank(number, seed=0):
         subject = "(NP (PRP it))" if chance.random() < 0.3 else noun_phrase()
         return f"(S {subject} (VP {rest}))"
 
-    found = {}
-    while len(found) < number:
-        found[sentence()] = None
-    return [*found]
+    results = {}
+    while len(results) < number:
+        results[sentence()] = None
+    return [*results]
 
 
 def words_of(trees):
@@ -165,13 +165,13 @@ def test_constituents_have_their_places(parser):
     (tree,) = parser.parse([text])
     words = ("It", "saw", "the", "old", "dog", "of", "a", "park")
     assert read_tree(tree).words == words
-    (found,) = parser.constituents([text])
-    assert [each["label"] for each in found] == [c[0] for c in read_tree(tree).constituents]
-    assert all(text[each["start"] : each["end"]] == each["text"] for each in found)
+    (actual,) = parser.constituents([text])
+    assert [each["label"] for each in actual] == [c[0] for c in read_tree(tree).constituents]
+    assert all(text[each["start"] : each["end"]] == each["text"] for each in actual)
     assert {"text": "a\u00a0park", "label": "NP", "start": 24, "end": 30}.items() <= {
-        **found[-1]
+        **actual[-1]
     }.items()
-    assert all(each["score"] > 0 for each in found)
+    assert all(each["score"] > 0 for each in actual)
     (of_list,) = parser.constituents([[*words]])
     assert [(each["start"], each["end"]) for each in of_list] == [
         each[1:] for each in read_tree(tree).constituents
@@ -200,8 +200,8 @@ def test_padding_changes_nothing(untrained):
     packed = untrained.preprocess(TEXTS)
     wide = untrained.packer.pad_to(packed, dict.fromkeys(packed, 12))
     size = packed["word_positions"].shape[1] + 1
-    found = untrained(wide)[:, :size, :size]
-    np.testing.assert_allclose(found, untrained(packed), rtol=1e-4, atol=1e-4)
+    actual = untrained(wide)[:, :size, :size]
+    np.testing.assert_allclose(actual, untrained(packed), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -321,13 +321,13 @@ def test_exports_answer_the_same(parser, tmp_path):
     assert loaded.parse(texts) == parser.parse(texts)
     served = tf.saved_model.load(str(parser.export(tmp_path / "export"))).signatures
     encoded = [*map(str.encode, texts), b"dog \xff\xfe"]
-    found, own = served["serving_default"](text=tf.constant(encoded)), parser.answer_all(encoded)
+    actual, own = served["serving_default"](text=tf.constant(encoded)), parser.answer_all(encoded)
     for name in ("text", "labels"):
-        found_texts = np.vectorize(lambda x: x.decode("utf-8", "replace"))(found[name].numpy())
+        found_texts = np.vectorize(lambda x: x.decode("utf-8", "replace"))(actual[name].numpy())
         np.testing.assert_array_equal(found_texts, own[name])
     for name in ("start", "end"):
-        np.testing.assert_array_equal(found[name], own[name])
-    np.testing.assert_allclose(found["scores"], own["scores"], rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(actual[name], own[name])
+    np.testing.assert_allclose(actual["scores"], own["scores"], rtol=1e-4, atol=1e-5)
     words = served["words"](text=tf.constant([["the", "dog"], ["dog", ""]]))
     assert words["text"].numpy().astype(str).tolist() == parser.parse([["the", "dog"], ["dog"]])
     packed = parser.preprocess(texts[:2])

@@ -44,8 +44,8 @@ def test_labels_in_words_and_in_characters(task):
         assert loss(task, [STRING], [y]) == pytest.approx(expected, rel=1e-5)
     flat = [(s, e, n) for n, cluster in enumerate(LABELS, 1) for s, e in cluster]
     data = tf.data.Dataset.from_tensors(([WORDS], np.array([[*flat, (0, 0, 0)]])))
-    found = task.evaluate(data, verbose=0, return_dict=True)
-    assert found == {"loss": pytest.approx(expected, rel=1e-5)}
+    metrics = task.evaluate(data, verbose=0, return_dict=True)
+    assert metrics == {"loss": pytest.approx(expected, rel=1e-5)}
     packed = task.preprocess([STRING])
     assert loss(task, packed, np.array([flat])) == pytest.approx(expected, rel=1e-5)
     # What is found may be learned from, as it is.
@@ -236,7 +236,7 @@ def documents(number, seed):
 def same_strings(words):
     """The trivial baseline: a word is the same person wherever it is."""
     places = {word: [(n, n + 1) for n, w in enumerate(words) if w == word] for word in words}
-    return [found for word, found in places.items() if len(found) > 1 and word != "."]
+    return [results for word, results in places.items() if len(results) > 1 and word != "."]
 
 
 @pytest.fixture(scope="module")
@@ -264,10 +264,10 @@ def test_pronouns_are_learned(resolver):
     x, y = map(list, documents(40, seed=1))
     baseline = CoreferenceF1()
     baseline.update_state(y, [same_strings(words) for words in x])
-    found = resolver.evaluate(x, y, verbose=0, return_dict=True)
-    assert set(found) == {"loss", "muc", "b_cubed", "ceaf_phi4", "conll_f1"}
+    metrics = resolver.evaluate(x, y, verbose=0, return_dict=True)
+    assert set(metrics) == {"loss", "muc", "b_cubed", "ceaf_phi4", "conll_f1"}
     assert float(baseline.result()) < 0.3
-    assert found["conll_f1"] > 0.9
+    assert metrics["conll_f1"] > 0.9
 
 
 @pytest.mark.slow
@@ -280,20 +280,20 @@ def test_saved_model(resolver, tmp_path):
     assert sum(map(len, expected)) > 3
     for row, clusters in enumerate(expected):
         columns = (served[name][row].numpy() for name in ("cluster", "start", "end", "text"))
-        found = [each for each in zip(*columns) if each[0]]
+        results = [each for each in zip(*columns) if each[0]]
         mentions = [
             (number, m["start"], m["end"], m["text"].encode())
             for number, cluster in enumerate(clusters, 1)
             for m in cluster
         ]
-        assert sorted(found) == sorted(mentions)
-        assert [start for _, start, _, _ in found] == sorted(start for _, start, _, _ in found)
+        assert sorted(results) == sorted(mentions)
+        assert [start for _, start, _, _ in results] == sorted(start for _, start, _, _ in results)
     words = signatures["words"](text=tf.ragged.constant(x).to_tensor(""))
     expected = resolver.resolve(x)
     for row, clusters in enumerate(expected):
         mentions = [m for cluster in clusters for m in cluster]
-        found = {*zip(words["start"][row].numpy(), words["text"][row].numpy())} - {(0, b"")}
-        assert found == {(m["start"], m["text"].encode()) for m in mentions}
+        results = {*zip(words["start"][row].numpy(), words["text"][row].numpy())} - {(0, b"")}
+        assert results == {(m["start"], m["text"].encode()) for m in mentions}
     packed = resolver.preprocess(x)
     raw, own = signatures["tokens"](**packed), resolver(packed)
     for name in own:

@@ -91,8 +91,8 @@ def test_the_loss_is_the_teachers_and_that_of_labels(teach, words, texts, labels
         texts, labels, batch_size=5, verbose=0, validation_data=(texts, labels)
     ).history
     own = student.evaluate(texts, labels, verbose=0, return_dict=True)
-    wanted, found = (task.predict_on_batch(texts) for task in (teacher, student))
-    soft = -4 * (softmax(wanted / 2) * np.log(softmax(found / 2))).mean()
+    wanted, actual = (task.predict_on_batch(texts) for task in (teacher, student))
+    soft = -4 * (softmax(wanted / 2) * np.log(softmax(actual / 2))).mean()
     assert history["loss"] == pytest.approx([soft + label_weight * own["loss"]], rel=1e-5)
     assert history["val_loss"] == pytest.approx([own["loss"]], rel=1e-5)
     assert history["accuracy"] == history["val_accuracy"] == pytest.approx([own["accuracy"]])
@@ -109,12 +109,12 @@ def test_numbers_of_pairs_and_any_number_of_classes(teach, words, texts):
         distiller = Distiller(student, teacher)
         distiller.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
         history = distiller.fit(x, verbose=0).history
-        wanted, found = (task.predict_on_batch(x) for task in (teacher, student))
+        wanted, actual = (task.predict_on_batch(x) for task in (teacher, student))
         if cls is TextRegressor:
-            expected = np.square(wanted - found).mean()
+            expected = np.square(wanted - actual).mean()
             assert student.text_pair
         else:
-            p, q = (1 / (1 + np.exp(-x)) for x in (wanted, found))
+            p, q = (1 / (1 + np.exp(-x)) for x in (wanted, actual))
             expected = -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean()
         assert history["loss"] == pytest.approx([expected], rel=1e-4)
 
@@ -130,12 +130,12 @@ def distilled(student, teacher, x, y, **options):
     return loss, after
 
 
-def learns(student, teacher, x, y, wanted, found):
+def learns(student, teacher, x, y, wanted, actual):
     """Compare a step with what both answer, (N, classes), and with the same step in parts."""
     own = student.evaluate(x, y, batch_size=9, verbose=0, return_dict=True)["loss"]
     loss, after = distilled(student, teacher, x, y)
-    known = (wanted > LOWEST) & (found > LOWEST)
-    soft = -(softmax(wanted) * np.log(softmax(found) + 1e-30))[known].mean()
+    known = (wanted > LOWEST) & (actual > LOWEST)
+    soft = -(softmax(wanted) * np.log(softmax(actual) + 1e-30))[known].mean()
     assert loss == pytest.approx(soft + 0.25 * own, rel=1e-4)
     again, same = distilled(student, teacher, x, y, micro_batch_size=2)
     assert again == pytest.approx(loss, rel=1e-5)
@@ -160,11 +160,11 @@ def test_a_tagger_learns_word_by_word_from_other_pieces(make, teach, words, crf)
         WordVectorBackbone(len(words.vocabulary), 4), 3, tokenizer=words, sequence_length=8
     )
     student.compile(run_eagerly=True)
-    wanted, found = (task.word_logits(texts).values.numpy() for task in (teacher, student))
+    wanted, actual = (task.word_logits(texts).values.numpy() for task in (teacher, student))
     assert wanted.shape == (11, 3)
     assert np.flatnonzero((wanted == LOWEST).any(axis=1)).tolist() == [9]  # it was cut off
     student.class_names = names
-    learns(student, teacher, texts, labels, wanted, found)
+    learns(student, teacher, texts, labels, wanted, actual)
     if crf:
         tagged = teacher.answer(teacher.columns(texts[:1]))
         best = [names.index(label.decode()) for label in tagged["labels"][0].numpy()]
@@ -195,8 +195,8 @@ def test_a_tagger_learns_from_strings_in_a_graph(make, teach, words):
 def test_choices(make, teach):
     teacher, student = teach(MultipleChoice), make(MultipleChoice)
     x = {"text": ["the film", "a story", "it"], "choices": [["good", "bad"], ["dull"], ["so"] * 3]}
-    wanted, found = (task.predict_on_batch(x) for task in (teacher, student))
-    learns(student, teacher, x, [1, 0, 2], wanted, found)
+    wanted, results = (task.predict_on_batch(x) for task in (teacher, student))
+    learns(student, teacher, x, [1, 0, 2], wanted, results)
     with pytest.raises(ValueError, match=r"choices\[1\] has no such choice"):
         Distiller(student, teacher).fit(x, [1, 1, 2])
 

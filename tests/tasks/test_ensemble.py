@@ -57,10 +57,10 @@ def test_the_mean_of_probabilities(members, texts, labels):
     names = np.array(["bad", "good"])
     assert answer["labels"].tolist() == names[expected.argmax(-1)].tolist()
     np.testing.assert_allclose(softmax(task.predict(texts, verbose=0)), expected, atol=1e-6)
-    found = task.evaluate(texts, labels, verbose=0, return_dict=True)
-    assert found["accuracy"] == pytest.approx(np.mean(expected.argmax(-1) == labels))
+    metrics = task.evaluate(texts, labels, verbose=0, return_dict=True)
+    assert metrics["accuracy"] == pytest.approx(np.mean(expected.argmax(-1) == labels))
     loss = -np.mean(np.log(expected[np.arange(len(labels)), labels]))
-    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def test_several_labels(make, texts):
@@ -109,9 +109,9 @@ def test_keras_file(members, make, texts, tmp_path):
     ]
     assert float(lstm.optimizer.learning_rate) == pytest.approx(0.3)
     expected = task.classify(texts)
-    found = loaded.classify(texts)
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
-    assert found["labels"].tolist() == expected["labels"].tolist()
+    actual = loaded.classify(texts)
+    np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-6)
+    assert actual["labels"].tolist() == expected["labels"].tolist()
 
     with pytest.raises(ValueError, match="share weights"):
         Ensemble([members[0], members[0]]).save(tmp_path / "task.keras")
@@ -127,12 +127,12 @@ def test_one_artefact(members, texts, tmp_path):
     serve = tf.saved_model.load(str(folder)).signatures
     assert set(serve) == {"serving_default", "classify"}
     expected = task.classify(texts)
-    found = serve["serving_default"](text=tf.constant(texts))
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+    actual = serve["serving_default"](text=tf.constant(texts))
+    np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-5)
     example = tf.train.Example()
     example.features.feature["text"].bytes_list.value.append(texts[0].encode())
-    found = serve["classify"](inputs=tf.constant([example.SerializeToString()]))
-    np.testing.assert_allclose(found["scores"], expected["scores"][:1], atol=1e-5)
+    actual = serve["classify"](inputs=tf.constant([example.SerializeToString()]))
+    np.testing.assert_allclose(actual["scores"], expected["scores"][:1], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -142,12 +142,12 @@ def test_litert_and_constants(members, texts, tmp_path):
     serve, _ = load_tflite(str(task.export(tmp_path / "model.tflite", format="litert")))
     frozen = tf.saved_model.load(str(task.export(tmp_path / "frozen", freeze=True))).signatures
     expected = task.classify(texts)
-    for found in (
+    for actual in (
         serve(text=np.array([text.encode() for text in texts], object)),
         frozen["serving_default"](text=tf.constant(texts)),
     ):
-        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
-        assert np.array(found["labels"]).astype(str).tolist() == expected["labels"].tolist()
+        np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-4)
+        assert np.array(actual["labels"]).astype(str).tolist() == expected["labels"].tolist()
 
 
 @pytest.mark.thorough

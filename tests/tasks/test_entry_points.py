@@ -312,8 +312,8 @@ def test_default_metrics_are_those_that_users_report(make):
     texts, labels = ["a film", "good", "the film"], [["x"], ["y", "z"], []]
     measured = several.evaluate(texts, labels, verbose=0, return_dict=True)
     right = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]])
-    found = several.predict(texts, verbose=0) > 0
-    expected = 2 * (right * found).sum() / max(right.sum() + found.sum(), 1)
+    actual = several.predict(texts, verbose=0) > 0
+    expected = 2 * (right * actual).sum() / max(right.sum() + actual.sum(), 1)
     assert measured["micro_f1"] == pytest.approx(expected)
 
 
@@ -530,7 +530,7 @@ def test_keras_metrics_fit_the_outputs(make, tmp_path):
     task.compile(
         metrics=metrics, weighted_metrics=[keras.metrics.Recall(name="recall")], run_eagerly=True
     )
-    found = task.evaluate(x, y, sample_weight=[1, 1, 0, 1], verbose=0, return_dict=True)
+    actual = task.evaluate(x, y, sample_weight=[1, 1, 0, 1], verbose=0, return_dict=True)
     logits = task.predict(x, verbose=0)
     answers, hot = np.eye(2)[logits.argmax(-1)], np.eye(2)[y]
     right = (answers * hot).sum(0)
@@ -540,12 +540,12 @@ def test_keras_metrics_fit_the_outputs(make, tmp_path):
         "precision": right[1] / max(answers[:, 1].sum(), 1),
         "recall": (answers * hot)[[0, 1, 3]].sum() / 3,
     }
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-5)
-    assert 0 <= found["auc"] <= 1
+    assert {name: actual[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    assert 0 <= actual["auc"] <= 1
     task.save(tmp_path / "task.keras")
     copy = keras.saving.load_model(tmp_path / "task.keras")
     again = copy.evaluate(x, y, sample_weight=[1, 1, 0, 1], verbose=0, return_dict=True)
-    assert again == pytest.approx(found, abs=1e-5)
+    assert again == pytest.approx(actual, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,12 @@ def test_an_empty_graph_and_a_choice_without_a_concept(task):
 
 def test_graphs_are_joined_as_by_numpy(task):
     packed = task.preprocess(DATA)["graphs"]
-    found = joined(tf.reshape(packed, (9, -1)))
+    actual = joined(tf.reshape(packed, (9, -1)))
     pairs = [(text, choice) for text, row in zip(*DATA.values()) for choice in [*row, ""][:3]]
     expected = join_graphs([task.graphs.find(*pair) for pair in pairs])
     assert len(expected["path_pairs"]) and len(expected["pair_nodes"]) > len(expected["path_pairs"])
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
     # All are empty.
     nothing = joined(tf.zeros((2, 5), tf.int32))
     assert {len(value) for value in nothing.values()} == {0}
@@ -229,11 +229,11 @@ def test_an_export_finds_graphs_itself(task, checked_here, tmp_path):
     assert set(pieces) == {"tokens", "token_ids"}
 
     # What each choice was scored by, as data.
-    found = {name: x.numpy() for name, x in signatures["explain"](**tensors(DATA)).items()}
-    np.testing.assert_allclose(found["scores"], answer["scores"], atol=1e-6)
+    results = {name: x.numpy() for name, x in signatures["explain"](**tensors(DATA)).items()}
+    np.testing.assert_allclose(results["scores"], answer["scores"], atol=1e-6)
     for row, explained in enumerate(task.explain(DATA)):
         for column, choice in enumerate(explained["choices"]):
-            at = {name: value[row, column] for name, value in found.items() if value.ndim > 2}
+            at = {name: value[row, column] for name, value in results.items() if value.ndim > 2}
             pairs = {(p["question"], p["answer"]): p["attention"] for p in choice["pairs"]}
             names = [tuple(name.decode() for name in pair) for pair in at["pairs"] if pair[0]]
             assert (names and set(names) == set(pairs)) or (not pairs and not names)
@@ -269,8 +269,8 @@ def test_an_export_takes_packed_graphs(make, graphs, checked_here, tmp_path):
     np.testing.assert_array_equal(answer["labels"], expected.argmax(axis=1))
     packed = task.preprocess(DATA)
     names = signatures["tokens"].structured_input_signature[1]
-    found = signatures["tokens"](**{name: packed[name] for name in names})
-    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+    actual = signatures["tokens"](**{name: packed[name] for name in names})
+    np.testing.assert_allclose(actual["logits"], expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -143,8 +143,8 @@ def test_soft_labels(classifier, packed, logits, loss):
 def test_every_container(classifier, logits, name):
     compiled(classifier, "smoothed")
     for labels, right in ((NUMBERS, ONE_HOT), (SOFT, SOFT)):
-        found = evaluated(classifier, *CONTAINERS[name](TEXTS, labels))
-        assert found == {
+        actual = evaluated(classifier, *CONTAINERS[name](TEXTS, labels))
+        assert actual == {
             "loss": pytest.approx(float(classifier.loss(right, logits)), rel=1e-4),
             "accuracy": pytest.approx(np.mean(logits.argmax(axis=1) == NUMBERS)),
         }
@@ -202,13 +202,13 @@ def test_folders_of_texts(make, tmp_path):
         folder = tmp_path / "ab"[number % 2]
         folder.mkdir(exist_ok=True)
         (folder / f"{number}.txt").write_text(text)
-    task, found = make(loss="smoothed", num_classes=2), []
+    task, actual = make(loss="smoothed", num_classes=2), []
     for mode in ("binary", "categorical"):
         data = keras.utils.text_dataset_from_directory(
             tmp_path, label_mode=mode, batch_size=8, verbose=False
         )
-        found.append(evaluated(task, data))
-    assert found[1] == pytest.approx(found[0])
+        actual.append(evaluated(task, data))
+    assert actual[1] == pytest.approx(actual[0])
 
 
 def test_as_many_rows_as_classes(make):
@@ -234,13 +234,15 @@ def test_metrics_get_what_they_take(classifier):
             ],
             weighted_metrics=["accuracy"],
         )
-        found = evaluated(classifier, TEXTS, labels)
-        return {name: float(value) for name, value in found.items() if name != "loss"}
+        actual = evaluated(classifier, TEXTS, labels)
+        return {name: float(value) for name, value in actual.items() if name != "loss"}
 
-    found = several(NUMBERS)
-    assert len(found) == 8 and found["acc"] == found["categorical_accuracy"] == found["accuracy"]
-    assert several(ONE_HOT) == pytest.approx(found)
-    assert several(SOFT) == pytest.approx(found)  # whose likeliest classes are the same
+    actual = several(NUMBERS)
+    assert (
+        len(actual) == 8 and actual["acc"] == actual["categorical_accuracy"] == actual["accuracy"]
+    )
+    assert several(ONE_HOT) == pytest.approx(actual)
+    assert several(SOFT) == pytest.approx(actual)  # whose likeliest classes are the same
 
 
 def test_accuracy_of_many_classes(make):
@@ -454,8 +456,8 @@ def test_words(make, loss):
 def test_words_in_a_dataset(make):
     task = make(TokenClassifier, "smoothed", num_classes=3)
     words = tf.ragged.constant(VECTORS, inner_shape=(3,))
-    found = evaluated(task, dataset(tf.ragged.constant(WORDS), words))
-    assert found == pytest.approx(on_batch(task, WORDS, OF_WORDS), rel=1e-4)
+    actual = evaluated(task, dataset(tf.ragged.constant(WORDS), words))
+    assert actual == pytest.approx(on_batch(task, WORDS, OF_WORDS), rel=1e-4)
 
 
 def test_numbers_of_words_in_a_dataset(make):

@@ -141,9 +141,9 @@ def test_evaluate_takes_labels_along(make):
     wrong = np.where(np.arange(40) < 10, (labels + 1) % 3, labels)
     weights = np.where(np.arange(40) < 10, 0.0, 1.0)
     task.compile(metrics=["accuracy"], weighted_metrics=[keras.metrics.SparseCategoricalAccuracy()])
-    found = task.evaluate(TEXTS, wrong, 4, sample_weight=weights, verbose=0, return_dict=True)
-    assert found["accuracy"] == pytest.approx(0.75)
-    assert found["sparse_categorical_accuracy"] == pytest.approx(1.0)
+    metrics = task.evaluate(TEXTS, wrong, 4, sample_weight=weights, verbose=0, return_dict=True)
+    assert metrics["accuracy"] == pytest.approx(0.75)
+    assert metrics["sparse_categorical_accuracy"] == pytest.approx(1.0)
 
 
 @pytest.mark.eager
@@ -167,12 +167,12 @@ def test_two_batches_are_computed_at_once_and_answered_in_order():
             time.sleep(0.05)  # the earlier of the two is done later
         return number
 
-    found = predict_batches._side_by_side(compute, range(5))
-    assert next(found) == 0
+    actual = predict_batches._side_by_side(compute, range(5))
+    assert next(actual) == 0
     assert started == [0]
-    assert next(found) == 1
+    assert next(actual) == 1
     assert sorted(started) == [0, 1, 2]  # no more are in memory
-    assert list(found) == [2, 3, 4]
+    assert list(actual) == [2, 3, 4]
 
 
 def test_what_a_batch_raises_is_raised():

@@ -109,8 +109,8 @@ def test_preset(tasks, data, tmp_path):
     assert loaded.tasks["words"].backbone is loaded.tasks["likeness"].backbone
     for name, task in tasks.items():
         expected = task.predict_on_batch(data[name][0])
-        found = loaded.tasks[name].predict_on_batch(data[name][0])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        actual = loaded.tasks[name].predict_on_batch(data[name][0])
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
     loaded.tasks["feeling"].save_to_preset(tmp_path / "one")
     assert type(Task.from_preset(tmp_path / "one")) is TextClassifier
     with pytest.raises(ValueError, match="holds no MultiTask"):
@@ -127,8 +127,8 @@ def test_keras_file(tasks, data, tmp_path):
     assert loaded.tasks["likeness"].get_compile_config()["loss"] == "mae"
     for name, task in tasks.items():
         expected = task.predict_on_batch(data[name][0])
-        found = loaded.tasks[name].predict_on_batch(data[name][0])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        actual = loaded.tasks[name].predict_on_batch(data[name][0])
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
     loaded.fit(data, verbose=0)
     assert (
         keras.saving.load_model(tmp_path / "tasks.keras", compile=False).tasks.keys()
@@ -165,8 +165,8 @@ def test_one_artefact(tasks, texts, tmp_path):
     answer = serve["feeling"](text=tf.constant(texts))
     expected = tasks["feeling"].classify(texts)
     np.testing.assert_allclose(answer["scores"], expected["scores"], atol=1e-5)
-    found = serve["likeness"](text=tf.constant(texts))["scores"]
-    np.testing.assert_allclose(found, tasks["likeness"].regress(texts)["scores"], atol=1e-5)
+    actual = serve["likeness"](text=tf.constant(texts))["scores"]
+    np.testing.assert_allclose(actual, tasks["likeness"].regress(texts)["scores"], atol=1e-5)
     stored = sum(
         np.prod(shape) for _, shape in tf.train.list_variables(f"{folder}/variables/variables")
     )

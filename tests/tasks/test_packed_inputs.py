@@ -45,9 +45,9 @@ def test_packed_texts(name, tokenizer_of):
     task, (x, y, message) = task_of(name, tokenizer_of), CASES[name]
     task.compile(metrics=None)
     packed = task.preprocess(x)
-    found, expected = (task.predict(each, verbose=0) for each in (packed, x))
+    actual, expected = (task.predict(each, verbose=0) for each in (packed, x))
     keras.tree.map_structure(
-        lambda *both: np.testing.assert_allclose(*both, atol=1e-5), found, expected
+        lambda *both: np.testing.assert_allclose(*both, atol=1e-5), actual, expected
     )
     with pytest.raises(ValueError, match="is packed: pass texts, or call predict"):
         task.preprocess(packed)

@@ -152,8 +152,8 @@ def test_a_model_is_evaluated_with_another_objective(make):
     assert same.evaluate(TEXTS, verbose=0, return_dict=True) == pytest.approx(expected)
     harder = [MaskedLanguageModel(rate=0.9, whole_words=True)]
     other = make(Pretrainer, task.backbone, objectives=harder, heads=heads)
-    found = other.evaluate(TEXTS, verbose=0, return_dict=True)
-    assert found["loss"] != pytest.approx(expected["loss"])
+    metrics = other.evaluate(TEXTS, verbose=0, return_dict=True)
+    assert metrics["loss"] != pytest.approx(expected["loss"])
     with pytest.raises(ValueError, match=r"heads has \['token'\].*need \['next_sentence'\]"):
         make(Pretrainer, task.backbone, objectives=[NextSentence()], heads=heads)
 

@@ -73,10 +73,10 @@ def test_each_task_reads_what_it_reads_from_a_generator(make, cls, arguments, da
     task, rows = make(cls, **arguments), Rows(*data)
     generated = task.evaluate((rows[i] for i in range(2)), verbose=0, return_dict=True)
     assert task.evaluate(rows, verbose=0, return_dict=True) == pytest.approx(generated, abs=1e-6)
-    found = task.predict(rows, verbose=0)
+    answers = task.predict(rows, verbose=0)
     expected = task.predict((rows[i] for i in range(2)), verbose=0)
     keras.tree.map_structure(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), answers, expected
     )
     fitted = task.fit(rows, validation_data=rows, verbose=0).history
     assert fitted["val_loss"][0] == pytest.approx(generated["loss"], abs=1e-6)

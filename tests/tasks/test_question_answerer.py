@@ -150,9 +150,9 @@ def test_published_heads_of_every_encoder(goldens, tmp_path, name):
     assert type(task) is QuestionAnswerer
     inputs = {"token_ids": np.array([[5, 6, 7, 8]])}
     states = task.backbone(inputs)["sequence_output"].numpy()
-    found, expected = task(inputs), states @ kernel.T + bias
-    assert_equal(found["start_logits"], expected[:, :, 0])
-    assert_equal(found["end_logits"], expected[:, :, 1])
+    actual, expected = task(inputs), states @ kernel.T + bias
+    assert_equal(actual["start_logits"], expected[:, :, 0])
+    assert_equal(actual["end_logits"], expected[:, :, 1])
 
 
 @pytest.mark.parametrize("name", ["tf1-bert", "tf1-albert"])
@@ -185,15 +185,15 @@ def by_hand(task, question, context):
     logits = task({name: packed[name] for name in task.packer.inputs})
     begins, ends = (logits[name].numpy() for name in ("start_logits", "end_logits"))
     packed = {name: value.numpy() for name, value in packed.items()}
-    found = {}
+    results = {}
     for window, first in itertools.product(*map(range, begins.shape)):
         for last in range(first, min(first + task.max_answer_length, begins.shape[1])):
             inside = packed["start"][window, [first, last]] >= 0
             if inside.all() and packed["max_context"][window, first]:
                 place = packed["start"][window, first], packed["end"][window, last]
-                assert place not in found
-                found[place] = begins[window, first] + ends[window, last]
-    return found, (begins + ends)[:, 0].min()
+                assert place not in results
+                results[place] = begins[window, first] + ends[window, last]
+    return results, (begins + ends)[:, 0].min()
 
 
 def test_answers_are_the_best_spans_of_all_windows(task):
@@ -215,14 +215,14 @@ def test_answers_are_the_best_spans_of_all_windows(task):
 def test_of_several_answers_none_overlaps_a_better_one(task):
     everything, several = task.answer(DATA, top_k=None), task.answer(DATA, top_k=4)
     assert [row[:1] for row in everything] == task.answer(DATA)
-    for all_of_them, found in zip(everything, several, strict=True):
+    for all_of_them, actual in zip(everything, several, strict=True):
         expected, taken = [], set()
         for answer in all_of_them:
             places = {*range(answer["start"], answer["end"])}
             if not places & taken:
                 expected.append(answer)
                 taken |= places
-        assert found == expected[:4]
+        assert actual == expected[:4]
     assert max(map(len, several)) == 4 and several != [row[:4] for row in everything]
     with pytest.raises(ValueError, match="top_k=0: pass an int, 1 or more"):
         task.answer(DATA, top_k=0)
@@ -293,10 +293,10 @@ def test_files_answer_the_same(tokenizer, tmp_path):
 @pytest.mark.parametrize("threshold, texts", [(1e6, ["sky", ""]), (-1e6, ["", ""]), (None, 0)])
 def test_the_threshold_decides_and_none_always_answers(tokenizer, threshold, texts):
     task = make(tokenizer, spread=0.5, null_threshold=threshold)
-    found = [row[0] for row in task.answer((["what ?", "what ?"], ["sky", ""]))]
-    assert [answer["text"] for answer in found] == (texts or ["sky", ""])
+    results = [row[0] for row in task.answer((["what ?", "what ?"], ["sky", ""]))]
+    assert [answer["text"] for answer in results] == (texts or ["sky", ""])
     if threshold is None:
-        assert found[1]["score"] == 0
+        assert results[1]["score"] == 0
 
 
 def test_extreme_texts(task):
@@ -322,8 +322,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_data(task, form):
-    found, expected = (task.answer(x, top_k=None) for x in (FORMS[form](DATA), DATA))
-    for answers, same in zip(found, expected, strict=True):
+    actual, expected = (task.answer(x, top_k=None) for x in (FORMS[form](DATA), DATA))
+    for answers, same in zip(actual, expected, strict=True):
         assert [answer["text"] for answer in answers[:3]] == [answer["text"] for answer in same[:3]]
         assert answers[0]["score"] == pytest.approx(same[0]["score"], rel=1e-4)
 
@@ -332,10 +332,10 @@ def test_predict_returns_the_logits_of_all_windows(task, eagerly):
     packed = {name: x for name, x in task.preprocess(DATA).items() if name in task.packer.inputs}
     expected = task(packed)
     data = tf.data.Dataset.from_tensor_slices(DATA).batch(6)
-    found = [task.predict(DATA, verbose=0)]
+    results = [task.predict(DATA, verbose=0)]
     with eagerly():
-        found += [task.predict(x, verbose=0) for x in (data, packed)]
-    for each in found:
+        results += [task.predict(x, verbose=0) for x in (data, packed)]
+    for each in results:
         for name, logits in expected.items():
             np.testing.assert_allclose(each[name], logits, atol=1e-5)
 
@@ -394,15 +394,15 @@ def test_workers_train_on_every_window_once(tokenizer, monkeypatch, shuffle):
     monkeypatch.setattr(task, "_distribute_strategy", strategy)
     for module in (datasets, question_answerer):
         monkeypatch.setattr(module, "common_seed", lambda strategy: 7)
-    found = []
+    results = []
     for index in range(2):
         worker = Workers(2, index, 1)
         monkeypatch.setattr(datasets, "workers_of", lambda strategy, worker=worker: worker)
         parts = task.training_batches(DATA, LABELS, None, 4, shuffle, True)
-        found.append([part[0]["token_ids"].numpy() for part in parts])
-        assert len(found[-1]) == int(parts.cardinality())
-    assert all(0 <= len(one) - len(other) <= 1 for one, other in zip(*found, strict=True))
-    rows = [row[row > 0].tolist() for own in found for part in own for row in part]
+        results.append([part[0]["token_ids"].numpy() for part in parts])
+        assert len(results[-1]) == int(parts.cardinality())
+    assert all(0 <= len(one) - len(other) <= 1 for one, other in zip(*results, strict=True))
+    rows = [row[row > 0].tolist() for own in results for part in own for row in part]
     windows = task.preprocess(DATA)
     expected = [row[row > 0].tolist() for row in windows["token_ids"].numpy()]
     assert sorted(rows) == sorted(expected)
@@ -491,11 +491,11 @@ def test_litert(task, tmp_path):
     serve, _ = load_tflite(str(task.export(tmp_path / "m.tflite", format="litert")))
     rows = (0, 2, 3)
     data = {name: [*(column[row] for row in rows), ""] for name, column in DATA.items()}
-    found = serve(**{n: np.array([*map(str.encode, x)], object) for n, x in data.items()})
+    actual = serve(**{n: np.array([*map(str.encode, x)], object) for n, x in data.items()})
     own = {name: value.numpy() for name, value in task.answer_lite(task.columns(data)).items()}
-    assert found.keys() == own.keys()
-    np.testing.assert_allclose(found.pop("scores"), own["scores"], atol=1e-4)
-    for name, values in found.items():
+    assert actual.keys() == own.keys()
+    np.testing.assert_allclose(actual.pop("scores"), own["scores"], atol=1e-4)
+    for name, values in actual.items():
         np.testing.assert_array_equal(values, own[name])
     # Its answers are whole words, as here all of Python's are.
     expected = task.answer_all(data)
@@ -525,13 +525,13 @@ def test_byte_pairs_in_litert(byte_pair_task, tmp_path):
             assert answer["text"] == answer["text"].strip()  # tokens have the space before a word
     file = byte_pair_task.export(tmp_path / "m.tflite", format="litert")
     serve, _ = load_tflite(str(file))
-    found = serve(**{n: np.array([*map(str.encode, x)], object) for n, x in data.items()})
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
+    actual = serve(**{n: np.array([*map(str.encode, x)], object) for n, x in data.items()})
+    np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-4)
     for row in (0, 2):
-        texts = [text.decode() for text in found["text"][row]]
+        texts = [text.decode() for text in actual["text"][row]]
         assert texts == expected["text"][row].tolist()
         for name in ("start", "end"):
-            np.testing.assert_array_equal(found[name][row], expected[name][row])
+            np.testing.assert_array_equal(actual[name][row], expected[name][row])
 
 
 def test_no_places_in_litert():

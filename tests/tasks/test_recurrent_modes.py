@@ -67,10 +67,10 @@ def test_keras_file(name, tmp_path):
     columns = {task.text_names[0]: tf.constant(TEXTS)}
     if task.text_pair:
         columns["text_pair"] = tf.constant(TEXTS[::-1])
-    own, found = task(task.preprocess(columns)), again(again.preprocess(columns))
-    assert own.shape == found.shape
+    own, actual = task(task.preprocess(columns)), again(again.preprocess(columns))
+    assert own.shape == actual.shape
     assert np.ptp(own) > 0.01
-    np.testing.assert_allclose(found, own, atol=1e-6)
+    np.testing.assert_allclose(actual, own, atol=1e-6)
     assert again.tokenizer.vocabulary == task.tokenizer.vocabulary
 
 

@@ -30,11 +30,11 @@ def test_bert_multiplies_what_it_knows_of_each_alone():
     text, ids = fill_of(task)
     texts = ["[MASK] " * len(ids) + "is a city", "a city [MASK]"]
     one = next(w for w in ("good", "film", "it") if len(task.tokenizer([w]).to_list()[0]) == 1)
-    found = task.score_fills(texts, [text, one])
+    actual = task.score_fills(texts, [text, one])
     packed = task.preprocess(texts[:1])
     scores = log_softmax(np.asarray(task(packed))[0], axis=-1)
     expected = sum(scores[1 + i, token] for i, token in enumerate(ids))
-    np.testing.assert_allclose(found[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(actual[0], expected, rtol=1e-4)
     with pytest.raises(ValueError, match=r"fills\[0\]='.*' has \d tokens, and the text 1 masks"):
         task.score_fills(["[MASK] is"], [text + " " + text])
     with pytest.raises(ValueError, match="fills has 1, and x 2 texts"):
@@ -47,8 +47,8 @@ def test_xlnet_predicts_one_after_the_other():
     text, ids = fill_of(task)
     assert len(ids) > 1
     texts = ["<mask>" * len(ids) + " is a city"]
-    found, again = task.score_fills(texts * 2, [text] * 2, batch_size=1)
-    assert found == pytest.approx(again, rel=1e-5)
+    actual, again = task.score_fills(texts * 2, [text] * 2, batch_size=1)
+    assert actual == pytest.approx(again, rel=1e-5)
     packed = {name: np.array(value) for name, value in task.preprocess(texts).items()}
     columns = np.flatnonzero(packed["token_ids"][0] == task.tokenizer.special_id("mask"))
     length, expected, alone = packed["token_ids"].shape[1], 0.0, 0.0
@@ -64,8 +64,8 @@ def test_xlnet_predicts_one_after_the_other():
         inputs = inputs | {"permutation_mask": hidden}
         alone += log_softmax(np.asarray(task(inputs))[0, 0])[token]
         packed["token_ids"][0, column] = token
-    assert found == pytest.approx(expected, rel=1e-4)
-    assert abs(found - alone) > 1e-3
+    assert actual == pytest.approx(expected, rel=1e-4)
+    assert abs(actual - alone) > 1e-3
 
 
 def test_xlnet_fills_by_its_second_stream():
@@ -85,5 +85,5 @@ def test_xlnet_fills_by_its_second_stream():
         )
         inputs |= {"permutation_mask": hidden, "target_mapping": target}
         best = np.sort(np.exp(log_softmax(np.asarray(task(inputs))[0], axis=-1)))[:, ::-1]
-        found = answer["scores"][row, : len(columns)]
-        np.testing.assert_allclose(found, best[:, : found.shape[1]], rtol=1e-4)
+        actual = answer["scores"][row, : len(columns)]
+        np.testing.assert_allclose(actual, best[:, : actual.shape[1]], rtol=1e-4)

@@ -64,8 +64,8 @@ def test_saved_model(task, tmp_path):
     served = signatures["serving_default"](text=texts, predicate=[str(n) for n in places])
     own = task.tag({"text": [texts[0], texts[2]], "predicate": [4, 7]})
     for row, expected in zip((0, 2), own["labels"]):
-        found = [label.decode() for label in served["labels"].numpy()[row]]
-        assert found[: len(expected)] == expected
+        results = [label.decode() for label in served["labels"].numpy()[row]]
+        assert results[: len(expected)] == expected
     words = signatures["words"](text=[WORDS], predicate=["1"])
     assert words["labels"].shape == (1, 5)
     assert set(signatures["entities"](text=texts, predicate=["4", "0", "7"])) > {"start", "end"}
@@ -78,9 +78,9 @@ def test_files_of_roles(tmp_path):
     rows = [("Ada", "-", "(ARG0*)"), ("left", "01", "(V*)")]
     path = tmp_path / "roles"
     path.write_text("".join(line.format(n, *row) for n, row in enumerate(rows)))
-    found = read_examples(path, "token-classifier", "ontonotes-srl")
-    assert found.texts == {"text": [["Ada", "left"]], "predicate": [1]}
-    assert found.labels == [["B-ARG0", "B-V"]]
+    actual = read_examples(path, "token-classifier", "ontonotes-srl")
+    assert actual.texts == {"text": [["Ada", "left"]], "predicate": [1]}
+    assert actual.labels == [["B-ARG0", "B-V"]]
 
 
 @pytest.mark.eager

@@ -149,8 +149,8 @@ def test_rows_of_like_sources_and_targets_come_together(task):
 def test_predict_pads_all_rows_alike(task):
     inputs, _ = task.preprocess_with_labels({"text": tf.constant(SOURCES)}, tf.constant(TARGETS))
     expected = task(inputs)
-    found = task.predict({name: value.numpy() for name, value in inputs.items()}, batch_size=2)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    answers = task.predict({name: value.numpy() for name, value in inputs.items()}, batch_size=2)
+    np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
 # === Generation ===
@@ -177,25 +177,25 @@ def best_pairs(task, source, divisor, with_scores=False):
     vocabulary = [i for i in range(task.backbone.config["vocabulary_size"]) if i != 3]
     first = log_probabilities(task, source, [])[0]
     second = log_probabilities(task, source, *[[a] for a in vocabulary])
-    found = {(): first[3]}
+    results = {(): first[3]}
     for a, row in zip(vocabulary, second, strict=True):
-        found[(a,)] = (first[a] + row[3]) / divisor
-        found |= {(a, b): (first[a] + row[b]) / divisor for b in vocabulary}
-    best = sorted(found, key=found.get, reverse=True)
-    return [(ids, found[ids]) for ids in best] if with_scores else best
+        results[(a,)] = (first[a] + row[3]) / divisor
+        results |= {(a, b): (first[a] + row[b]) / divisor for b in vocabulary}
+    best = sorted(results, key=results.get, reverse=True)
+    return [(ids, results[ids]) for ids in best] if with_scores else best
 
 
 @pytest.mark.eager
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
 def test_beams_wider_than_the_vocabulary_find_the_best(task, penalty):
-    found = task.generate(
+    texts = task.generate(
         ["red green"],
         max_new_tokens=2,
         num_beams=40,
         length_penalty=penalty,
         num_return_sequences=3,
     )
-    assert found == [texts_of(best_pairs(task, "red green", 2**penalty)[:3])]
+    assert texts == [texts_of(best_pairs(task, "red green", 2**penalty)[:3])]
 
 
 SEARCHES = {
@@ -249,10 +249,10 @@ def test_scores_are_those_of_the_search(task):
     texts, scores = task.generate(
         ["red green", "blue"], num_return_sequences=3, return_scores=True, **options
     )
-    for source, row, found in zip(["red green", "blue"], texts, scores, strict=True):
+    for source, row, actual in zip(["red green", "blue"], texts, scores, strict=True):
         expected = best_pairs(task, source, 2**2.0, with_scores=True)[:3]
         assert row == texts_of(ids for ids, _ in expected)
-        np.testing.assert_allclose(found, [score for _, score in expected], rtol=1e-4)
+        np.testing.assert_allclose(actual, [score for _, score in expected], rtol=1e-4)
     best, first = task.generate(["red green", "blue"], return_scores=True, **options)
     assert best == [row[0] for row in texts]
     np.testing.assert_allclose(first, scores[:, 0], rtol=1e-5)
@@ -267,9 +267,9 @@ def unread(task, source, targets):
         same = [ids for ids in targets if len(ids) == length]
         packed = task.preprocess([source] * len(same))
         packed |= {"decoder_token_ids": np.array([[0, *ids] for ids in same])}
-        found = task.backbone.cross_attention_probabilities(packed)
-        found = np.mean(found, axis=(0, 2)).sum(axis=1)  # (blocks, B, N, T, S) → (B, S)
-        coverage |= zip(same, np.log(np.minimum(found, 1)).sum(axis=1), strict=True)
+        results = task.backbone.cross_attention_probabilities(packed)
+        results = np.mean(results, axis=(0, 2)).sum(axis=1)  # (blocks, B, N, T, S) → (B, S)
+        coverage |= zip(same, np.log(np.minimum(results, 1)).sum(axis=1), strict=True)
     return coverage
 
 
@@ -282,7 +282,7 @@ def test_coverage_is_that_of_gnmt():
     texts, scores = task.generate(sources, 2, coverage_penalty=0, **options)
     again, covering = task.generate(sources, 2, **options)
     orders = 0
-    for source, row, plain, other, found in zip(
+    for source, row, plain, other, actual in zip(
         sources, texts, scores, again, covering, strict=True
     ):
         expected = best_pairs(task, source, (7 / 6) ** 0.6, with_scores=True)[:40]
@@ -292,7 +292,7 @@ def test_coverage_is_that_of_gnmt():
         with_coverage = {ids: score + 0.9 * left[ids] for ids, score in expected}
         best = sorted(with_coverage, key=with_coverage.get, reverse=True)
         assert other == texts_of(best)
-        np.testing.assert_allclose(found, [with_coverage[ids] for ids in best], rtol=1e-4)
+        np.testing.assert_allclose(actual, [with_coverage[ids] for ids in best], rtol=1e-4)
         orders += row != other
     assert orders == 2  # where there is one token to read, nothing is left unread
     first = task.generate(sources, 2)
@@ -323,13 +323,13 @@ def test_forbidden_words_are_not_written(task):
     free = task.generate(SOURCES, **options)
     words = [word for text in free for word in text.split()]
     once, pair = words[0], next(text for text in free if len(text.split()) > 1).split()[-2:]
-    found = task.generate(SOURCES, forbidden=[once, " ".join(pair)], **options)
-    ids = [TOKENIZER([text]).to_list()[0] for text in found]
+    texts = task.generate(SOURCES, forbidden=[once, " ".join(pair)], **options)
+    ids = [TOKENIZER([text]).to_list()[0] for text in texts]
     banned = [TOKENIZER([text]).to_list()[0] for text in (once, " ".join(pair))]
     assert all(
         row[i : i + len(each)] != each for row in ids for each in banned for i in range(len(row))
     )
-    assert found != free and any(found)
+    assert texts != free and any(texts)
     with pytest.raises(ValueError, match="forbidden has '', which has no tokens"):
         task.generate(["red"], forbidden=["red", " "])
     with pytest.raises(ValueError, match="pass a list"):
@@ -400,10 +400,10 @@ def test_marian_never_writes_padding_which_counts_in_scores():
         options = {"max_new_tokens": 3, "forbidden": [*SPECIAL[1:3], "[MASK]", *(forbidden or [])]}
         assert not any("[PAD]" in text for text in task.generate(SOURCES, **options))
         texts, scores = task.generate(SOURCES, num_beams=2, return_scores=True, **options)
-        found = task.score(SOURCES, texts)
-        assert (found["num_tokens"] == 4).all()  # with the end
+        actual = task.score(SOURCES, texts)
+        assert (actual["num_tokens"] == 4).all()  # with the end
         # Of the probabilities as they are, those of texts with padding among them.
-        np.testing.assert_allclose(scores, found["token_scores"][:, :3].mean(1), rtol=1e-4)
+        np.testing.assert_allclose(scores, actual["token_scores"][:, :3].mean(1), rtol=1e-4)
         assert (scores < -4).all()
 
 
@@ -433,17 +433,17 @@ def test_beams_of_the_task_are_those_of_the_answer():
 
 
 def test_score_is_the_sum_over_tokens(task):
-    found = task.score(SOURCES, TARGETS, batch_size=2)
+    actual = task.score(SOURCES, TARGETS, batch_size=2)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         ids = [*TOKENIZER([target]).to_list()[0], 3]
         logits = task(task.preprocess([source]) | {"decoder_token_ids": np.array([[0, *ids[:-1]]])})
         each = np.asarray(keras.ops.log_softmax(logits))[0, np.arange(len(ids)), ids]
-        np.testing.assert_allclose(found["scores"][row], sum(each), rtol=1e-4)
-        np.testing.assert_allclose(found["token_scores"][row, : len(ids)], each, rtol=1e-4)
-        assert found["num_tokens"][row] == len(ids)
-        np.testing.assert_allclose(found["perplexity"][row], np.exp(-np.mean(each)), rtol=1e-4)
-        assert found["tokens"][row, len(ids) - 1] == "[SEP]"
-        assert set(found["tokens"][row, len(ids) :]) <= {""}
+        np.testing.assert_allclose(actual["scores"][row], sum(each), rtol=1e-4)
+        np.testing.assert_allclose(actual["token_scores"][row, : len(ids)], each, rtol=1e-4)
+        assert actual["num_tokens"][row] == len(ids)
+        np.testing.assert_allclose(actual["perplexity"][row], np.exp(-np.mean(each)), rtol=1e-4)
+        assert actual["tokens"][row, len(ids) - 1] == "[SEP]"
+        assert set(actual["tokens"][row, len(ids) :]) <= {""}
 
 
 # === What is refused ===

@@ -28,12 +28,12 @@ def bert(tokenizer_of):
 
 
 def tokens(task, text, tokenize=None):
-    found = task.tokenizer.tokens((tokenize or task.tokenize)([text])).to_list()[0]
-    return [token.decode() for token in found]
+    results = task.tokenizer.tokens((tokenize or task.tokenize)([text])).to_list()[0]
+    return [token.decode() for token in results]
 
 
 @pytest.mark.parametrize(
-    "parse_special, found",
+    "parse_special, expected",
     [
         (None, []),
         (False, []),
@@ -42,18 +42,18 @@ def tokens(task, text, tokenize=None):
         ([], []),
     ],
 )
-def test_a_classifier(bert, parse_special, found):
+def test_a_classifier(bert, parse_special, expected):
     task = bert(tasks.TextClassifier, num_classes=2, parse_special=parse_special)
     special = [t for t in tokens(task, TEXT) if t in ("[SEP]", "[MASK]")]
-    assert special == found
+    assert special == expected
     ids = task.preprocess([TEXT])["token_ids"][0].numpy().tolist()
-    assert ids.count(task.tokenizer.special_id("sep")) == 1 + found.count("[SEP]")
+    assert ids.count(task.tokenizer.special_id("sep")) == 1 + expected.count("[SEP]")
     # In the graph of an export, and as it comes back from its arguments.
     exported = task.signatures.tokenize(text=tf.constant([TEXT]))
     np.testing.assert_array_equal(exported.values, task.tokenize([TEXT]).values)
     again = bert(tasks.TextClassifier, **json.loads(json.dumps(task.get_arguments())))
     assert tokens(again, TEXT) == tokens(task, TEXT)
-    if found:
+    if expected:
         with pytest.raises(ValueError, match="LiteRT has no operation to find special tokens"):
             next(task.signatures.lite_functions())
 
@@ -84,10 +84,10 @@ def test_pairs_choices_and_words(bert):
 
 
 def test_masks_are_always_read(bert):
-    for parse_special, found in ((None, 1), (False, 1), (["[SEP]"], 2), (True, 2)):
+    for parse_special, actual in ((None, 1), (False, 1), (["[SEP]"], 2), (True, 2)):
         task = bert(tasks.MaskedLM, parse_special=parse_special)
         special = [t for t in tokens(task, TEXT) if t in ("[SEP]", "[MASK]")]
-        assert len(special) == found and "[MASK]" in special
+        assert len(special) == actual and "[MASK]" in special
 
 
 def test_bad_arguments(bert):

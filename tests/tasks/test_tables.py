@@ -127,15 +127,15 @@ def test_a_table_holds_its_labels(classifier, kind, column):
     expected = measured(classifier, TEXTS, LABELS)
     assert measured(classifier, table) == pytest.approx(expected)
     assert measured(classifier, table, LABELS[::-1]) != pytest.approx(expected)  # y comes first
-    found = classifier.evaluate(table, verbose=0, return_dict=True)
-    assert found == pytest.approx(expected)
+    metrics = classifier.evaluate(table, verbose=0, return_dict=True)
+    assert metrics == pytest.approx(expected)
     history = classifier.fit(table, validation_data=table, verbose=0).history
     assert {k: history[f"val_{k}"][0] for k in expected} == pytest.approx(expected)
     held_out = classifier.fit(table, validation_split=0.5, class_weight="balanced", verbose=0)
     expected = measured(classifier, TEXTS[4:], LABELS[4:])
     assert held_out.history["val_loss"] == pytest.approx([expected["loss"]])
-    found = classifier.predict_on_batch(table)
-    assert np.allclose(found, classifier.predict(table, verbose=0), atol=1e-5)
+    metrics = classifier.predict_on_batch(table)
+    assert np.allclose(metrics, classifier.predict(table, verbose=0), atol=1e-5)
     assert classifier.classify(table)["labels"].tolist() == [*classifier.classify(TEXTS)["labels"]]
 
 
@@ -191,10 +191,10 @@ def test_a_table_names_its_numbers(classifier, names):
     history = classifier.fit(table, validation_data=table, verbose=0, shuffle=False).history
     assert history["loss"] == pytest.approx([expected["loss"]], rel=1e-4)
     assert history["val_loss"] == pytest.approx([expected["loss"]], rel=1e-4)
-    found = classifier.fit(
+    actual = classifier.fit(
         TEXTS, LABELS, validation_data=(TEXTS, NamedColumn(table, "label")), verbose=0
     )
-    assert found.history["val_loss"] == pytest.approx([expected["loss"]], rel=1e-4)
+    assert actual.history["val_loss"] == pytest.approx([expected["loss"]], rel=1e-4)
 
 
 def test_names_of_a_table_that_are_none_of_the_tasks(make, classifier):
@@ -238,9 +238,9 @@ def test_a_task_without_names_learns_those_of_a_table(make):
     """Its answers were "0" and "1", whatever the table called them."""
     names = ["good", "bad"]  # not in the order of names that are sorted
     table = with_names({"text": TEXTS, "label": LABELS}, label=ClassLabel(names))
-    task, found, learned = learning(make, table, num_classes=2)
-    assert learned == names and found == measured(task, TEXTS, LABELS)
-    assert found == measured(task, TEXTS, [names[label] for label in LABELS])
+    task, actual, learned = learning(make, table, num_classes=2)
+    assert learned == names and actual == measured(task, TEXTS, LABELS)
+    assert actual == measured(task, TEXTS, [names[label] for label in LABELS])
     assert {*task.classify(TEXTS)["labels"]} <= {*names}
     assert task.classify(TEXTS[:1])["class_names"].tolist() == names
     both = with_names({"text": TEXTS, "text_pair": TEXTS, "label": LABELS}, **table.features)
@@ -252,16 +252,16 @@ def test_names_that_are_learned_of_several_labels_and_of_words(make):
     several = with_names(
         {"text": TEXTS[:3], "label": [[0], [1, 0], []]}, label=Sequence(ClassLabel(names))
     )
-    task, found, learned = learning(make, several, num_classes=2, multi_label=True)
-    assert learned == names and found == measured(task, TEXTS[:3], [[1, 0], [1, 1], [0, 0]])
+    task, actual, learned = learning(make, several, num_classes=2, multi_label=True)
+    assert learned == names and actual == measured(task, TEXTS[:3], [[1, 0], [1, 1], [0, 0]])
     words = with_names(
         {"text": [["a", "film"], ["good"]], "label": [[1, 0], [-100]]},
         label=Sequence(ClassLabel(["X", "O"])),
     )
     for crf in (False, True):
-        task, found, learned = learning(make, words, TokenClassifier, num_classes=2, crf=crf)
+        task, actual, learned = learning(make, words, TokenClassifier, num_classes=2, crf=crf)
         assert learned == ["X", "O"]
-        assert found == measured(task, words.columns_["text"], words.columns_["label"])
+        assert actual == measured(task, words.columns_["text"], words.columns_["label"])
 
 
 def test_a_table_names_another_number_of_classes(make):
@@ -316,8 +316,8 @@ def test_a_stream_of_numbers_with_names(classifier):
 def test_tables_that_come_in_batches(classifier):
     frame = pandas.DataFrame({"text": TEXTS, "label": LABELS})
     expected = measured(classifier, TEXTS, LABELS)
-    found = classifier.evaluate(iter([frame[:4], frame[4:]]), verbose=0, return_dict=True)
-    assert found == pytest.approx(expected, rel=1e-4)
+    metrics = classifier.evaluate(iter([frame[:4], frame[4:]]), verbose=0, return_dict=True)
+    assert metrics == pytest.approx(expected, rel=1e-4)
 
 
 def test_splits_and_streams(classifier):
@@ -369,21 +369,21 @@ def test_tables_of_other_tasks(make):
     choices = {"text": ["a", "it"], "choices": [["good", "bad"], ["x", "y"]]}
     chooser = make(MultipleChoice)
     for table in TABLES.values():
-        found = measured(chooser, table(choices | {"label": [0, 1]}))
-        assert found == measured(chooser, choices, [0, 1])
+        metrics = measured(chooser, table(choices | {"label": [0, 1]}))
+        assert metrics == measured(chooser, choices, [0, 1])
 
     questions = {"question": ["what was it"], "context": ["the film was good"]}
     answers = [{"text": ["good"], "start": [13]}]
     reader = make(QuestionAnswerer)
     squad = [{"text": ["good"], "answer_start": [13]}]
     table = Dataset({"id": ["a"]} | questions | {"answers": squad})
-    found = reader.evaluate(table, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx(measured(reader, questions, answers)["loss"])
-    assert "f1" in found
+    metrics = reader.evaluate(table, verbose=0, return_dict=True)
+    assert metrics["loss"] == pytest.approx(measured(reader, questions, answers)["loss"])
+    assert "f1" in metrics
 
     several = MultiTask({"stars": regressor})
-    found = several.evaluate({"stars": frame}, verbose=0)
-    assert found["stars_loss"] == pytest.approx(measured(regressor, frame)["loss"])
+    metrics = several.evaluate({"stars": frame}, verbose=0)
+    assert metrics["stars_loss"] == pytest.approx(measured(regressor, frame)["loss"])
 
 
 def test_what_needs_no_labels_reads_none(make):

@@ -137,13 +137,13 @@ def test_it_learns_names_and_labels(make):
     assert task.class_names == ["B-T", "O"]
     assert task.tag(["a film"])["labels"] == [["O", "B-T"]]
     text = "é\x00 story, it"
-    (found,) = task.entities([text])
-    assert [(e["label"], e["text"], text[e["start"] : e["end"]]) for e in found] == [
+    (actual,) = task.entities([text])
+    assert [(e["label"], e["text"], text[e["start"] : e["end"]]) for e in actual] == [
         ("T", "story", "story")
     ]
-    assert 0.5 < found[0]["score"] <= 1
-    (found,) = task.entities([["a", "story", "was"]])
-    assert [(e["text"], e["start"], e["end"]) for e in found] == [("story", 1, 2)]
+    assert 0.5 < actual[0]["score"] <= 1
+    (actual,) = task.entities([["a", "story", "was"]])
+    assert [(e["text"], e["start"], e["end"]) for e in actual] == [("story", 1, 2)]
 
 
 def test_scores_are_those_of_first_pieces(shared):
@@ -172,10 +172,10 @@ def test_words_after_the_window_get_no_label(make):
 def test_strings_are_split_as_conll_and_lists_are_not(make):
     task = make(TokenClassifier, class_names=["B-X"])  # every word is an entity
     text = "Ada Lovelace, Bob's (U.S.) office."
-    (found,) = task.entities([text])
+    (actual,) = task.entities([text])
     words = ["Ada", "Lovelace", ",", "Bob", "'s", "(", "U.S.", ")", "office", "."]
-    assert [entity["text"] for entity in found] == words
-    assert [text[entity["start"] : entity["end"]] for entity in found] == words
+    assert [entity["text"] for entity in actual] == words
+    assert [text[entity["start"] : entity["end"]] for entity in actual] == words
     assert task.tag([["Lovelace,", "Bob's"]])["tokens"] == [["Lovelace,", "Bob's"]]
     with pytest.raises(ValueError, match=r"has 2 labels, but text\[0\] has 3 words"):
         task.fit(["a film."], [["B-X"] * 2], verbose=0)
@@ -306,17 +306,17 @@ def test_saved_model(make, tmp_path):
     nothing = signatures["serving_default"](text=tf.constant([], tf.string))
     assert nothing["labels"].shape == (0, 0)
 
-    found = {name: value.numpy() for name, value in signatures["entities"](text=texts).items()}
-    assert set(found) == {"text", "labels", "scores", "start", "end"}
+    results = {name: value.numpy() for name, value in signatures["entities"](text=texts).items()}
+    assert set(results) == {"text", "labels", "scores", "start", "end"}
     own = task.entities(texts)
     assert any(own)
     for n, row in enumerate(own):
-        assert found["text"][n, : len(row)].astype(str).tolist() == [e["text"] for e in row]
-        assert found["labels"][n].astype(str).tolist()[: len(row)] == [e["label"] for e in row]
+        assert results["text"][n, : len(row)].astype(str).tolist() == [e["text"] for e in row]
+        assert results["labels"][n].astype(str).tolist()[: len(row)] == [e["label"] for e in row]
         for name in ("start", "end", "scores"):
             expected = [e["score" if name == "scores" else name] for e in row]
-            np.testing.assert_allclose(found[name][n, : len(row)], expected, atol=1e-5)
-        assert not found["labels"][n, len(row) :].any()
+            np.testing.assert_allclose(results[name][n, : len(row)], expected, atol=1e-5)
+        assert not results["labels"][n, len(row) :].any()
     assert signatures["entities"](text=tf.constant([], tf.string))["text"].shape == (0, 0)
 
 
@@ -327,8 +327,8 @@ def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
         f1 = keras.metrics.F1Score(average="micro", name="f1")
         metrics = ["accuracy", f1, keras_lm.metrics.EntityF1(NAMES)]
         task.compile(metrics=metrics, run_eagerly=True)
-        found = task.evaluate(WORDS, LABELS, verbose=0, return_dict=True)
-        assert found["f1"] == pytest.approx(found["accuracy"])  # both count the words alone
+        actual = task.evaluate(WORDS, LABELS, verbose=0, return_dict=True)
+        assert actual["f1"] == pytest.approx(actual["accuracy"])  # both count the words alone
         words = task.tag(WORDS)["labels"]
         spans = [
             {(i, *span) for i, labels in enumerate(rows) for span in entity_spans(labels)}
@@ -336,7 +336,7 @@ def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
         ]
         right = len(spans[0] & spans[1])
         expected = 2 * right / max(len(spans[0]) + len(spans[1]), 1)
-        assert found["entity_f1"] == pytest.approx(expected)
+        assert actual["entity_f1"] == pytest.approx(expected)
 
 
 def test_entities_of_labels_in_the_graph():
@@ -349,10 +349,10 @@ def test_entities_of_labels_in_the_graph():
     scores = random.random(labels.shape).astype("float32")
     answer = {"labels": labels, "scores": scores, "start": starts, "end": starts + 2}
     texts = tf.constant(["éß " * 9] * 50)
-    found = entities_in_graph(texts, {name: tf.constant(x) for name, x in answer.items()})
+    actual = entities_in_graph(texts, {name: tf.constant(x) for name, x in answer.items()})
     lists = {name: value.tolist() for name, value in answer.items()}
     for n, row in enumerate(entities_of(lists, texts)):
-        for name, value in found.items():
+        for name, value in actual.items():
             own = [entity.get(name, entity.get(name[:-1])) for entity in row]
             if name in ("text", "labels"):
                 assert [x.decode() for x in value[n, : len(own)].numpy()] == own
@@ -432,10 +432,12 @@ def test_labels_of_strings_stand_at_first_pieces(byte_pair_task):
         task.columns(["good (x)."]), task.labels.prepare(np.array([[1, 0, 2, 1, 2]]))
     )
     tokens = task.tokenizer.tokens(packed["token_ids"])[0].numpy().tolist()
-    found = {token.decode(): label for token, label in zip(tokens, labels[0].numpy()) if label >= 0}
+    results = {
+        token.decode(): label for token, label in zip(tokens, labels[0].numpy()) if label >= 0
+    }
     # The full stop is in the bracket's piece, which has the bracket's label.
-    assert tokens[-2] == b")." and found[")."] == 1
-    assert [*found.values()] == [1, 0, 2, 1]
+    assert tokens[-2] == b")." and results[")."] == 1
+    assert [*results.values()] == [1, 0, 2, 1]
 
 
 def test_words_of_one_piece_continue_its_entity(byte_pair_task):
@@ -456,8 +458,8 @@ def test_words_of_one_piece_continue_its_entity(byte_pair_task):
     kernel, bias = task.head.trainable_variables
     kernel.assign(keras.ops.zeros_like(kernel))
     bias.assign([1.0, 0.0])  # each token begins an entity
-    found = task.entities(["good (x)."])[0]
-    assert [entity["text"] for entity in found] == ["good", "(", "x", ")."]
+    actual = task.entities(["good (x)."])[0]
+    assert [entity["text"] for entity in actual] == ["good", "(", "x", ")."]
 
 
 @pytest.mark.eager
@@ -507,10 +509,10 @@ def test_exports_read_whole_texts(byte_pair_task, tmp_path):
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](text=tf.constant(texts))
     served = {name: value.numpy() for name, value in served.items()}
     serve, _ = load_tflite(str(byte_pair_task.export(tmp_path / "m.tflite", format="litert")))
-    for found in (served, serve(text=np.array([*map(str.encode, texts)], object))):
+    for actual in (served, serve(text=np.array([*map(str.encode, texts)], object))):
         for name in ("start", "end"):
-            np.testing.assert_array_equal(found[name], expected[name])
+            np.testing.assert_array_equal(actual[name], expected[name])
         for name in ("tokens", "labels"):
-            decoded = [[value.decode() for value in row] for row in found[name]]
+            decoded = [[value.decode() for value in row] for row in actual[name]]
             assert decoded == expected[name].tolist()
-        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+        np.testing.assert_allclose(actual["scores"], expected["scores"], atol=1e-5)

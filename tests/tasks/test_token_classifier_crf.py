@@ -120,9 +120,9 @@ def test_files_and_exports(task, tmp_path):
     served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
     texts = [" ".join(words) for words in TEXTS[:3]] + ["", "unseen \U0001f600 x", "x " * 300]
     texts = [*map(str.encode, texts), b"y \xff\xfe y"]
-    found, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
-    np.testing.assert_array_equal(found["labels"].numpy().astype(str), own["labels"].astype(str))
-    np.testing.assert_allclose(found["scores"], own["scores"], atol=1e-5)
+    actual, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
+    np.testing.assert_array_equal(actual["labels"].numpy().astype(str), own["labels"].astype(str))
+    np.testing.assert_allclose(actual["scores"], own["scores"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

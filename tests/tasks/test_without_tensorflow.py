@@ -35,20 +35,20 @@ from keras_lm.tasks import CausalLM, FeatureExtractor, MaskedLM, Task, TextClass
 folder, masked, causal, writer, translator = sys.argv[1:]
 texts, labels = ["good film", "bad film, was unly"] * 4, [1, 0] * 4
 task = Task.from_preset(folder)
-found = {"before": task.predict(texts, verbose=0).tolist(), "ids": task.tokenizer(texts)}
-found["pair"] = task.predict((texts, texts[::-1]), verbose=0).tolist()
+results = {"before": task.predict(texts, verbose=0).tolist(), "ids": task.tokenizer(texts)}
+results["pair"] = task.predict((texts, texts[::-1]), verbose=0).tolist()
 classified = task.classify(texts, batch_size=5, verbose=0)
-found["classified"] = {name: value.tolist() for name, value in classified.items()}
+results["classified"] = {name: value.tolist() for name, value in classified.items()}
 prompt = {"prompt": "Bad ", "lowercase": True}
-found["embedded"] = FeatureExtractor(task.backbone, tokenizer=task.tokenizer, **prompt).embed(
+results["embedded"] = FeatureExtractor(task.backbone, tokenizer=task.tokenizer, **prompt).embed(
     texts[:2], verbose=0
 )["embedding"].tolist()
 task.compile(optimizer=keras.optimizers.Adam(1e-2))
 data = texts, labels
 history = task.fit(*data, epochs=8, batch_size=4, verbose=0, validation_data=data)
-found["losses"] = history.history["loss"]
-found["accuracy"] = task.evaluate(*data, verbose=0, return_dict=True)["accuracy"]
-found["after"] = task.predict(texts, verbose=0).tolist()
+results["losses"] = history.history["loss"]
+results["accuracy"] = task.evaluate(*data, verbose=0, return_dict=True)["accuracy"]
+results["after"] = task.predict(texts, verbose=0).tolist()
 task.save_to_preset(folder + "-after")
 
 
@@ -61,47 +61,47 @@ class Batches(keras.utils.PyDataset):
 
 
 other = Task.from_preset(folder)
-found["streams"] = other.fit(Batches(), epochs=1, verbose=0).history["loss"]
+results["streams"] = other.fit(Batches(), epochs=1, verbose=0).history["loss"]
 rows = (batch for batch in [(texts, np.array(labels))] * 2)
-found["streams"] += other.fit(rows, verbose=0).history["loss"]
-found["streams"].append(float(other.train_on_batch(texts, np.array(labels))[0]))
+results["streams"] += other.fit(rows, verbose=0).history["loss"]
+results["streams"].append(float(other.train_on_batch(texts, np.array(labels))[0]))
 task.save(folder + ".keras")
 again = keras.saving.load_model(folder + ".keras")
-found["again"] = again.predict(texts, verbose=0).tolist()
+results["again"] = again.predict(texts, verbose=0).tolist()
 other = Task.from_preset(writer)
-found["written"] = other.generate(texts[:2], 5, temperature=1.0, seed=[4, 2], verbose=0)
-found["perplexity"] = other.score(texts[:2], verbose=0)["perplexity"].tolist()
-found["translated"] = Task.from_preset(translator).generate(texts[:2], 4, verbose=0)
-found["masked"] = Task.from_preset(masked).fit(texts, epochs=2, verbose=0).history["loss"]
+results["written"] = other.generate(texts[:2], 5, temperature=1.0, seed=[4, 2], verbose=0)
+results["perplexity"] = other.score(texts[:2], verbose=0)["perplexity"].tolist()
+results["translated"] = Task.from_preset(translator).generate(texts[:2], 4, verbose=0)
+results["masked"] = Task.from_preset(masked).fit(texts, epochs=2, verbose=0).history["loss"]
 writer = CausalLM.from_preset(causal, tokenizer=None)
 ids = {"token_ids": np.arange(5, 29).reshape(3, 8), "padding_mask": np.ones((3, 8), "int32")}
-found["continued"] = writer.generate(ids, 4, verbose=0)
-found["causal"] = writer.fit(ids, epochs=2, verbose=0).history["loss"]
+results["continued"] = writer.generate(ids, 4, verbose=0)
+results["causal"] = writer.fit(ids, epochs=2, verbose=0).history["loss"]
 try:
     task.export(folder + "-export")
 except (ImportError, RuntimeError) as error:
-    found["export"] = str(error)
-found["filled"] = Task.from_preset(masked).fill_mask(MASKS, batch_size=2, verbose=0)
+    results["export"] = str(error)
+results["filled"] = Task.from_preset(masked).fill_mask(MASKS, batch_size=2, verbose=0)
 chooser = Task.from_preset(os.path.join(folder, "../chooser"))
-found["chosen"] = chooser.choose(CHOICES, batch_size=1, verbose=0)
-found["choosing"] = chooser.fit(CHOICES, [0, 1], epochs=2, verbose=0).history["loss"]
+results["chosen"] = chooser.choose(CHOICES, batch_size=1, verbose=0)
+results["choosing"] = chooser.fit(CHOICES, [0, 1], epochs=2, verbose=0).history["loss"]
 for name in ("tagger", "crf"):
     tagger = Task.from_preset(os.path.join(folder, "..", name))
-    found[name] = [tagger.tag(TAGGED, batch_size=2, verbose=0), tagger.entities(TAGGED)]
+    results[name] = [tagger.tag(TAGGED, batch_size=2, verbose=0), tagger.entities(TAGGED)]
 answerer = Task.from_preset(os.path.join(folder, "../answerer"))
-found["answers"] = [
+results["answers"] = [
     answerer.answer(ASKED, batch_size=3, verbose=0),
     answerer.answer(ASKED, top_k=None, verbose=0),
 ]
 try:
     tagger.tag(["a text"])
 except ImportError as error:
-    found["tagged"] = str(error)
+    results["tagged"] = str(error)
 try:
     keras_lm.tokenizers.ByteTokenizer()(["a"])
 except (ImportError, ValueError) as error:
-    found["bytes"] = str(error)
-print(json.dumps(found, default=lambda array: array.tolist()))
+    results["bytes"] = str(error)
+print(json.dumps(results, default=lambda array: array.tolist()))
 """
 QUESTIONS = """
 MASKS = ["good [MASK]", "[MASK] was [MASK] bad", "none", "un [MASK]"]
@@ -145,58 +145,58 @@ def test_a_task_is_trained_and_kept(make, tokenizer, goldens, tmp_path):
     env = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     done = subprocess.run([*command, *map(str, folders)], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["ids"] == task.tokenizer(texts).to_list()
-    np.testing.assert_allclose(found["before"], task.predict(texts, verbose=0), atol=1e-5)
+    message = json.loads(done.stdout.splitlines()[-1])
+    assert message["ids"] == task.tokenizer(texts).to_list()
+    np.testing.assert_allclose(message["before"], task.predict(texts, verbose=0), atol=1e-5)
     pairs = task.predict((texts, texts[::-1]), verbose=0)
-    np.testing.assert_allclose(found["pair"], pairs, atol=1e-5)
+    np.testing.assert_allclose(message["pair"], pairs, atol=1e-5)
     classified = task.classify(texts, verbose=0)
-    assert found["classified"]["labels"] == classified["labels"].tolist()
-    np.testing.assert_allclose(found["classified"]["scores"], classified["scores"], atol=1e-5)
+    assert message["classified"]["labels"] == classified["labels"].tolist()
+    np.testing.assert_allclose(message["classified"]["scores"], classified["scores"], atol=1e-5)
     prompt = {"prompt": "Bad ", "lowercase": True}
     extractor = FeatureExtractor(task.backbone, tokenizer=tokenizer, **prompt)
     vectors = extractor.embed(texts[:2], verbose=0)["embedding"]
-    np.testing.assert_allclose(found["embedded"], vectors, atol=1e-5)
+    np.testing.assert_allclose(message["embedded"], vectors, atol=1e-5)
     writer = CausalLM.from_preset(tmp_path / "CausalLM")
     sampled = {"temperature": 1.0, "seed": [4, 2]}
-    assert found["written"] == writer.generate(texts[:2], 5, **sampled)
+    assert message["written"] == writer.generate(texts[:2], 5, **sampled)
     perplexity = writer.score(texts[:2], verbose=0)["perplexity"]
-    np.testing.assert_allclose(found["perplexity"], perplexity, rtol=1e-5)
+    np.testing.assert_allclose(message["perplexity"], perplexity, rtol=1e-5)
     translator = Seq2SeqLM.from_preset(tmp_path / "Seq2SeqLM")
-    assert found["translated"] == translator.generate(texts[:2], 4)
+    assert message["translated"] == translator.generate(texts[:2], 4)
     ids = {"token_ids": np.arange(5, 29).reshape(3, 8)}
     published = CausalLM.from_preset(goldens("gpt2"), tokenizer=None)
-    assert found["continued"] == published.generate(ids, 4)
-    assert found["losses"][-1] < found["losses"][0]
-    assert found["accuracy"] == 1.0
-    assert found["again"] == found["after"]
+    assert message["continued"] == published.generate(ids, 4)
+    assert message["losses"][-1] < message["losses"][0]
+    assert message["accuracy"] == 1.0
+    assert message["again"] == message["after"]
     after = TextClassifier.from_preset(tmp_path / "task-after")
-    np.testing.assert_allclose(after.predict(texts, verbose=0), found["after"], atol=1e-5)
-    for losses in (found["masked"], found["causal"], found["streams"]):
+    np.testing.assert_allclose(after.predict(texts, verbose=0), message["after"], atol=1e-5)
+    for losses in (message["masked"], message["causal"], message["streams"]):
         assert np.isfinite(losses).all()
-    assert "TensorFlow" in found["export"]
-    assert "pip install tensorflow" in found["bytes"]
-    check_alike(found["filled"], masked.fill_mask(asked["MASKS"], verbose=0))
-    check_alike(found["chosen"], chooser.choose(asked["CHOICES"], verbose=0))
-    assert np.isfinite(found["choosing"]).all()
+    assert "TensorFlow" in message["export"]
+    assert "pip install tensorflow" in message["bytes"]
+    check_alike(message["filled"], masked.fill_mask(asked["MASKS"], verbose=0))
+    check_alike(message["chosen"], chooser.choose(asked["CHOICES"], verbose=0))
+    assert np.isfinite(message["choosing"]).all()
     for name, tagger in taggers.items():
         expected = [tagger.tag(asked["TAGGED"], verbose=0), tagger.entities(asked["TAGGED"])]
-        check_alike(found[name], expected)
+        check_alike(message[name], expected)
     each = asked["ASKED"]
     expected = [answerer.answer(each, verbose=0), answerer.answer(each, top_k=None, verbose=0)]
-    check_alike(found["answers"], expected)
-    assert {label for row in found["tagger"][0]["labels"] for label in row} > {"O", ""}
-    assert "Splitting texts into words needs TensorFlow" in found["tagged"]
+    check_alike(message["answers"], expected)
+    assert {label for row in message["tagger"][0]["labels"] for label in row} > {"O", ""}
+    assert "Splitting texts into words needs TensorFlow" in message["tagged"]
 
 
-def check_alike(found, expected):
+def check_alike(actual, expected):
     """Assert that nested answers have the same strings, and numbers to 1e-5."""
     expected = json.loads(json.dumps(expected, default=lambda array: array.tolist()))
-    found, expected = dict(leaves(found)), dict(leaves(expected))
-    assert {*found} == {*expected}
+    actual, expected = dict(leaves(actual)), dict(leaves(expected))
+    assert {*actual} == {*expected}
     for path, value in expected.items():
         alike = value if isinstance(value, str) else pytest.approx(value, 1e-5, 1e-5)
-        assert found[path] == alike, path
+        assert actual[path] == alike, path
 
 
 def leaves(value, path=()):

@@ -178,12 +178,12 @@ def test_vectors_of_a_word_and_of_its_context_side_by_side(tmp_path):
     options = {"layers": "concat_embedding_last", "pooling": "none"}
     task = FeatureExtractor(cove, tokenizer=tokenizer, **options)
     texts = ["the bank", "the river bank"]
-    found = task.embed(texts)["embedding"]
+    actual = task.embed(texts)["embedding"]
     ids = np.array([[2, 4, 1], [2, 3, 4]])
     mask = (ids != 1).astype("int32")
     top = cove({"token_ids": ids, "padding_mask": mask})["sequence_output"]
     expected = np.concatenate([cove.word_embedding(ids), top], axis=-1) * mask[..., None]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
     served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
     served = served["serving_default"](text=tf.constant(texts))["embedding"]
     np.testing.assert_allclose(served, expected, atol=1e-6)

@@ -133,9 +133,9 @@ def test_tables():
 
     trie = Trie({b"ab": 7, b"abc": 8, b"b": 9})
     data, starts, ends = (tf.constant(x) for x in (list(b"abcb"), [0, 1, 0, 0], [2, 3, 3, 4]))
-    for whole, found in ((True, [7, -1, 8, -1]), (False, [7, 9, 8, 8])):
+    for whole, actual in ((True, [7, -1, 8, -1]), (False, [7, 9, 8, 8])):
         nodes = trie(data, starts, ends, whole)
-        assert tf.gather(trie.numbers, nodes).numpy().tolist() == found
+        assert tf.gather(trie.numbers, nodes).numpy().tolist() == actual
     mask = tf.cast([1, 1, 1, 0, 1, 1, 0, 1], tf.bool)
     assert every_second(mask).numpy().astype(int).tolist() == [1, 0, 1, 0, 1, 0, 0, 1]
 

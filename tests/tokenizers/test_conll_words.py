@@ -33,8 +33,8 @@ def split():
 
 def test_words_by_hand():
     texts = [sentence.replace("|", "") for sentence in SENTENCES]
-    found = words_and_places(tf.constant(texts), "conll")
-    for sentence, text, words, *places in zip(SENTENCES, texts, *(x.to_list() for x in found)):
+    actual = words_and_places(tf.constant(texts), "conll")
+    for sentence, text, words, *places in zip(SENTENCES, texts, *(x.to_list() for x in actual)):
         expected = [word for part in sentence.split() for word in part.split("|") if word]
         assert [word.decode() for word in words] == expected
         assert [text[s:e] for s, e in zip(*places)] == expected
@@ -53,8 +53,8 @@ def test_litert_splits_the_same(split):
     random = np.random.default_rng(0)
     signs = np.array([*"aBnItsdmlrev019  ''’..,,:-+/&@_()…\u00a0é日😀"])
     texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(2000)]
-    found = split(texts)
-    assert traced(words_and_places_lite)(texts) == found
+    actual = split(texts)
+    assert traced(words_and_places_lite)(texts) == actual
     # In invalid UTF-8, places are the same, and words keep their bytes.
     pieces = np.array(
         [b"a", b" ", b",", b"\xff", b"\xe4\xb8", b"\xc3", b"\x80", b"\xed\xa0\x80", b"1"]
@@ -68,9 +68,9 @@ def test_litert_splits_the_same(split):
     valid = [[w.decode(errors="replace").encode() for w in row] for row in words_lite]
     assert valid == words
     texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(40)]
-    found = split(texts)
+    actual = split(texts)
     # A text's words do not depend on the texts around it.
-    assert [split([text])[0][0] for text in texts[:40]] == found[0][:40]
+    assert [split([text])[0][0] for text in texts[:40]] == actual[0][:40]
 
 
 # Scripts without spaces: each letter is a word, with the signs that join it.
@@ -90,13 +90,13 @@ WITHOUT_SPACES = [
 def test_scripts_without_spaces(splitter):
     sentences = WITHOUT_SPACES if splitter == "conll" else WITHOUT_SPACES[1:]
     texts = [sentence.replace("|", "") for sentence in sentences]
-    found = words_and_places(tf.constant(texts), splitter, True)
-    for sentence, text, words, *places in zip(sentences, texts, *(x.to_list() for x in found)):
+    actual = words_and_places(tf.constant(texts), splitter, True)
+    for sentence, text, words, *places in zip(sentences, texts, *(x.to_list() for x in actual)):
         expected = [word for part in sentence.split() for word in part.split("|") if word]
         assert [word.decode() for word in words] == expected
         assert [text[s:e] for s, e in zip(*places)] == expected
     lite = words_and_places_lite(tf.constant(texts), splitter, True)
-    assert [x.to_list() for x in lite[:3]] == [x.to_list() for x in found]
+    assert [x.to_list() for x in lite[:3]] == [x.to_list() for x in actual]
 
 
 @pytest.mark.parametrize("splitter", ["conll", "punctuation", "whitespace"])
@@ -119,8 +119,8 @@ def test_litert_splits_scripts_without_spaces_the_same():
     signs = np.array([*"aB0 .,'-日本かカｶﾞไทย\u0e31\u0e48កខ\u17d2\U00020000😀\u3099é"])
     texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(500)]
     for splitter in ("conll", "punctuation", "whitespace"):
-        found, lite = (
+        actual, lite = (
             [x.to_list() for x in split(tf.constant(texts), splitter, True)[:3]]
             for split in (words_and_places, words_and_places_lite)
         )
-        assert lite == found
+        assert lite == actual

@@ -37,10 +37,10 @@ def parts(tokenizer, text):
     ids, starts, ends = tokenizer.tokenize_with_offsets(text)
     assert ids.numpy().tolist() == tokenizer(text).numpy().tolist()
     data = text.encode()
-    found = [data[a:b].decode() for a, b in zip(starts.numpy(), ends.numpy())]
+    results = [data[a:b].decode() for a, b in zip(starts.numpy(), ends.numpy())]
     _, starts, ends = tokenizer.tokenize_with_offsets(text, unit="character")
-    assert found == [text[a:b] for a, b in zip(starts.numpy(), ends.numpy())]
-    return list(zip([t.decode() for t in tokenizer.tokens(ids).numpy()], found))
+    assert results == [text[a:b] for a, b in zip(starts.numpy(), ends.numpy())]
+    return list(zip([t.decode() for t in tokenizer.tokens(ids).numpy()], results))
 
 
 def test_ids_and_places_equal_huggingface(gpt, goldens):

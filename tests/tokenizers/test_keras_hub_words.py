@@ -33,8 +33,8 @@ def test_word_pieces(expected, kind):
     tokenizer = WordPieceTokenizer([*special, *entries], **rules)
     assert tokenizer.get_config()["keras_hub"]
     known = [i for i, row in enumerate(tokens) if "[UNK]" not in row]
-    found = tokenizer.tokens(tokenizer([texts[i] for i in known])).to_list()
-    assert [[t.decode() for t in row] for row in found] == [tokens[i] for i in known]
+    actual = tokenizer.tokens(tokenizer([texts[i] for i in known])).to_list()
+    assert [[t.decode() for t in row] for row in actual] == [tokens[i] for i in known]
     assert len(known) > 30
 
 

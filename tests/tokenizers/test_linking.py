@@ -34,7 +34,7 @@ def tokenizer():
     return make(entities=sorted({*MENTIONS.values()} - {"unknown"}))
 
 
-def found(tokenizer, text):
+def linked_mentions(tokenizer, text):
     rows, starts, ends = (x[0].numpy().tolist() for x in tokenizer.find_mentions([text]))
     ids = [tokenizer.entities[row] if row >= 0 else None for row in rows]
     return [(id, text[a:b]) for id, a, b in zip(ids, starts, ends, strict=True)]
@@ -64,7 +64,7 @@ def found(tokenizer, text):
     ],
 )
 def test_what_is_found(tokenizer, text, expected):
-    assert found(tokenizer, text) == expected
+    assert linked_mentions(tokenizer, text) == expected
 
 
 @pytest.mark.eager
@@ -111,21 +111,21 @@ def test_what_is_left_out():
     with pytest.warns(UserWarning, match="2 of 3 are left out, such as 'YORK'"):
         tokenizer = make(mentions)
     assert tokenizer.mentions == {"york": "Q1"}
-    assert found(tokenizer, "York zzz") == [("Q1", "York")]
+    assert linked_mentions(tokenizer, "York zzz") == [("Q1", "York")]
     with pytest.raises(ValueError, match="`mentions` names 'new"):
         make({"new\tyork": "Q1"})
     with pytest.raises(ValueError, match="`mentions` names 7"):
         make({"new": 7})
     with pytest.raises(ValueError, match="`entities` names one twice"):
         make(entities=["Q60", "Q60"])
-    assert found(make({}), "new york") == []
+    assert linked_mentions(make({}), "new york") == []
 
 
 @pytest.mark.eager
 def test_files_keep_the_dictionary(tokenizer, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
     text = "New York University of u.s."
-    expected = found(tokenizer, text)
+    expected = linked_mentions(tokenizer, text)
     read = EntityTokenizer.from_preset(tmp_path, mentions=MENTIONS, entities=tokenizer.entities)
     assert type(Tokenizer.from_preset(tmp_path)) is WordPieceTokenizer  # nothing asks for another
     more = tokenizer.with_words(["lovelaced"])
@@ -134,7 +134,7 @@ def test_files_keep_the_dictionary(tokenizer, tmp_path):
         copies = [pickle.loads(pickle.dumps(tokenizer)), read, more]
     for copy in copies:
         assert copy.entities == tokenizer.entities and copy.mentions == MENTIONS
-        assert found(copy, text) == expected
+        assert linked_mentions(copy, text) == expected
 
 
 def test_few_mentions_of_a_large_vocabulary():

@@ -21,10 +21,10 @@ PIECES = ["sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet"]
 
 
 def places(tokenizer, texts):
-    found = tokenizer.tokenize_with_offsets(texts, "character")
+    actual = tokenizer.tokenize_with_offsets(texts, "character")
     lite = tokenizer.tokenize_lite_with_offsets(tf.constant(texts))
     assert lite[0].to_list() == tokenizer.tokenize_lite(tf.constant(texts)).to_list()
-    for ids, starts, ends in (found, lite):
+    for ids, starts, ends in (actual, lite):
         yield [
             [*zip(*row, strict=True)]
             for row in zip(ids.to_list(), starts.to_list(), ends.to_list(), strict=True)

@@ -83,9 +83,9 @@ def test_a_language_is_a_token_at_the_start_of_a_text(tokenizer):
 
 def test_a_vocabulary_without_languages(tokenizer, folder):
     words = [token for token in tokenizer.vocabulary if not token.startswith(">>")]
-    found = MarianTokenizer(folder / "source.spm", folder / "target.spm", words)
-    assert tokens(found, ">>fra<< the") == ["<unk>", *tokens(tokenizer, "the")]
-    assert tokens(found, "the") == tokens(tokenizer, "the")
+    actual = MarianTokenizer(folder / "source.spm", folder / "target.spm", words)
+    assert tokens(actual, ">>fra<< the") == ["<unk>", *tokens(tokenizer, "the")]
+    assert tokens(actual, "the") == tokens(tokenizer, "the")
 
 
 def test_characters_of_the_other_language(tokenizer):
@@ -154,9 +154,9 @@ def test_an_incomplete_folder_is_an_error_that_names_the_file(folder, missing):
 
 
 def test_published_folders(tokenizer, folder):
-    for found in (Tokenizer.from_preset(folder), MarianTokenizer.from_files(folder)):
-        assert type(found) is MarianTokenizer
-        assert found.get_config() == tokenizer.get_config()
+    for actual in (Tokenizer.from_preset(folder), MarianTokenizer.from_files(folder)):
+        assert type(actual) is MarianTokenizer
+        assert actual.get_config() == tokenizer.get_config()
     for name in ("source.spm", "target.spm"):
         (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=r"neither source\.spm nor target\.spm"):
@@ -171,9 +171,11 @@ def test_settings_of_files(tokenizer, folder):
     size = tokenizer.vocabulary_size
     token = {"content": "<new>", "special": True}
     path.write_text(json.dumps({"added_tokens_decoder": {str(size): token}}))
-    found = MarianTokenizer.from_files(folder)
-    assert found.vocabulary_size == size + 1
-    assert tokens(found, "a<new>", parse_special=True)[-1] == "<new>" != tokens(found, "a<new>")[-1]
+    actual = MarianTokenizer.from_files(folder)
+    assert actual.vocabulary_size == size + 1
+    assert (
+        tokens(actual, "a<new>", parse_special=True)[-1] == "<new>" != tokens(actual, "a<new>")[-1]
+    )
 
 
 def test_bad_vocabularies(tokenizer, folder):
@@ -197,8 +199,8 @@ def test_a_model_whose_characters_are_no_pieces(tokenizer, folder):
     del model.pieces[:]
     model.pieces.extend(kept)
     assert [p.type for p in kept].count(UNKNOWN) == 1
-    found = MarianTokenizer(model.SerializeToString(), folder / "target.spm", tokenizer.vocabulary)
-    assert tokens(found, "☃")[-1] == "<unk>"
+    actual = MarianTokenizer(model.SerializeToString(), folder / "target.spm", tokenizer.vocabulary)
+    assert tokens(actual, "☃")[-1] == "<unk>"
 
 
 def test_litert(goldens, tokenizer, in_litert):

@@ -17,7 +17,7 @@ def lines_of(folder):
 def bert_ids(data, text):
     """MediaPipe's ids of a text in ASCII: `bert_tokenizer.cc`, written anew."""
     vocabulary = {token: i for i, token in enumerate(data.decode().split("\n")[:-1])}
-    found = []
+    results = []
     for word in re.findall(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+", text.lower()):
         pieces, start = [], 0
         while start < len(word):
@@ -29,8 +29,8 @@ def bert_ids(data, text):
                 break
             pieces.append(mark + word[start:end])
             start = end
-        found += [vocabulary[piece] for piece in pieces]
-    return found
+        results += [vocabulary[piece] for piece in pieces]
+    return results
 
 
 def around(tokenizer):
@@ -80,5 +80,5 @@ def test_sentencepiece_by_its_own_package(goldens):
     assert [[model.piece_to_id("[CLS]")], [model.piece_to_id("[SEP]")]] == [*around(tokenizer)]
     texts = lines_of(folder)
     for text, ids in zip(texts, tokenizer(texts).to_list()):
-        found = [model.piece_to_id(piece) for piece in model.encode(text.lower(), out_type=str)]
-        assert found == ids, text
+        results = [model.piece_to_id(piece) for piece in model.encode(text.lower(), out_type=str)]
+        assert results == ids, text

@@ -206,8 +206,8 @@ def test_a_token_found_in_text_as_it_is(content, lowercase, is_read, tmp_path):
             Tokenizer.from_preset(tmp_path)
     token["normalized"] = True
     write(tmp_path, {}, tokenizer=described)
-    found = Tokenizer.from_preset(tmp_path)(f"a {content.upper()}").numpy().tolist()
-    assert (found == [5, len(WORDS)]) == (lowercase or content == "<1>")
+    actual = Tokenizer.from_preset(tmp_path)(f"a {content.upper()}").numpy().tolist()
+    assert (actual == [5, len(WORDS)]) == (lowercase or content == "<1>")
 
 
 @pytest.mark.parametrize(
@@ -331,8 +331,8 @@ def test_a_token_that_is_spelled_like_bytes(content, merges, is_read, tmp_path):
     described = of_bytes(token, merges=merges)
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     if is_read:
-        found = Tokenizer.from_preset(tmp_path)(f"排{content}").numpy().tolist()
-        assert found[-1] == described["model"]["vocab"][content] and len(found) == 4
+        actual = Tokenizer.from_preset(tmp_path)(f"排{content}").numpy().tolist()
+        assert actual[-1] == described["model"]["vocab"][content] and len(actual) == 4
     else:
         with pytest.raises(CheckpointError, match=f"'{content}' is also what the vocabulary"):
             Tokenizer.from_preset(tmp_path)
@@ -357,8 +357,8 @@ def test_a_token_of_gpt_in_another_case(content, is_read, special, tmp_path):
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     if is_read:
-        found = Tokenizer.from_preset(tmp_path)(f"a{content}", parse_special=True)
-        assert found.numpy().tolist() == [3, 5]
+        actual = Tokenizer.from_preset(tmp_path)(f"a{content}", parse_special=True)
+        assert actual.numpy().tolist() == [3, 5]
     elif special:
         with pytest.warns(UserWarning, match="special token '<A>' has normalized=True"):
             Tokenizer.from_preset(tmp_path)

@@ -78,10 +78,10 @@ def compare(folder, state, texts, ties=False):
     reference = tokenizers.Tokenizer.from_str(json.dumps(state))
     expected = [row.ids for row in reference.encode_batch(texts, add_special_tokens=False)]
     tokenizer = Tokenizer.from_preset(folder)
-    found = tokenizer(texts).to_list()
+    actual = tokenizer(texts).to_list()
     if ties:  # what is equally likely to it
-        found, expected = (list(map(sorted, rows)) for rows in (found, expected))
-    assert found == expected
+        actual, expected = (list(map(sorted, rows)) for rows in (actual, expected))
+    assert actual == expected
     return tokenizer
 
 

@@ -169,8 +169,8 @@ def test_deberta_has_its_mask_after_the_model(goldens, tmp_path):
     rows = [json.loads(line) for line in lines if line]
     got = tokenizer([row["text"] for row in rows]).to_list()
     assert got == [[id + 1 for id in row["raw"]] for row in rows]
-    found = tokenizer("film[MASK]film[SEP]", parse_special=True).numpy().tolist()
-    assert found.count(number) == 1 and found[-1] == 2
+    actual = tokenizer("film[MASK]film[SEP]", parse_special=True).numpy().tolist()
+    assert actual.count(number) == 1 and actual[-1] == 2
     write(tmp_path, tokenizer_config__json={"split_by_punct": True})
     with pytest.raises(ValueError, match="split_by_punct=True"):
         SentencePieceTokenizer.from_files(tmp_path)
@@ -198,20 +198,20 @@ def test_files_that_ask_for_something_else(folder, files, message):
 
 def test_t5s_legacy_decides_what_follows_a_token(folder):
     path = write(folder("t5"), config__json={"model_type": "t5"})
-    found = {}
+    results = {}
     for legacy in (True, False):
         write(path, tokenizer_config__json={"legacy": legacy})
         tokenizer = SentencePieceTokenizer.from_files(path)
         texts = ["the<extra_id_0> film <extra_id_1>", "the", "<extra_id_2>the film"]
         ids = tokenizer(texts, parse_special=["<extra_id_0>", "<extra_id_1>", "<extra_id_2>"])
-        found[legacy] = [[t.decode() for t in row] for row in tokenizer.tokens(ids).to_list()]
+        results[legacy] = [[t.decode() for t in row] for row in tokenizer.tokens(ids).to_list()]
         assert tokenizer(texts[1]).numpy().tolist() == ids[1].numpy().tolist()
-    film = found[True][0][2:-1]
-    assert found[True][0][:2] == ["▁the", "<extra_id_0>"] and film[0].startswith("▁")
-    assert "".join(found[False][0]) == "▁the<extra_id_0>film<extra_id_1>"
-    assert "".join(found[True][2]) == "<extra_id_2>▁the▁film"
-    assert "".join(found[False][2]) == "<extra_id_2>the▁film"
-    assert found[True][1] == found[False][1] == ["▁the"]
+    film = results[True][0][2:-1]
+    assert results[True][0][:2] == ["▁the", "<extra_id_0>"] and film[0].startswith("▁")
+    assert "".join(results[False][0]) == "▁the<extra_id_0>film<extra_id_1>"
+    assert "".join(results[True][2]) == "<extra_id_2>▁the▁film"
+    assert "".join(results[False][2]) == "<extra_id_2>the▁film"
+    assert results[True][1] == results[False][1] == ["▁the"]
 
 
 def test_no_model(tmp_path):

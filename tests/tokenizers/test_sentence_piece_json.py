@@ -89,9 +89,9 @@ def test_alberts_normalizers(described):
     written = huggingface_files.backend(albert)
     marks = filter(lambda c: unicodedata.category(c).startswith("M"), map(chr, range(0x20000)))
     texts = [*TEXTS[:-1], *(f"a{mark}b" for mark in marks)]
-    found = [row.ids for row in written.encode_batch(texts, add_special_tokens=False)]
-    assert found == albert(texts).to_list()
-    assert albert.special_id("unknown") in found[texts.index("a\u0e31b")]
+    results = [row.ids for row in written.encode_batch(texts, add_special_tokens=False)]
+    assert results == albert(texts).to_list()
+    assert albert.special_id("unknown") in results[texts.index("a\u0e31b")]
     written.save(str(folder / "tokenizer.json"))
     assert SentencePieceTokenizer.from_files(folder)(TEXTS).to_list() == expected
 
@@ -155,12 +155,12 @@ def merged(text, merges, entries):
     parts = list("▁" + text.replace(" ", "▁"))
     ranks = {tuple(pair.split(" ")): i for i, pair in enumerate(merges)}
     while True:
-        found = [
+        results = [
             (ranks[pair], i) for i, pair in enumerate(itertools.pairwise(parts)) if pair in ranks
         ]
-        if not found:
+        if not results:
             break
-        _, i = min(found)
+        _, i = min(results)
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return [entries.index(part) if part in entries else 0 for part in parts]
 
@@ -313,8 +313,8 @@ def test_spaces_with_a_table_of_characters(described, goldens):
         (folder / "tokenizer.json").write_text(json.dumps(stated))
         reference = tokenizers.Tokenizer.from_str(json.dumps(stated))
         expected = reference.encode_batch(texts, add_special_tokens=False)
-        found = SentencePieceTokenizer.from_files(folder)(texts).to_list()
-        pairs = zip(texts, found, expected, strict=True)
+        actual = SentencePieceTokenizer.from_files(folder)(texts).to_list()
+        pairs = zip(texts, actual, expected, strict=True)
         return {text for text, ids, right in pairs if ids != right.ids}
 
     spelled = {"</w> <unk> <s>"}
@@ -335,9 +335,9 @@ def test_every_composition():
         wrong = []
         for letter in letters:
             text = unicodedata.normalize(form, letter)
-            found, right = table.apply(text), unicodedata.normalize("NFC", letter)
-            if found != right and not letter.isspace() and letter not in HANGUL:
-                wrong.append((letter, found))
+            actual, right = table.apply(text), unicodedata.normalize("NFC", letter)
+            if actual != right and not letter.isspace() and letter not in HANGUL:
+                wrong.append((letter, actual))
         assert not wrong
     assert table.apply(" " * 3) == table.apply("\u00a0\n") == table.apply("\t") == " "
     assert table.apply("\u00a0") == "\u00a0"

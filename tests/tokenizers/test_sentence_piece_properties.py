@@ -45,8 +45,8 @@ def characters():
     for number in (*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)):
         categories.setdefault(unicodedata.category(chr(number)), []).append(chr(number))
     chosen = random.Random(1)
-    found = [chosen.choice(some) for some in categories.values() for _ in range(30)]
-    return found + 3 * [chr(number) for number in range(0x20, 0x7F)]
+    results = [chosen.choice(some) for some in categories.values() for _ in range(30)]
+    return results + 3 * [chr(number) for number in range(0x20, 0x7F)]
 
 
 def strings(count):

@@ -51,10 +51,10 @@ class Reference:
             was_letter = is_letter(run[0])
         return text
 
-    def unescape(self, found):
-        if found[1] is None:
-            return "_" if found[0] == "\\u" else "\\"
-        return chr(int(found[1])) if int(found[1]) <= 0x10FFFF else "〓"
+    def unescape(self, results):
+        if results[1] is None:
+            return "_" if results[0] == "\\u" else "\\"
+        return chr(int(results[1])) if int(results[1]) <= 0x10FFFF else "〓"
 
 
 def is_letter(character):
@@ -125,8 +125,8 @@ def test_any_ids_become_what_they_become_there(tokenizer_of, decode, rows):
 
 def test_numbers_that_are_no_characters(tokenizer_of, decode):
     def spelled(text):
-        (found,) = decode([[tokenizer_of("subwords").token_to_id(letter) for letter in text]])
-        return found
+        (actual,) = decode([[tokenizer_of("subwords").token_to_id(letter) for letter in text]])
+        return actual
 
     assert spelled("\\8364;_") == "€"
     assert spelled("\\0000000065;_") == "A"

@@ -154,8 +154,8 @@ def test_errors(arguments, message):
 
 def test_compressed_files(trained, tmp_path):
     (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress("\n".join(TEXTS).encode()))
-    found = train_vocabulary("byte_pair", SIZES["byte_pair"], files=tmp_path / "*.gz")
-    assert found.vocabulary == trained["byte_pair"].vocabulary
+    actual = train_vocabulary("byte_pair", SIZES["byte_pair"], files=tmp_path / "*.gz")
+    assert actual.vocabulary == trained["byte_pair"].vocabulary
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,8 +163,8 @@ def test_the_encoding_of_files(trained, kind, tmp_path):
     """Bytes that are not UTF-8 became U+FFFD, and a byte order mark a piece of the vocabulary."""
     corpus = b"\xef\xbb\xbf" + "\n".join(TEXTS).encode()
     (tmp_path / "corpus.txt").write_bytes(corpus)
-    found = train_vocabulary(kind, SIZES[kind], files=tmp_path / "corpus.txt")
-    assert found.vocabulary == trained[kind].vocabulary
+    actual = train_vocabulary(kind, SIZES[kind], files=tmp_path / "corpus.txt")
+    assert actual.vocabulary == trained[kind].vocabulary
     (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress(corpus + b"\ncaf\xe9\n"))
     with pytest.raises(ValueError, match=rf"gz, line {len(TEXTS) + 1}: not UTF-8"):
         train_vocabulary(kind, SIZES[kind], files=tmp_path / "corpus.txt.gz")

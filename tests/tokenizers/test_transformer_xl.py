@@ -27,17 +27,17 @@ def tokenizer(expected):
 
 def test_words_are_those_of_moses(tokenizer, expected):
     lines, words, _ = expected
-    found = tokenizer(tf.constant(lines), parse_special=True)
+    actual = tokenizer(tf.constant(lines), parse_special=True)
     ids = [[tokenizer.token_to_id(word) for word in line] for line in words]
-    assert found.to_list() == ids
+    assert actual.to_list() == ids
 
 
 def test_text_is_that_of_moses(tokenizer, expected):
     _, words, texts = expected
     plain = [i for i, line in enumerate(words) if not {*SPECIAL} & {*line}]
     ids = tf.ragged.constant([[tokenizer.token_to_id(w) for w in words[i]] for i in plain])
-    found = [text.decode() for text in tokenizer.detokenize(tf.cast(ids, tf.int32)).numpy()]
-    assert found == [texts[i] for i in plain]
+    results = [text.decode() for text in tokenizer.detokenize(tf.cast(ids, tf.int32)).numpy()]
+    assert results == [texts[i] for i in plain]
 
 
 def test_text_spells_no_special_tokens(tokenizer):

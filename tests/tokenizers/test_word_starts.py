@@ -23,14 +23,14 @@ WORDS = {
 
 def words(tokenizer, ids):
     """Pieces put together again, from one start of a word to the next."""
-    found = []
+    results = []
     pieces = [piece.decode() for piece in tokenizer.tokens(ids).numpy()]
     for piece, starts in zip(pieces, tokenizer.word_starts(ids).numpy(), strict=True):
         for mark in ("##", "Ġ", "▁", "</w>"):
             piece = piece.replace(mark, "")
-        found += [""] if starts else []
-        found[-1] += piece.lower()
-    return found
+        results += [""] if starts else []
+        results[-1] += piece.lower()
+    return results
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -54,8 +54,8 @@ def test_rows_of_every_form_in_the_graph(tokenizer_of, kind):
         (tf.TensorSpec([None, None], tf.int32), ids.to_tensor()),
     ]:
         starts = tf.function(tokenizer.word_starts, [spec], autograph=False)(given)
-        for row, found in zip(expected, starts, strict=True):
-            assert found.numpy()[: len(row)].tolist() == row
+        for row, actual in zip(expected, starts, strict=True):
+            assert actual.numpy()[: len(row)].tolist() == row
     assert all(row[:1] == [True] for row in expected if row)
 
 
@@ -105,5 +105,5 @@ def test_marks_are_words_of_sentence_piece(tokenizer_of):
         special = [t in tokenizer.all_special_tokens for t in tokenizer.vocabulary]
         np.testing.assert_array_equal(tokenizer.begins_word, np.logical_or(expected, special))
     # After a mark, a piece without a space goes on with its word.
-    found = words(tokenizer, tokenizer("good, film don't (was) a.film"))
-    assert found == ["good", ",", "film", "don't", "(was", ")", "a", ".film"]
+    actual = words(tokenizer, tokenizer("good, film don't (was) a.film"))
+    assert actual == ["good", ",", "film", "don't", "(was", ")", "a", ".film"]

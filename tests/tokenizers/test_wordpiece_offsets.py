@@ -46,13 +46,13 @@ def parts_of_each(tokenizer, texts):
     assert ids.to_list() == tokenizer(data).to_list()
     rows = tokenizer.tokens(ids).to_list()
     tokens = [[token.decode() for token in row] for row in rows]
-    found = cut(data, *places)
+    actual = cut(data, *places)
     characters = cut(texts, *tokenizer.tokenize_with_offsets(data, unit="character")[1:])
     for i, text in enumerate(texts):
         if isinstance(text, str):
-            assert [part.decode() for part in found[i]] == characters[i]
-            found[i] = characters[i]
-    return [list(zip(*pair)) for pair in zip(tokens, found)]
+            assert [part.decode() for part in actual[i]] == characters[i]
+            actual[i] = characters[i]
+    return [list(zip(*pair)) for pair in zip(tokens, actual)]
 
 
 def cut(texts, starts, ends):
@@ -120,8 +120,8 @@ def test_bytes_that_are_not_utf8(uncased):
 
 def test_unknown_covers_its_word(uncased):
     words = [letter * size for letter in ("x", "é", "𝐀") for size in (1, 100, 101, 1000)]
-    found = parts_of_each(uncased, [f"a {word}-b" for word in words])
-    assert found == [[("a", "a"), ("[UNK]", word), ("-", "-"), ("b", "b")] for word in words]
+    actual = parts_of_each(uncased, [f"a {word}-b" for word in words])
+    assert actual == [[("a", "a"), ("[UNK]", word), ("-", "-"), ("b", "b")] for word in words]
     assert parts(uncased, "a" * 100_000 + " b") == [("[UNK]", "a" * 100_000), ("b", "b")]
 
 
@@ -187,7 +187,7 @@ def test_spans_are_right_for_any_bytes(uncased):
     def check(texts):
         ids, starts, ends = uncased.tokenize_with_offsets(texts)
         assert ids.to_list() == uncased(texts).to_list()
-        found = []
+        results = []
         for text, row in zip(texts, zip(ids.to_list(), starts.to_list(), ends.to_list())):
             before = 0
             for token, start, end in zip(*row):
@@ -195,9 +195,9 @@ def test_spans_are_right_for_any_bytes(uncased):
                 before = start
                 piece = uncased.id_to_token(token)
                 if not piece.startswith("##") and piece != "[UNK]":
-                    found.append((piece, text[start:end]))
+                    results.append((piece, text[start:end]))
         # A span alone is the token again, apart from words that go on.
-        spans = uncased.tokens(uncased([span for _, span in found])).to_list()
-        assert all(piece in row[0].decode() for (piece, _), row in zip(found, spans, strict=True))
+        spans = uncased.tokens(uncased([span for _, span in results])).to_list()
+        assert all(piece in row[0].decode() for (piece, _), row in zip(results, spans, strict=True))
 
     check()

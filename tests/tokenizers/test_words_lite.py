@@ -29,9 +29,9 @@ def make(**options):
 @pytest.mark.parametrize("splitter", ["punctuation", "whitespace"])
 def test_the_same_ids(splitter):
     tokenizer = make(splitter=splitter)
-    found = tokenizer.tokenize_lite(tf.constant(TEXTS)).to_list()
-    assert found == tokenizer(TEXTS).to_list()
-    assert found[3][:2] == [WORDS.index("w7"), WORDS.index("w2999")]
+    actual = tokenizer.tokenize_lite(tf.constant(TEXTS)).to_list()
+    assert actual == tokenizer(TEXTS).to_list()
+    assert actual[3][:2] == [WORDS.index("w7"), WORDS.index("w2999")]
     assert tokenizer.tokenize_lite(tf.constant(["x" * 65])).to_list() == [[0]]
     assert tokenizer.tokenize_lite(tf.constant([b"\xff a"])).to_list() == [[0, 2]]
     assert tokenizer.tokenize_lite(tf.constant([], tf.string)).to_list() == []
@@ -52,8 +52,8 @@ def test_a_mean_pooled_classifier_as_tflite(tmp_path):
     pytest.importorskip("ai_edge_litert")
     serve, _ = load_tflite(str(task.export(tmp_path / "model.tflite", format="litert")))
     texts = [*(text.encode() for text in TEXTS), b"a \xff b"]
-    found = serve(text=np.array(texts, object))["scores"]
-    np.testing.assert_allclose(found, task.classify(texts)["scores"], atol=1e-5)
+    actual = serve(text=np.array(texts, object))["scores"]
+    np.testing.assert_allclose(actual, task.classify(texts)["scores"], atol=1e-5)
 
 
 def test_fastais_rules_have_no_such_function():

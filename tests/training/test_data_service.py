@@ -54,5 +54,5 @@ def test_consumers_of_one_job_share_its_batches(target):
     numbers = tf.data.Dataset.range(40).batch(4)
     consume = service.distribute("distributed_epoch", target, job_name="epoch")
     one, other = iter(numbers.apply(consume)), iter(numbers.apply(consume))
-    found = [number for each in (one, other) for batch in each for number in batch.numpy()]
-    assert sorted(found) == list(range(40))
+    results = [number for each in (one, other) for batch in each for number in batch.numpy()]
+    assert sorted(results) == list(range(40))

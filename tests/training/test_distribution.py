@@ -241,7 +241,7 @@ def trained(strategy, case, optimizer="adamw", dtype=None, epochs=EPOCHS, **opti
         validation_data=x if labels is None else (x, labels),
         verbose=0,
     )
-    found = {f"history {name}": values for name, values in history.history.items()}
+    results = {f"history {name}": values for name, values in history.history.items()}
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     assert keras.ops.convert_to_numpy(inner.iterations) == 5 * epochs
     weights = zip(model.weights, before)
@@ -250,18 +250,18 @@ def trained(strategy, case, optimizer="adamw", dtype=None, epochs=EPOCHS, **opti
     )
     for weight in model.weights:
         if weight.trainable and "key/bias" not in weight.path:  # their gradient is zero in theory
-            found[f"weight {weight.path.split('/', 1)[-1]}"] = keras.ops.convert_to_numpy(weight)
+            results[f"weight {weight.path.split('/', 1)[-1]}"] = keras.ops.convert_to_numpy(weight)
     model = getattr(model, "student", model)
     if labels is not None or isinstance(model, tasks.MaskedLM | tasks.Pretrainer | tasks.CausalLM):
         measured = model.evaluate(x, labels, batch_size=BATCH, return_dict=True, verbose=0)
-        found |= {f"evaluate {name}": value for name, value in measured.items()}
+        results |= {f"evaluate {name}": value for name, value in measured.items()}
     if isinstance(model, tasks.Seq2SeqLM):  # it predicts what targets follow
         inputs, _ = datasets.one_batch(model.feed, x, labels)
         x = {name: value.numpy() for name, value in inputs.items()}
     outputs = model.predict(x, batch_size=BATCH, verbose=0)
     outputs = outputs if isinstance(outputs, dict) else {"": outputs}
-    found |= {f"predict {name}": value for name, value in outputs.items()}
-    return found
+    results |= {f"predict {name}": value for name, value in outputs.items()}
+    return results
 
 
 def difference(one, other):
@@ -380,7 +380,7 @@ def own_windows(strategy):
     """Two workers with windows of their own train as one does on their batches, side by side."""
     rows = np.random.default_rng(1).integers(0, 17, (27, 9)).astype("int32")
     halves = [own(tf.data.Dataset.from_tensor_slices(half)) for half in (rows[:13], rows[13:])]
-    found = []
+    results = []
     for here in (strategy, tf.distribute.get_strategy()):
         keras.utils.set_random_seed(0)
         with here.scope():
@@ -402,17 +402,17 @@ def own_windows(strategy):
             assert len(batches) == 12
             for batch in batches:
                 model.train_on_batch(*batch)
-        found.append([*map(keras.ops.convert_to_numpy, model.trainable_weights)])
-    return {"weights": (max(difference(*each) for each in zip(*found)), "")}
+        results.append([*map(keras.ops.convert_to_numpy, model.trainable_weights)])
+    return {"weights": (max(difference(*each) for each in zip(*results)), "")}
 
 
 def streams(strategy):
     """Replicas carry the memories of their own streams, as one does of all, and go on with them."""
     rows = np.random.default_rng(1).integers(0, 17, (44, 7)).astype("int32")
     windows = tf.data.Dataset.from_tensor_slices(rows)
-    found = []
+    results = []
     for here in (strategy, strategy, tf.distribute.get_strategy()):
-        is_cut = len(found) == 1 and workers_of(strategy).number == 1
+        is_cut = len(results) == 1 and workers_of(strategy).number == 1
         keras.utils.set_random_seed(0)
         with here.scope():
             backbone = models.TransformerXLBackbone(
@@ -433,9 +433,9 @@ def streams(strategy):
             history = {}
         else:
             history = run()
-        found.append([*map(keras.ops.convert_to_numpy, model.trainable_weights)])
+        results.append([*map(keras.ops.convert_to_numpy, model.trainable_weights)])
         measured = [*history.values(), evaluate_streams(model, windows, 2, verbose=0)["loss"]]
-        found[-1] += map(np.asarray, [] if is_cut else measured)
+        results[-1] += map(np.asarray, [] if is_cut else measured)
     with strategy.scope():
         model = tasks.CausalLM(models.TransformerXLBackbone(17, **SIZE, memory_length=7))
         model.compile()
@@ -444,7 +444,7 @@ def streams(strategy):
     if workers_of(strategy).number > 1:
         with pytest.raises(ValueError, match="and 2 workers, each of which carries the states"):
             fit_streams(model, windows, 4, checkpoint="run.safetensors")
-    differences = [difference(*each) for other in found[:2] for each in zip(found[-1], other)]
+    differences = [difference(*each) for other in results[:2] for each in zip(results[-1], other)]
     return {"streams": (max(differences), "")}
 
 
@@ -477,8 +477,8 @@ def main(name, *cases):
             "own": own_windows,
             "streams": streams,
         }.get(case)
-        found = check(strategy) if check else compare(strategy, case, **options)
-        print(json.dumps([case, options, found]), flush=True)
+        actual = check(strategy) if check else compare(strategy, case, **options)
+        print(json.dumps([case, options, actual]), flush=True)
 
 
 if __name__ == "__main__":
@@ -532,13 +532,13 @@ def run(strategy, cases):
     )
     assert result.returncode == 0, (result.stdout + result.stderr)[-5000:]
     lines = [re.sub(r"^\[\d\] ", "", line) for line in result.stdout.splitlines()]
-    found = [json.loads(line) for line in lines if line.startswith('["')]
-    assert len(found) == len(cases) * (1 if strategy == "mirrored" else 2)
-    return found
+    results = [json.loads(line) for line in lines if line.startswith('["')]
+    assert len(results) == len(cases) * (1 if strategy == "mirrored" else 2)
+    return results
 
 
-def check(found):
-    for case, options, kinds in found:
+def check(actual):
+    for case, options, kinds in actual:
         tolerance = 1e-2 if "mixed" in options.get("dtype", "") else 1e-5
         for kind, (here, where) in kinds.items():
             assert here < tolerance, (case, options, kind, here, where)

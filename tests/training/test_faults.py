@@ -99,9 +99,9 @@ def whole(tmp_path_factory):
 
 
 def check_weights(path, whole):
-    found = np.load(path)
+    actual = np.load(path)
     for name in whole:
-        np.testing.assert_array_equal(found[name], whole[name])
+        np.testing.assert_array_equal(actual[name], whole[name])
 
 
 def test_killed_at_any_time_the_run_ends_in_the_same_weights(whole, tmp_path):

@@ -304,13 +304,13 @@ def test_generated_texts_are_measured_after_each_epoch():
     metrics = [ChrF(), Rouge("rouge1")]
     callback = GenerateEachEpoch(["a", "b"], targets, metrics, num_beams=2)
     callback.set_model(Writer())
-    found = []
+    results = []
     for epoch in range(2):
         logs = {"loss": 1.0}
         callback.on_epoch_end(epoch, logs)
-        found.append(logs)
-    assert found[0]["val_rouge1"] == 0.5
-    assert found[1] == {"loss": 1.0, "val_chrf": 100.0, "val_rouge1": 1.0}
+        results.append(logs)
+    assert results[0]["val_rouge1"] == 0.5
+    assert results[1] == {"loss": 1.0, "val_chrf": 100.0, "val_rouge1": 1.0}
     assert Writer.asked == [(["a", "b"], {"num_beams": 2})] * 2
     for x in (["a"], {"text": ["a"]}, (["a"], ["b"])):
         with pytest.raises(ValueError, match="targets has 2 rows for 1 texts"):

@@ -60,11 +60,11 @@ def trained(name, folder, **options):
     task = tasks.Task.from_preset(folder / name, **({} if name == "masked_lm" else NO_TOKENIZER))
     task.compile(optimizer=training.AdamW(0.01, global_clipnorm=0.1), **options)
     history = task.fit(batches(name), epochs=2, verbose=0).history
-    found = {key: values[-1] for key, values in history.items()}
-    found |= {"first": history["loss"][0]}
+    results = {key: values[-1] for key, values in history.items()}
+    results |= {"first": history["loss"][0]}
     measured = task.evaluate(batches(name), verbose=0, return_dict=True)
-    found |= {f"evaluate {key}": value for key, value in measured.items()}
-    return found, task
+    results |= {f"evaluate {key}": value for key, value in measured.items()}
+    return results, task
 
 
 NO_TOKENIZER = {"tokenizer": None}
@@ -88,7 +88,7 @@ def several_networks(folder):
     distiller = tasks.Distiller(student, teacher, temperature=2.0)
     distiller.compile("adam")
     fitted = distiller.fit(TEXTS, [1, 0, 0, 1], batch_size=2, epochs=2, shuffle=False, verbose=0)
-    found = {f"student {key}": values for key, values in fitted.history.items()}
+    results = {f"student {key}": values for key, values in fitted.history.items()}
 
     tokenizer = student.tokenizer
     backbone = models.ElectraBackbone(V, **SIZE)
@@ -110,7 +110,7 @@ def several_networks(folder):
     history = task.fit(packed, batch_size=4, epochs=3, shuffle=False, verbose=0).history
     assert not np.allclose(before, keras.ops.convert_to_numpy(generator.weights[-1]))
     measured = task.evaluate(packed, batch_size=4, verbose=0, return_dict=True)
-    return found | {f"electra {k}": v for k, v in (history | measured).items()}
+    return results | {f"electra {k}": v for k, v in (history | measured).items()}
 
 
 def distributions():
@@ -137,7 +137,7 @@ def main(folder, *names):
     for (kind, distribution), name in zip(distributions(), names, strict=True):
         keras.distribution.set_distribution(distribution)
         # As whole batches: three rows, then one.
-        found, task = trained(name, folder, micro_batch_size=3 if kind == "one" else None)
+        actual, task = trained(name, folder, micro_batch_size=3 if kind == "one" else None)
         if kind == "model":
             shards = {w.path: w.value.addressable_shards[0].data.shape for w in task.weights}
             embeddings = [s for path, s in shards.items() if "token_embedding" in path]
@@ -145,7 +145,7 @@ def main(folder, *names):
             kernels = [s for path, s in shards.items() if "query_key_value/kernel" in path]
             assert kernels == [(8, 12)]
         task.save_to_preset(folder / kind)
-        print(json.dumps([kind, found]), flush=True)
+        print(json.dumps([kind, actual]), flush=True)
     # Text is tokenized on the host, and masks are drawn in the step, others in each.
     keras.distribution.set_distribution(None)
     task = make("masked_lm", dropout=0.1)
@@ -212,18 +212,18 @@ def test_jax_trains_as_tensorflow(names, tmp_path):
     assert done.returncode == 0, done.stderr[-5000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     if several:
-        _, found = lines.pop()
-        assert {*found} == {*several}
+        _, actual = lines.pop()
+        assert {*actual} == {*several}
         for name, losses in several.items():
-            assert found[name] == pytest.approx(losses, rel=1e-5), name
+            assert actual[name] == pytest.approx(losses, rel=1e-5), name
     assert [kind for kind, _ in lines] == [*names]
-    for kind, found in lines:
+    for kind, actual in lines:
         name = names[kind]
-        assert found == pytest.approx(expected[name], rel=1e-5), (name, kind)
+        assert actual == pytest.approx(expected[name], rel=1e-5), (name, kind)
         options = {} if name == "masked_lm" else NO_TOKENIZER
         task = tasks.Task.from_preset(tmp_path / kind, **options)
         loss = task.evaluate(batches(name), verbose=0, return_dict=True)["loss"]
-        assert loss == pytest.approx(found["evaluate loss"], rel=1e-5)
+        assert loss == pytest.approx(actual["evaluate loss"], rel=1e-5)
     assert expected["masked_lm"]["loss"] < expected["masked_lm"]["first"]
     if names is OTHER:
         return

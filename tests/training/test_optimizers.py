@@ -114,8 +114,8 @@ def test_steps_of_other_precisions_are_the_published_ones_to_rounding(cls, dtype
     # Rates and betas are float32 whatever the weights are.
     rounding = 6 * {"bfloat16": 2**-8, "float16": 2**-11, "float64": 1e-5}[dtype]
     for variable, expected in zip(variables, weights.values(), strict=True):
-        found = keras.ops.cast(variable, other)
-        np.testing.assert_allclose(found, expected, atol=rounding, rtol=rounding)
+        actual = keras.ops.cast(variable, other)
+        np.testing.assert_allclose(actual, expected, atol=rounding, rtol=rounding)
     moments = [v for v in optimizer.variables if "kernel" in v.path]
     assert [v.dtype for v in moments] == [other] * 2
     assert {v.name for v in moments} == {"kernel_momentum", "kernel_velocity"}

@@ -39,7 +39,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(tmp_path, interru
     _, expected = run(tmp_path / "whole.safetensors")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run.safetensors", interrupt_before(4))
-    done, found = run(tmp_path / "run.safetensors")
+    done, actual = run(tmp_path / "run.safetensors")
     assert done == 4
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)

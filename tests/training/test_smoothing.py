@@ -60,8 +60,8 @@ def test_the_term_is_larger_than_that_of_a_random_change():
 def test_a_divergence_is_both_of_kullback_and_leibler():
     p, q = np.array([0.5, 0.25, 0.25], "float32"), np.array([0.2, 0.2, 0.6], "float32")
     expected = np.sum(p * np.log(p / q)) + np.sum(q * np.log(q / p))
-    found = symmetric_divergence(np.log(p)[None], np.log(q)[None])
-    np.testing.assert_allclose(found, [expected], rtol=1e-5)
+    actual = symmetric_divergence(np.log(p)[None], np.log(q)[None])
+    np.testing.assert_allclose(actual, [expected], rtol=1e-5)
 
 
 @pytest.mark.eager

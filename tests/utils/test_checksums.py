@@ -56,23 +56,23 @@ def test_two_blocks_that_are_exchanged(folder):
 def test_changed_checksums(folder):
     path = folder / files.CHECKSUMS
     content = path.read_bytes()
-    found = json.loads(content)
+    message = json.loads(content)
     for other in (
         *(content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(len(content))),
         b"[" * 100_000,
-        json.dumps(found | {"a.json": found["a.json"] + 1}).encode(),
+        json.dumps(message | {"a.json": message["a.json"] + 1}).encode(),
         b"{}",
     ):
         path.write_bytes(other)
-        if _same(other, found):
+        if _same(other, message):
             continue
         with pytest.raises(DamagedFileError, match=r"checksums\.json is damaged"):
             check_sums(folder)
 
 
-def _same(content, found):
+def _same(content, results):
     try:
-        return json.loads(content) == found  # only the white space differs
+        return json.loads(content) == results  # only the white space differs
     except (ValueError, RecursionError):
         return False
 

@@ -97,7 +97,7 @@ def test_own_tensors_count_where_nothing_is_stated(tmp_path):
     stated = make_folder(tmp_path / "stated", '{"model_type": "tiny"}', ["fit_dense.weight"])
     how = {"model_type": "tiny", "tensors": [QUERY], "prefix": "tiny.", "own": "^fit_dense"}
     assert [match_score(checkpoint, **how) for checkpoint in (plain, own, stated)] == [1, 2, STATED]
-    how["refine"] = lambda checkpoint, found: found + len(checkpoint.tensors)
+    how["refine"] = lambda checkpoint, actual: actual + len(checkpoint.tensors)
     assert [match_score(checkpoint, **how) for checkpoint in (plain, own, stated)] == [
         2,
         4,
