@@ -35,6 +35,7 @@ __all__ = [
     "objectives",
     "packers",
     "prompting",
+    "search",
     "serving",
     "tasks",
     "tokenizers",

@@ -27,6 +27,7 @@ metrics
 data training
 feeding
 generation
+search
 export
 tasks
 prompting

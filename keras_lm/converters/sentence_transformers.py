@@ -359,6 +359,21 @@ def _check_length(path, length):
         )
 
 
+def read_prompts(checkpoint):
+    """Return the prompts that a folder names, without empty ones.
+
+    Raises:
+        CheckpointError: if one is not a string.
+    """
+    prompts = checkpoint.sentence_files.settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
+        raise CheckpointError(
+            f"{checkpoint.root / MODEL} has prompts={prompts!r}, which is not a dict of strings. "
+            "Correct it, or pass prompts."
+        )
+    return {name: prompt for name, prompt in prompts.items() if prompt}
+
+
 def _default_prompt(checkpoint):
     config = checkpoint.sentence_files.settings
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
@@ -598,7 +613,7 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
             `FeatureExtractor`.
         projections: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
         inputs: dict of the arguments of `FeatureExtractor` for how texts are read:
-            `sequence_length`, `prompt` and `lowercase`.
+            `sequence_length`, `prompt`, `lowercase` and, of a `SentenceEncoder`, `prompts`.
     """
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
@@ -619,8 +634,10 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
     _write_json(folder / MODULES, entries)
     stated = {"max_seq_length": inputs["sequence_length"], "do_lower_case": inputs["lowercase"]}
     _write_json(folder / "sentence_bert_config.json", stated)
-    prompts = {"default": inputs["prompt"]} if inputs["prompt"] else {}
-    name = "default" if prompts else None
+    prompts = dict(inputs.get("prompts", {}))
+    name = next((name for name, text in prompts.items() if text == inputs["prompt"]), "default")
+    prompts |= {name: inputs["prompt"]} if inputs["prompt"] else {}
+    name = name if inputs["prompt"] else None
     stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": "cosine"}
     cut = arguments["truncate_dim"]
     _write_json(folder / MODEL, stated | ({} if cut is None else {"truncate_dim": cut}))

@@ -175,6 +175,23 @@ def sum_over_replicas(value):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.convert_to_tensor(value))
 
 
+def gathered_from_replicas(values):
+    """Return the rows (B, …) of all replicas of a step, one after another, on each of them."""
+    context = tf.distribute.get_replica_context()
+    if num_replicas() == 1 or context is None:
+        return values
+    return context.all_gather(tf.convert_to_tensor(values), axis=0)
+
+
+def first_row_of_replica(values):
+    """Return which of the rows of all replicas is the first of this one's."""
+    context = tf.distribute.get_replica_context()
+    if num_replicas() == 1 or context is None:
+        return 0
+    rows = context.all_gather(tf.shape(values)[:1], axis=0)
+    return tf.reduce_sum(rows[: context.replica_id_in_sync_group])
+
+
 # === Attention and decoding: products, dropout, places in rows, slots of a cache ===
 
 

@@ -1,4 +1,4 @@
-"""Pretraining objectives, one class each."""
+"""Training objectives and losses, one class each."""
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.bidirectional_lm import BidirectionalLanguageModel, DirectionPerplexity
@@ -13,6 +13,19 @@ from keras_lm.objectives.distillation import (
     MaskedLMDistillation,
     SoftCrossentropy,
     TeacherMeanSquares,
+)
+from keras_lm.objectives.embeddings import (
+    AnglE,
+    ContrastiveLoss,
+    CoSENT,
+    CosineMeanSquares,
+    EmbeddingLoss,
+    InBatchNegatives,
+    MarginMeanSquares,
+    Matryoshka,
+    SupervisedContrastive,
+    TripletLoss,
+    VectorMeanSquares,
 )
 from keras_lm.objectives.entity_alignment import EntityAlignment
 from keras_lm.objectives.margin_ranking import MarginRanking, TreeHinge
@@ -43,12 +56,19 @@ from keras_lm.objectives.span_corruption import SpanCorruption, span_corruption_
 
 __all__ = [
     "IGNORED",
+    "AnglE",
     "BidirectionalLanguageModel",
     "BitsPerToken",
     "CausalLanguageModel",
+    "CoSENT",
+    "ContrastiveLoss",
+    "CosineMeanSquares",
     "DirectionPerplexity",
+    "EmbeddingLoss",
     "EntityAlignment",
+    "InBatchNegatives",
     "LayerDistillation",
+    "MarginMeanSquares",
     "MarginRanking",
     "MaskedAccuracy",
     "MaskedBinaryCrossentropy",
@@ -57,6 +77,7 @@ __all__ = [
     "MaskedLanguageModel",
     "MaskedNGrams",
     "MaskedSpans",
+    "Matryoshka",
     "MeanLoss",
     "MeanOfKnown",
     "NextSentence",
@@ -75,8 +96,11 @@ __all__ = [
     "SpanBoundary",
     "SpanCorruption",
     "SpanCrossentropy",
+    "SupervisedContrastive",
     "TeacherMeanSquares",
     "TreeHinge",
+    "TripletLoss",
+    "VectorMeanSquares",
     "pretraining_objectives",
     "register_objective",
     "span_corruption_lengths",

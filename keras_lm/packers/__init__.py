@@ -8,11 +8,12 @@ from keras_lm.packers.entity_rows import EntityPacker
 from keras_lm.packers.graph_rows import ChoicesWithGraphs
 from keras_lm.packers.overlapping_windows import Windows
 from keras_lm.packers.packer import PackedInput, Packer, Template, Texts
-from keras_lm.packers.rows import BothOrders, Choices
+from keras_lm.packers.rows import AnchoredTexts, BothOrders, Choices
 from keras_lm.packers.seq2seq import Seq2SeqPacker
 from keras_lm.packers.words import WordEnds, Words, WordWindows
 
 __all__ = [
+    "AnchoredTexts",
     "BothOrders",
     "CharacterPacker",
     "Choices",

@@ -56,6 +56,23 @@ def packed_choices(packer, columns, tokenize):
     return inputs
 
 
+def side_by_side(parts):
+    """As `AnchoredTexts.side_by_side`, for lists of bytes, or of lists of bytes: an array."""
+    rows = [
+        [text for part in row for text in (part if isinstance(part, list) else [part])]
+        for row in zip(*parts, strict=True)
+    ]
+    number = max(map(len, rows))
+    return np.array([row + [b""] * (number - len(row)) for row in rows], object)
+
+
+def keys(texts):
+    """As `AnchoredTexts.keys`, for an array of bytes, whose texts are counted."""
+    numbers = {}
+    counted = [[numbers.setdefault(text, len(numbers)), 0] for text in texts.ravel()]
+    return np.array(counted, "int32").reshape(*texts.shape, 2)
+
+
 def packed_words(packer, texts, tokenize):
     """As `Words.pack_words`, for a list of words for each text.
 

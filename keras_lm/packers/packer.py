@@ -274,6 +274,11 @@ class Packer:
         other.padding = padding
         return other
 
+    def with_rows(self, rows: Texts) -> Self:
+        other = copy.copy(self)
+        other.rows = rows
+        return other
+
     # === Columns of text ===
 
     @property

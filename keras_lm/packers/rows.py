@@ -83,3 +83,32 @@ class Choices(Texts):
         if "padding_mask" in inputs:
             logits = ops.where(ops.any(inputs["padding_mask"] > 0, axis=2), logits, LOWEST)
         return logits
+
+
+class AnchoredTexts(Texts):
+    """An anchor, its positive and its negatives make a row each, for an encoder to compare.
+
+    The negative of an example may be a list of strings.
+    """
+
+    names = ("anchor", "positive", "negative")
+    required = ("anchor", "positive")
+    lists = ("negative",)
+
+    def side_by_side(self, columns: dict[str, Tensor]) -> Tensor:
+        """Return the texts (B, T), strings, with empty ones for negatives that examples lack."""
+        parts = [columns[name] for name in self.names if name in columns]
+        if not IS_INSTALLED:
+            return host_rows.side_by_side(parts)
+        parts = [
+            part.to_tensor("") if isinstance(part, tf.RaggedTensor) else part for part in parts
+        ]
+        return tf.concat([x if x.shape.rank == 2 else x[:, tf.newaxis] for x in parts], axis=1)
+
+    @staticmethod
+    def keys(texts: Tensor) -> Tensor:
+        """Return int32 (B, T, 2), equal for equal texts (B, T)."""
+        if not IS_INSTALLED:
+            return host_rows.keys(texts)
+        hashes = tf.reshape(tf.fingerprint(tf.reshape(texts, [-1])), [-1, 2, 4])
+        return tf.reshape(tf.bitcast(hashes, tf.int32), tf.concat([tf.shape(texts), [2]], axis=0))

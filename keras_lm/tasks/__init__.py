@@ -15,6 +15,7 @@ from keras_lm.tasks.multi_task import MultiTask
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
 from keras_lm.tasks.question_answerer import QuestionAnswerer
+from keras_lm.tasks.sentence_encoder import SentenceEncoder
 from keras_lm.tasks.seq2seq_lm import Seq2SeqLM
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
@@ -35,6 +36,7 @@ __all__ = [
     "MultipleChoice",
     "Pretrainer",
     "QuestionAnswerer",
+    "SentenceEncoder",
     "Seq2SeqLM",
     "Task",
     "TextClassifier",

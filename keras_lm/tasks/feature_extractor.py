@@ -266,6 +266,7 @@ class FeatureExtractor(Task):
             "sequence_length": self.packing["sequence_length"],
             "prompt": self.prompt,
             "lowercase": self.lowercase,
+            "prompts": getattr(self, "prompts", {}),
         }
         write_modules(folder, self.backbone.config["hidden_dim"], arguments, projections, inputs)
 

@@ -29,7 +29,8 @@ class GraphRuntime:
         """Take a step of an optimizer, which may be that of a model that this one is part of."""
         with draws_of_replica(model):
             batch = model.prepare_batch(data, training=True)
-            train = _train_in_parts if model.micro_batch_size else _train
+            in_parts = _train_by_cached_gradients if model.compares_rows else _train_in_parts
+            train = in_parts if model.micro_batch_size else _train
             loss, metrics = train(model, optimizer, batch)
         return _logs(model, batch, loss, metrics)
 
@@ -169,6 +170,70 @@ def _train_in_parts(model, optimizer, whole):
     gradients = [s if i in reached else None for i, s in enumerate(sums)]
     optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return loss, model.get_metrics_result()
+
+
+def _train_by_cached_gradients(model, optimizer, whole):
+    """Take the step of a loss that compares all rows, `model.micro_batch_size` rows at a time.
+
+    The vectors of all rows are computed first, without what their gradients need. The loss of the
+    whole batch has a gradient for each vector; then each part is computed again, with the same
+    random numbers, and gets its own. Source: Gao et al. 2021, https://arxiv.org/abs/2101.06983,
+    section 3.2.
+    """
+    rows, size = _rows(whole), model.micro_batch_size
+    states = [v for v in model.variables if v.path.endswith("seed_generator_state")]
+    weights = model.trainable_weights
+    reached, shape = set(), []
+
+    def part_from(start):
+        end = tf.minimum(start + size, rows)
+        return end, tf.nest.map_structure(lambda x: None if x is None else x[start:end], whole)
+
+    def add_vectors(start, vectors, *drawn):
+        drawn = [each.write(start // size, v.value) for each, v in zip(drawn, states, strict=True)]
+        end, part = part_from(start)
+        outputs = model.compute_batch(part, training=True).outputs
+        shape[:] = [None, *outputs.shape[1:]]
+        return end, vectors.write(start // size, outputs), *drawn
+
+    number = (rows + size - 1) // size
+    arrays = [tf.TensorArray(v.dtype, number, element_shape=v.shape) for v in states]
+    _, vectors, *drawn = tf.while_loop(
+        lambda start, *_: start < rows,
+        add_vectors,
+        (0, tf.TensorArray(model.compute_dtype, number, infer_shape=False), *arrays),
+        parallel_iterations=1,
+    )
+    last = [tf.identity(v.value) for v in states]
+    vectors = tf.ensure_shape(vectors.concat(), shape)
+    model._clear_losses()  # of layers, in the loop
+    with tf.GradientTape() as tape:
+        tape.watch(vectors)
+        computed = model.compute_batch(whole, training=True, vectors=vectors)
+        loss = _total(model, whole, model.loss_terms(whole, computed, training=True))
+        scaled = optimizer.scale_loss(loss)
+    wanted = tape.gradient(scaled, vectors)
+
+    def add_gradients(start, *sums):
+        for v, each in zip(states, drawn, strict=True):
+            v.assign(each.read(start // size))
+        end, part = part_from(start)
+        with tf.GradientTape() as tape:
+            outputs = model.compute_batch(part, training=True).outputs
+        gradients = tape.gradient(outputs, weights, output_gradients=wanted[start:end])
+        reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
+        sums = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
+        return end, *sums
+
+    zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
+    _, *sums = tf.while_loop(
+        lambda start, *_: start < rows, add_gradients, (0, *zeros), parallel_iterations=1
+    )
+    for v, state in zip(states, last, strict=True):
+        v.assign(state)
+    gradients = [s if i in reached else None for i, s in enumerate(sums)]
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    return loss, _metrics(model, whole, computed)
 
 
 @contextlib.contextmanager

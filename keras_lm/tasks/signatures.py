@@ -277,8 +277,10 @@ class TextSignatures:
         for padding in dict.fromkeys([task.packer.padding, "fixed"]):
             with task.padded(padding):
                 with for_lite():
-                    function = trace(self.answer_lite, texts)
-                yield {"serving_default": function}
+                    functions = {"serving_default": trace(self.answer_lite, texts)}
+                    for name, answer in self.further_lite.items():
+                        functions[name] = trace(self.lite(answer), texts)
+                yield functions
 
     def require_lite(self):
         """Raise a ValueError if the tokenizer has no form for LiteRT."""
@@ -300,15 +302,22 @@ class TextSignatures:
                 "task.parse_special = False."
             )
 
+    # What else a `.tflite` answers about its texts: a signature's name → its function of columns.
+    further_lite = {}
+
     def answer_lite(self, **columns):
-        return plain_floats(self.task.answer_lite(columns))
+        return self.lite(self.task.answer_lite)(**columns)
+
+    def lite(self, answer):
+        """Return the function of a signature whose answer is a function of columns."""
+        return lambda **columns: plain_floats(answer(columns))
 
     def lite_requests(self):
         """Return a list of requests, as in `requests`, that test whether a `.tflite` runs."""
         texts = np.array([[b"", b"a"], [b"two words", b""]])
         specs = self.lite_texts().items()
         columns = {name: texts if spec.shape.rank == 2 else texts[:, 0] for name, spec in specs}
-        return [("serving_default", columns)]
+        return [(name, columns) for name in ("serving_default", *self.further_lite)]
 
 
 class PlainSignatures(TextSignatures):
@@ -344,23 +353,28 @@ class PlainSignatures(TextSignatures):
         self.require()
         answer = trace(self.answer(), self.texts())
         signatures = {"serving_default": answer} | self.of_examples(answer)
+        for name, further in self.offer.further_lite.items():
+            signatures[name] = trace(self.lite(further), self.texts())
         return signatures if hasattr(self.task, "members") else signatures | {"tokens": self.raw()}
 
     def answer(self, tokenize=None):
-        def answer(**columns):
+        return self.lite(self.task.answer_lite)
+
+    def lite(self, answer):
+        def plain(**columns):
             rows = tf.shape(next(iter(columns.values())))[0]
             blank = tf.maximum(1 - rows, 0)  # a row, if there is none
             for name, text in columns.items():
                 more = tf.fill(tf.concat([[blank], tf.shape(text)[1:]], 0), "")
                 columns[name] = strings.valid_utf8(tf.concat([text, more], 0))
             with without_text_operations():
-                answers = plain_floats(self.task.answer_lite(columns))
+                answers = plain_floats(answer(columns))
             return {name: value[:rows] for name, value in answers.items()}
 
-        return answer
+        return plain
 
     def requests(self, batch_sizes):
-        known = {"serving_default", *self.methods()}
+        known = {"serving_default", *self.methods(), *self.offer.further_lite}
         return [r for r in self.offer.requests(batch_sizes) if r[0] in known]
 
 
@@ -408,16 +422,21 @@ class ByteSignatures(TextSignatures):
     def lite_batch(self, columns):
         return in_bytes(columns)
 
-    def answer_lite(self, **inputs):
-        columns = columns_from_bytes(inputs, self.offer.lite_texts())
-        with for_lite(), without_text_operations():
-            answer = self.task.answer_lite(columns)
-        outputs = {}
-        for name, value in answer.items():
-            outputs[name] = value
-            if strings.are_bytes(value):
-                outputs[name], outputs[f"{name}_ends"] = strings.to_bytes(value)
-        return plain_floats(outputs)
+    further_lite = property(lambda self: self.offer.further_lite)
+
+    def lite(self, answer):
+        def of_bytes(**inputs):
+            columns = columns_from_bytes(inputs, self.offer.lite_texts())
+            with for_lite(), without_text_operations():
+                answers = answer(columns)
+            outputs = {}
+            for name, value in answers.items():
+                outputs[name] = value
+                if strings.are_bytes(value):
+                    outputs[name], outputs[f"{name}_ends"] = strings.to_bytes(value)
+            return plain_floats(outputs)
+
+        return of_bytes
 
     def lite_requests(self):
         if not self.offer.answers_in_lite:

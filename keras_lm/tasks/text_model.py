@@ -97,6 +97,8 @@ class TextModel(keras.Model):
     compiled_losses = CompiledLosses()
     micro_batch_size = None
     smoothing = None
+    # Whether its loss compares rows of a batch with each other: parts cannot be computed alone.
+    compares_rows = False
     _carried = None
 
     def __init_subclass__(cls, **kwargs):

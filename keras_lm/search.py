@@ -1,0 +1,131 @@
+"""Search by meaning: texts, their vectors, and which are nearest to a question.
+
+Shapes: N documents, B queries, K hits, D width.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.user_arguments import check_whole, plain_column
+
+MOST_DOCUMENTS = 200_000  # that are compared one by one; 300 MB of 384 numbers each
+AT_ONCE = 64  # queries that are compared together
+
+
+class Index:
+    """Documents and their vectors, compared with a query one by one: no approximation.
+
+    Args:
+        encoder: `keras_lm.tasks.SentenceEncoder`. It puts its prompt `"document"` before documents
+            and `"query"` before queries, if it has them.
+        documents: list of str, N of them.
+        vectors: float array (N, D) that the encoder has made of them before; None to make them now.
+        batch_size, verbose: see `SentenceEncoder.embed`.
+
+    Raises:
+        ValueError: if there are no documents or more than 200,000, one is not a string, or
+            `vectors` has other rows.
+
+    Example:
+
+        index = keras_lm.search.Index(encoder, answers)
+        index.search(["How do I open an account?"], k=3)["documents"]  # (1, 3)
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        documents: Sequence[str],
+        vectors: np.ndarray | None = None,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+    ):
+        self.encoder, self.documents = encoder, _documents(documents)
+        if vectors is None:
+            vectors = self._embed(self.documents, "document", batch_size, verbose)
+        vectors = np.asarray(vectors, "float32")
+        if vectors.ndim != 2 or len(vectors) != len(self.documents):
+            raise ValueError(
+                f"vectors has the shape {vectors.shape}: pass a row for each of the "
+                f"{len(self.documents)} documents."
+            )
+        self.vectors = _normalized(vectors)
+
+    def search(
+        self, queries: Sequence[str], k: int = 10, batch_size: int = 32, verbose: int | str = 0
+    ) -> dict[str, np.ndarray]:
+        """Return the nearest documents to queries, the best first.
+
+        Args:
+            queries: list of str, B of them.
+            k: int, K. How many documents; all of them, if there are fewer.
+            batch_size, verbose: see `SentenceEncoder.embed`.
+
+        Returns:
+            Dict of `rows`, int32, the documents' numbers from 0; `documents`, str; and `scores`,
+            float32, their cosines: (B, K) each.
+        """
+        check_whole("k", k, 1)
+        vectors = _normalized(self._embed(queries, "query", batch_size, verbose))
+        rows, scores = self.nearest(vectors, k)
+        texts = np.array([[self.documents[row] for row in hits] for hits in rows], object)
+        return {"rows": rows, "documents": texts, "scores": scores}
+
+    def nearest(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows int32 and scores float32, (B, K) each, for vectors (B, D) of length 1."""
+        k = min(k, len(self.documents))
+        parts = []
+        for start in range(0, len(vectors), AT_ONCE):
+            scores = vectors[start : start + AT_ONCE] @ self.vectors.T  # (B, N)
+            rows = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k])
+            best = np.take_along_axis(scores, rows, axis=1)
+            order = np.argsort(-best, axis=1, kind="stable")  # of equal ones, the first
+            parts.append([np.take_along_axis(x, order, axis=1) for x in (rows, best)])
+        rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return rows.astype("int32"), scores
+
+    def save(self, folder: PathLike) -> None:
+        """Write documents and vectors to a folder, which is made if it is missing."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / "vectors.npy", self.vectors)
+        text = json.dumps(self.documents, ensure_ascii=False)
+        (folder / "documents.json").write_text(text, encoding="utf-8", errors="surrogatepass")
+
+    @classmethod
+    def load(cls, folder: PathLike, encoder: Any) -> Self:
+        """Return what `save` wrote, for an encoder with the same weights."""
+        folder = Path(folder)
+        text = (folder / "documents.json").read_text(encoding="utf-8", errors="surrogatepass")
+        return cls(encoder, json.loads(text), np.load(folder / "vectors.npy"))
+
+    def _embed(self, texts, role, batch_size, verbose):
+        name = role if role in self.encoder.prompts else None
+        texts = [*plain_column(texts, "texts")]
+        return self.encoder.embed(texts, batch_size, verbose, prompt_name=name)["embedding"]
+
+
+def _documents(documents):
+    """Return documents as a list of str; ValueError if there are none, or too many."""
+    if isinstance(documents, (str, bytes)):
+        raise ValueError(f"documents={documents[:60]!r} is one text: pass a list of texts.")
+    documents = [*plain_column(documents, "documents")]
+    if not 1 <= len(documents) <= MOST_DOCUMENTS:
+        raise ValueError(
+            f"documents has {len(documents)} texts: pass 1 to {MOST_DOCUMENTS:,}, which are "
+            "compared one by one. Divide more of them, or index their vectors by a library for it."
+        )
+    for row, text in enumerate(documents):
+        if not isinstance(text, str):
+            raise ValueError(f"documents[{row}] is {text!r:.60}, and not a string.")
+    return documents
+
+
+def _normalized(vectors):
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, 1e-12)
