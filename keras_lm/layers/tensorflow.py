@@ -180,7 +180,11 @@ def gathered_from_replicas(values):
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1 or context is None:
         return values
-    return context.all_gather(tf.convert_to_tensor(values), axis=0)
+    # Without a device, that of a worker that has one, TensorFlow cannot gather.
+    devices = [*tf.nest.flatten(context.devices), *context.strategy.extended.worker_devices]
+    with tf.device(devices[0]):
+        values = tf.identity(values)
+    return context.all_gather(values, axis=0)
 
 
 def first_row_of_replica(values):
@@ -188,7 +192,7 @@ def first_row_of_replica(values):
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1 or context is None:
         return 0
-    rows = context.all_gather(tf.shape(values)[:1], axis=0)
+    rows = gathered_from_replicas(tf.shape(values)[:1])
     return tf.reduce_sum(rows[: context.replica_id_in_sync_group])
 
 

@@ -126,6 +126,7 @@ class FeatureExtractor(Task):
     rows = Texts(takes_words=True)
     preprocessor_class = EncoderPreprocessor
     output_name = "embedding"
+    uses_pooler = False
 
     def __init__(
         self,

@@ -37,6 +37,12 @@ from keras_lm.utils.argument_types import PathLike, RawLabels, RawTexts, Tensor
 from keras_lm.utils.files import export_format
 from keras_lm.utils.user_arguments import check_whole
 
+# What comes as batches that are read as they are.
+READY = (
+    (tf.distribute.DistributedDataset, keras.utils.PyDataset)
+    if IS_INSTALLED
+    else (keras.utils.PyDataset,)
+)
 # What each loss compares vectors with, for an error.
 LABELS = {
     "scores": "a score for each pair",
@@ -271,6 +277,16 @@ class SentenceEncoder(FeatureExtractor):
         stated = super().arguments_from_modules(checkpoint, limit, given)
         return stated | {"prompts": read_prompts(checkpoint)}
 
+    @classmethod
+    def from_parts(cls, backbone: Backbone, pool_prompt: bool = True, **arguments: Any) -> Self:
+        if not pool_prompt and (prompts := arguments.get("prompts")):
+            raise ValueError(
+                f"the folder leaves prompts out of pooling (include_prompt), and has {prompts!r}, "
+                "of several lengths: pass prompts={} and one prompt, such as "
+                f"prompt={next(iter(prompts.values()))!r}."
+            )
+        return super().from_parts(backbone, pool_prompt, **arguments)
+
     def get_arguments(self) -> dict[str, Any]:
         return super().get_arguments() | {"prompts": self.prompts}
 
@@ -295,8 +311,11 @@ class SentenceEncoder(FeatureExtractor):
 
     @property
     def feed(self) -> Feed:
-        if not self._reads_pairs:
-            return super().feed
+        return self.pair_feed if self._reads_pairs else super().feed
+
+    @property
+    def pair_feed(self) -> Feed:
+        """As `feed`, of anchors with their positives, and negatives if there are any."""
         rows = AnchoredTexts()
         preprocessor = dataclasses.replace(
             self.preprocessor, rows=rows, packer=self.packer.with_rows(rows)
@@ -304,39 +323,46 @@ class SentenceEncoder(FeatureExtractor):
         return Feed(preprocessor, self.labels, self.distribute_strategy)
 
     @contextlib.contextmanager
-    def _reading(self, x: Any) -> Iterator[Any]:
-        """A context in which training data are read, pairs or single texts; it has these as x."""
-        before, (x, self._reads_pairs) = self._reads_pairs, self._read(x)
+    def _reading(self, x: Any, learns: bool = True) -> Iterator[Any]:
+        """A context in which data are read, pairs or single texts; it has these as x.
+
+        Where it `learns` from texts alone, each is its own positive.
+        """
+        before, (x, form) = self._reads_pairs, self._read(x)
+        has_loss = learns and isinstance(self.labels.loss, EmbeddingLoss)
+        if form == "texts" and has_loss and not self.labels.are_needed:
+            x, form = self._with_itself(x), "pairs"
+        self._reads_pairs = form == "pairs"
         try:
             yield x
         finally:
             self._reads_pairs = before
 
+    def _with_itself(self, x):
+        """Return texts as pairs, each its own positive."""
+        if isinstance(x, tf.data.Dataset):
+            return x.map(self._with_itself)
+        texts = x["text"] if isinstance(x, dict) or names_in_table(x) else x
+        return {"anchor": texts, "positive": texts}
+
     def _read(self, x):
-        """Return training data, and whether they are pairs."""
+        """Return data, and their form: `"pairs"`, `"texts"` or `"packed"`."""
         if isinstance(x, tuple) and len(x) == 3:
             x = dict(zip(AnchoredTexts.names, x, strict=True))
+        inputs = x
         if isinstance(x, tf.data.Dataset):
             inputs = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
-            return x, isinstance(inputs, dict) and "anchor" in inputs
-        if isinstance(
-            x, (tf.distribute.DistributedDataset, keras.utils.PyDataset)
-        ) or self.is_packed(x):
-            return x, False
-        if is_stream(x):
+        elif is_stream(x) and not isinstance(x, READY):
             raise ValueError(
                 "x is a generator: pass lists, a table, or a tf.data.Dataset of dicts with the "
                 "keys 'anchor' and 'positive'."
             )
-        names = names_in_table(x) or (x if isinstance(x, dict) else ())
+        if isinstance(x, READY) or self.is_packed(inputs):
+            return x, "packed"
+        names = inputs if isinstance(inputs, dict) else names_in_table(x) or ()
         is_list = isinstance(x, (list, np.ndarray)) and len(x)
-        is_pairs = is_list and all(isinstance(row, (list, tuple)) for row in x)
-        if isinstance(x, tuple) or "anchor" in names or is_pairs:
-            return x, True
-        if self.labels.are_needed or not isinstance(self.labels.loss, EmbeddingLoss):
-            return x, False
-        texts = x["text"] if len(names) else x
-        return {"anchor": texts, "positive": texts}, True
+        of_pairs = is_list and all(isinstance(row, (list, tuple)) for row in x)
+        return x, "pairs" if isinstance(x, tuple) or "anchor" in names or of_pairs else "texts"
 
     def fit(
         self, x: RawTexts | None = None, y: RawLabels = None, *args: Any, **kwargs: Any
@@ -351,6 +377,15 @@ class SentenceEncoder(FeatureExtractor):
         """As `Task.evaluate`, on the data that `fit` takes."""
         with self._reading(x) as x:
             return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: RawTexts, *args: Any, **kwargs: Any) -> Any:
+        """As `Task.predict`: (B, D), or (B, T, D) for pairs, as `fit` takes them."""
+        with self._reading(x, learns=False) as x:
+            return super().predict(x, *args, **kwargs)
+
+    def predict_on_batch(self, x: RawTexts) -> Any:
+        with self._reading(x, learns=False) as x:
+            return super().predict_on_batch(x)
 
     def train_on_batch(self, x: RawTexts, y: RawLabels = None, *args: Any, **kwargs: Any) -> Any:
         with self._reading(x) as x:

@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_lm.objectives import (
     AnglE,
     ContrastiveLoss,
-    CosineMeanSquares,
     CoSENT,
+    CosineMeanSquares,
     InBatchNegatives,
     MarginMeanSquares,
     MaskedCrossentropy,

@@ -198,6 +198,7 @@ CASES = {
     "tinybert": (tinybert, None),
     "distiller": (distiller, CLASSES),
     "seq2seq": (task(tasks.Seq2SeqLM, models.T5Backbone), OTHERS),
+    "encoder": (task(tasks.SentenceEncoder), None, (TEXTS, OTHERS)),
 }
 
 
@@ -499,7 +500,7 @@ QUICK = {
 SLOW = {
     "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"]
     + ["parser"],
-    "texts": ["seq2seq"],
+    "texts": ["seq2seq", "encoder", ["encoder", PARTS]],
     "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"]
     + ["reformer"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],
@@ -578,7 +579,8 @@ def test_steps_compile_under_xla(case):
     x, y = (texts[0] if texts else TEXTS), labels
     if model is not student:
         y = {"teacher": model.teacher.predict(TEXTS, verbose=0), "labels": CLASSES}
-    batch = datasets.one_batch(student.feed, x, y)
+    feed = getattr(student, "pair_feed", student.feed)
+    batch = datasets.one_batch(feed, x, y)
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
     model.optimizer.build(model.trainable_variables)
     model.train_step(batch)  # makes the metrics' variables

@@ -1,0 +1,81 @@
+"""An index finds what brute force finds, and comes back from its folder."""
+
+import numpy as np
+import pytest
+
+from keras_lm.search import Index
+
+RANDOM = np.random.default_rng(0)
+
+
+class Encoder:
+    """Vectors by a table, and the prompts that were asked for."""
+
+    prompts = {"query": "q"}
+
+    def __init__(self, table):
+        self.table, self.asked = table, []
+
+    def embed(self, texts, batch_size=32, verbose=0, prompt_name=None):
+        self.asked.append(prompt_name)
+        return {"embedding": np.stack([self.table[text] for text in texts])}
+
+
+@pytest.fixture
+def encoder():
+    texts = [f"text {i}" for i in range(300)]
+    return Encoder({text: RANDOM.normal(size=8).astype("float32") for text in texts})
+
+
+def test_it_finds_what_brute_force_finds(encoder):
+    texts = list(encoder.table)
+    documents, queries = texts[:200], texts[200:]
+    answers = Index(encoder, documents).search(queries, k=5)
+    assert encoder.asked == [None, "query"]
+    vectors = np.stack([encoder.table[text] for text in texts])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors[200:] @ vectors[:200].T
+    rows = np.argsort(-cosines, axis=1)[:, :5]
+    np.testing.assert_array_equal(answers["rows"], rows)
+    np.testing.assert_allclose(
+        answers["scores"], np.take_along_axis(cosines, rows, axis=1), rtol=1e-5
+    )
+    assert answers["documents"].tolist() == [[documents[row] for row in hits] for hits in rows]
+
+
+def test_of_equal_documents_the_first_is_first(encoder):
+    encoder.table |= dict.fromkeys(["a", "b", "c"], np.ones(8, "float32"))
+    answers = Index(encoder, ["text 0", "c", "a", "b"]).search(["a"], k=9)
+    assert answers["rows"].tolist()[0][:3] == [1, 2, 3] and answers["rows"].shape == (1, 4)
+
+
+def test_it_comes_back_from_its_folder(encoder, tmp_path):
+    documents = list(encoder.table)[:20]
+    encoder.table["\ud800 é"] = np.ones(8, "float32")  # a lone surrogate
+    index = Index(encoder, [*documents, "\ud800 é"])
+    index.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", encoder)
+    assert loaded.documents == index.documents
+    np.testing.assert_array_equal(
+        loaded.search(["text 99"])["rows"], index.search(["text 99"])["rows"]
+    )
+
+
+@pytest.mark.parametrize(
+    "documents, options, message",
+    [
+        ([], {}, "documents has 0 texts"),
+        (["a", 1], {}, r"documents\[1\] is 1, and not a string"),
+        ("text 1", {}, "is one text: pass a list"),
+        (["text 1"], {"vectors": np.ones((2, 8))}, r"vectors has the shape \(2, 8\): pass a row"),
+        (range(200_001), {}, "has 200001 texts: pass 1 to 200,000"),
+    ],
+)
+def test_documents_that_do_not_fit(encoder, documents, options, message):
+    with pytest.raises(ValueError, match=message):
+        Index(encoder, documents, **options)
+
+
+def test_a_number_of_hits_that_is_none(encoder):
+    with pytest.raises(ValueError, match="k=0"):
+        Index(encoder, ["text 1"]).search(["text 2"], k=0)
