@@ -180,10 +180,10 @@ def gathered_from_replicas(values):
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1 or context is None:
         return values
-    # Without a device, that of a worker that has one, TensorFlow cannot gather.
-    devices = [*tf.nest.flatten(context.devices), *context.strategy.extended.worker_devices]
-    with tf.device(devices[0]):
-        values = tf.identity(values)
+    values = tf.convert_to_tensor(values)
+    if not values.device:  # on a worker with one device, without which TensorFlow cannot gather
+        with tf.device(context.strategy.extended.worker_devices[0]):
+            values = tf.identity(values)
     return context.all_gather(values, axis=0)
 
 

@@ -183,7 +183,7 @@ def _train_by_cached_gradients(model, optimizer, whole):
     rows, size = _rows(whole), model.micro_batch_size
     states = [v for v in model.variables if v.path.endswith("seed_generator_state")]
     weights = model.trainable_weights
-    reached, shape = set(), []
+    reached, shape = set(), model.shape_of_vectors(whole)
 
     def part_from(start):
         end = tf.minimum(start + size, rows)
@@ -193,15 +193,14 @@ def _train_by_cached_gradients(model, optimizer, whole):
         drawn = [each.write(start // size, v.value) for each, v in zip(drawn, states, strict=True)]
         end, part = part_from(start)
         outputs = model.compute_batch(part, training=True).outputs
-        shape[:] = [None, *outputs.shape[1:]]
-        return end, vectors.write(start // size, outputs), *drawn
+        return end, vectors.write(start // size, tf.cast(outputs, tf.float32)), *drawn
 
     number = (rows + size - 1) // size
     arrays = [tf.TensorArray(v.dtype, number, element_shape=v.shape) for v in states]
     _, vectors, *drawn = tf.while_loop(
         lambda start, *_: start < rows,
         add_vectors,
-        (0, tf.TensorArray(model.compute_dtype, number, infer_shape=False), *arrays),
+        (0, tf.TensorArray(tf.float32, number, element_shape=shape), *arrays),
         parallel_iterations=1,
     )
     last = [tf.identity(v.value) for v in states]
@@ -220,7 +219,8 @@ def _train_by_cached_gradients(model, optimizer, whole):
         end, part = part_from(start)
         with tf.GradientTape() as tape:
             outputs = model.compute_batch(part, training=True).outputs
-        gradients = tape.gradient(outputs, weights, output_gradients=wanted[start:end])
+        own = tf.cast(wanted[start:end], outputs.dtype)
+        gradients = tape.gradient(outputs, weights, output_gradients=own)
         reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
         sums = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
         return end, *sums

@@ -218,7 +218,7 @@ class SentenceEncoder(FeatureExtractor):
         prompts: dict of what is put before texts: `"query"` before anchors and what is asked,
             `"document"` before all others. Other names are for `embed`.
         normalize: bool, True by default: see `FeatureExtractor`.
-        backbone, **arguments: see `FeatureExtractor`.
+        backbone, layers, pooling, **arguments: see `FeatureExtractor`.
 
     Raises:
         ValueError: if `pooling` is `"none"`, or prompts come with `skipped_tokens` or a tokenizer
@@ -424,6 +424,13 @@ class SentenceEncoder(FeatureExtractor):
         """As `TextModel.compute_batch`; `vectors` are those of the batch, if they are known."""
         vectors = self(batch.inputs, training=training) if vectors is None else vectors
         return Computed(self.examples(batch), vectors, batch.sample_weight)
+
+    def shape_of_vectors(self, batch: Batch) -> list[int | None]:
+        """Return the shape of the vectors of a batch, with None for what is not known yet."""
+        own = self.packer.inputs
+        name = next(name for name in own if name in batch.inputs)
+        shape = batch.inputs[name].shape
+        return [None, *shape[1 : len(shape) - own[name].rank + 1], self.output.shape[-1]]
 
     def examples(self, batch: Batch) -> Any:
         """Return labels as an `EmbeddingLoss` takes them; as they are for another's loss."""

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import litert
-from keras_lm.export.fresh_process import load_plain_tflite
+from keras_lm.export.fresh_process import load_plain_tflite, load_tflite
 from keras_lm.objectives import (
     AnglE,
     CoSENT,
@@ -280,6 +280,11 @@ def test_forms_without_text_operations_search_alike(make, tmp_path):
     texts = [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     answers["documents"] = np.array(texts, object).reshape(4, 3)
     assert_equal(expected, answers)
+    plain = make(SentenceEncoder, encoder.backbone)  # LiteRT cannot join strings: no prompts
+    index = Index(plain, DOCUMENTS, verbose=0)
+    path = plain.export(tmp_path / "strings.tflite", corpus=index, k=3)
+    answers = load_tflite(str(path), "search")[0](text=columns["text"])
+    assert_equal(index.search(QUERIES, k=3), answers)
 
 
 @pytest.mark.parametrize(
