@@ -47,7 +47,7 @@ class Index:
     ):
         self.encoder, self.documents = encoder, _documents(documents)
         if vectors is None:
-            vectors = self._embed(self.documents, "document", batch_size, verbose)
+            vectors = self.embed(self.documents, "document", batch_size, verbose)
         vectors = np.asarray(vectors, "float32")
         if vectors.ndim != 2 or len(vectors) != len(self.documents):
             raise ValueError(
@@ -71,7 +71,7 @@ class Index:
             float32, their cosines: (B, K) each.
         """
         check_whole("k", k, 1)
-        vectors = _normalized(self._embed(queries, "query", batch_size, verbose))
+        vectors = self.embed(queries, "query", batch_size, verbose)
         rows, scores = self.nearest(vectors, k)
         texts = np.array([[self.documents[row] for row in hits] for hits in rows], object)
         return {"rows": rows, "documents": texts, "scores": scores}
@@ -104,10 +104,14 @@ class Index:
         text = (folder / "documents.json").read_text(encoding="utf-8", errors="surrogatepass")
         return cls(encoder, json.loads(text), np.load(folder / "vectors.npy"))
 
-    def _embed(self, texts, role, batch_size, verbose):
+    def embed(
+        self, texts: Sequence[str], role: str, batch_size: int = 32, verbose: int | str = 0
+    ) -> np.ndarray:
+        """Return vectors (B, D) of length 1 of texts in a role, `"query"` or `"document"`."""
         name = role if role in self.encoder.prompts else None
         texts = [*plain_column(texts, "texts")]
-        return self.encoder.embed(texts, batch_size, verbose, prompt_name=name)["embedding"]
+        vectors = self.encoder.embed(texts, batch_size, verbose, prompt_name=name)["embedding"]
+        return _normalized(vectors)
 
 
 def _documents(documents):

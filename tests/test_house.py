@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
 version utils tensorflow
-datasets litert knowledge
+datasets litert knowledge search
 converters
 presets
 layers
@@ -27,7 +27,6 @@ metrics
 data training
 feeding
 generation
-search
 export
 tasks
 prompting

@@ -5,6 +5,7 @@ It also reads the files of published data sets, in the form that `fit` takes.
 
 from keras_lm.data.augmentation import augment_texts
 from keras_lm.data.documents import read_documents, split_sentences
+from keras_lm.data.hard_negatives import mine_negatives
 from keras_lm.data.mixtures import TEXT_TO_TEXT, mix_tasks, mixing_rates, text_to_text
 from keras_lm.data.packed_windows import epoch_batches, token_windows, window_batches
 from keras_lm.data.pretraining_rows import pretraining_rows, stream_rows
@@ -34,6 +35,7 @@ __all__ = [
     "labels_of_trees",
     "mark_entity",
     "mark_relation",
+    "mine_negatives",
     "mix_tasks",
     "mixing_rates",
     "pretraining_rows",
