@@ -415,8 +415,35 @@ class SentenceEncoder(FeatureExtractor):
             return super().call(inputs, training)
         rows = self.backbone.select_inputs(inputs)
         rows = {name: ops.reshape(x, (-1, *ops.shape(x)[2:])) for name, x in rows.items()}
-        vectors = super().call(rows, training)
+        has_any_shape = IS_TENSORFLOW and self.packer.padding == "longest" and not self.jit_compile
+        if has_any_shape and "padding_mask" in rows:
+            vectors = self._by_length(rows, shape[0], shape[1], training)
+        else:
+            vectors = super().call(rows, training)
         return ops.reshape(vectors, (-1, inputs[name].shape[1] or shape[1], vectors.shape[-1]))
+
+    def _by_length(self, rows, number, parts, training):
+        """Return the vectors of rows (B · T, S) in parts of similar length, with less padding.
+
+        The shorter half of questions and answers has as many columns as its longest needs.
+        """
+        lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int32), axis=1)
+        order = tf.argsort(lengths, stable=True)
+        own = self.packer.inputs
+        is_left = self.packer.template.padding_side == "left"
+
+        def part(first, last):
+            here = order[first:last]
+            width = tf.maximum(tf.reduce_max(tf.gather(lengths, here)), 1)
+            chosen = {name: tf.gather(x, here) for name, x in rows.items()}
+            for name, x in chosen.items():
+                if name in own and own[name].rank > 1:
+                    chosen[name] = x[:, -width:] if is_left else x[:, :width]
+            return super(SentenceEncoder, self).call(chosen, training)
+
+        middle = number * parts // 2
+        vectors = tf.concat([part(0, middle), part(middle, None)], axis=0)
+        return tf.gather(vectors, tf.argsort(order))
 
     def compute_batch(
         self, batch: Batch, training: bool | None, vectors: Tensor | None = None
