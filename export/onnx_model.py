@@ -123,11 +123,7 @@ def _converted(function):
                 graph,
                 continue_on_error=True,  # what has no operator is looked for afterwards
                 opset=OPSET,
-                custom_op_handlers={
-                    "Erfc": (_erfc, []),
-                    "FloorDiv": (_floor_divide, []),
-                    "FloorMod": (_floor_modulo, []),
-                },
+                custom_op_handlers={name: (handler, []) for name, handler in _handlers().items()},
                 custom_rewriter=[_normalize_layers],
                 input_names=[*inputs],
                 output_names=[*outputs],
@@ -135,6 +131,18 @@ def _converted(function):
             )
             converted = optimizer.optimize_graph(converted, False, optimizers)
             return converted.make_model("keras_lm")
+
+
+def _handlers():
+    """Return what writes an operation of TensorFlow that tf2onnx writes wrongly, or slowly."""
+    return {
+        "Erfc": _erfc,
+        "FloorDiv": _floor_divide,
+        "FloorMod": _floor_modulo,
+        "ScatterNd": _scatter,
+        "SelectV2": _select,
+        "UnsortedSegmentMin": _segment_minimum,
+    }
 
 
 def _hold(graph_def, captured):
@@ -197,6 +205,62 @@ def _floor_modulo(graph, node, name, _):
     graph.make_node("Mod", [x, y], name=name, outputs=node.output, **kind)
 
 
+def _scatter(graph, node, name, _):
+    """Write values added up at their places; tf2onnx's own keeps one of those at the same place."""
+    indices, values, shape, kind = _replaced(graph, node)
+    _write_scattered(graph, name, node.output, kind, (indices, values, shape), "add", 0)
+
+
+def _segment_minimum(graph, node, name, _):
+    """Write the least number of each segment by a scatter; tf2onnx's own sorts."""
+    values, segments, number, kind = _replaced(graph, node)
+    if len(kind["shapes"][0]) != 1:
+        raise ValueError("a segment's minimum is of numbers alone, not of rows.")
+    shape = _reshaped(graph, number, [1])
+    most = np.iinfo(_numpy_dtype(kind)).max
+    _write_scattered(graph, name, node.output, kind, (segments, values, shape), "min", most)
+
+
+def _write_scattered(graph, name, outputs, kind, inputs, reduction, fill):
+    from onnx import TensorProto, helper
+
+    indices, values, shape = inputs
+    (dtype,), (sizes,) = kind["dtypes"], kind["shapes"]
+    shape = graph.make_node("Cast", [shape], attr={"to": TensorProto.INT64}).output[0]
+    fill = helper.make_tensor("value", dtype, [1], [fill])
+    filled = graph.make_node("ConstantOfShape", [shape], attr={"value": fill}, **kind).output[0]
+    if len(sizes) == 1:
+        indices = _reshaped(graph, indices, [-1])
+        attributes = {"axis": 0, "reduction": reduction}
+        kind |= {"name": name, "outputs": outputs, "attr": attributes}
+        graph.make_node("ScatterElements", [filled, indices, values], **kind)
+        return
+    indices = graph.make_node("Cast", [indices], attr={"to": TensorProto.INT64}).output[0]
+    kind |= {"name": name, "outputs": outputs, "attr": {"reduction": reduction}}
+    graph.make_node("ScatterND", [filled, indices, values], **kind)
+
+
+def _reshaped(graph, source, shape):
+    from tf2onnx import utils
+
+    shape = graph.make_const(utils.make_name("shape"), np.array(shape, np.int64)).output[0]
+    return graph.make_node("Reshape", [source, shape]).output[0]
+
+
+def _select(graph, node, name, _):
+    """Write a choice as one operator; tf2onnx's own are two products and a sum."""
+    condition, x, y, kind = _replaced(graph, node)
+    if _numpy_dtype(kind) != bool:
+        graph.make_node("Where", [condition, x, y], name=name, outputs=node.output, **kind)
+        return
+    # (ONNX Runtime has no kernel for the choice of truths.)
+    kinds = {"dtypes": kind["dtypes"]}
+    other = graph.make_node("Not", [condition], **kinds).output[0]
+    x = graph.make_node("And", [condition, x], **kinds).output[0]
+    y = graph.make_node("And", [other, y], **kinds).output[0]
+    graph.make_node("Or", [x, y], name=name, outputs=node.output, **kind)
+
+
 def _replaced(graph, node):
     """Remove a node; return its inputs, and the shapes and dtypes of what takes its place."""
     kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
@@ -204,11 +268,15 @@ def _replaced(graph, node):
     return *node.input, kind
 
 
-def _is_floating(kind):
+def _numpy_dtype(kind):
     from onnx import helper
 
     (dtype,) = kind["dtypes"]
-    return tf.as_dtype(helper.tensor_dtype_to_np_dtype(dtype)).is_floating
+    return helper.tensor_dtype_to_np_dtype(dtype)
+
+
+def _is_floating(kind):
+    return tf.as_dtype(_numpy_dtype(kind)).is_floating
 
 
 def _normalize_layers(graph, nodes):
