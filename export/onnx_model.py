@@ -21,10 +21,10 @@ TOLERANCE = 1e-4  # of random rows, whose logits may be large; kernels add up in
 LARGE = 2**16  # numbers in a table that is worth storing once
 
 
-def export_onnx(task, path, weights, freeze, verify):
-    """Write a task as an ONNX file that takes ids; the file is replaced in one step.
+def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
+    """Write a task as an ONNX file that takes ids, or bytes; the file is replaced in one step.
 
-    Its inputs are the packed inputs of the task, as those of the signature `tokens` of a
+    Of ids, its inputs are the packed inputs of the task, as those of the signature `tokens` of a
     SavedModel, int32 [batch, sequence] each ([batch, choices, sequence] of a `MultipleChoice`). Its
     outputs have the names of served answers: `scores` [batch, classes] of a `TextClassifier`,
     [batch] of a `TextRegressor`, [batch, choices] of a `MultipleChoice`, and [batch, sequence,
@@ -32,6 +32,11 @@ def export_onnx(task, path, weights, freeze, verify):
     `end_logits` [batch, sequence] of a `QuestionAnswerer`; `logits` [batch, sequence, vocabulary]
     of a `MaskedLM`. All sizes may change between calls. Names of classes are in the file's
     metadata, under `class_names`, as JSON.
+
+    With `in_bytes` the tokenizer is in the file, which takes texts: `text`, uint8 [bytes], the UTF-8
+    of all texts one after another, and `text_ends`, int32 [batch], where each ends; so `text_pair`
+    and all other columns. (Ends of `choices` are [batch, choices].) The outputs are those of the
+    task that are numbers, see `NumberSignatures`; they are compared with the task's for texts, too.
 
     All operators are those of ONNX's opset 18. The file is checked by `onnx.checker`, and asked in
     ONNX Runtime, if that is installed.
@@ -52,7 +57,9 @@ def export_onnx(task, path, weights, freeze, verify):
     if path.is_dir():
         raise IsADirectoryError(f"path={str(path)!r} is a folder: pass a file, such as model.onnx.")
     _check_task(task)
-    offer = task.packed_signatures
+    offer = task.number_signatures if in_bytes else task.packed_signatures
+    if in_bytes:
+        offer.texts()  # raises if there is no tokenizer
     model = _model(task, offer)
     with replacing(path) as new:
         new.write_bytes(model)
@@ -136,6 +143,7 @@ def _converted(function):
 def _handlers():
     """Return what writes an operation of TensorFlow that tf2onnx writes wrongly, or slowly."""
     return {
+        "AddN": _sum,
         "Erfc": _erfc,
         "FloorDiv": _floor_divide,
         "FloorMod": _floor_modulo,
@@ -203,6 +211,14 @@ def _floor_modulo(graph, node, name, _):
         graph.make_node("Sub", [x, whole], name=name, outputs=node.output, **kind)
         return
     graph.make_node("Mod", [x, y], name=name, outputs=node.output, **kind)
+
+
+def _sum(graph, node, name, _):
+    """Write a sum of several tensors pair by pair; ONNX's own is of floats alone."""
+    total, *others, last, kind = _replaced(graph, node)
+    for other in others:
+        total = graph.make_node("Add", [total, other], **kind).output[0]
+    graph.make_node("Add", [total, last], name=name, outputs=node.output, **kind)
 
 
 def _scatter(graph, node, name, _):
@@ -390,21 +406,22 @@ def _describe(model, task, offer):
     """Name the producer and the axes, and add what a program needs beside the ids."""
     from onnx import helper
 
-    graph, several = model.graph, task.packer.rows.several_for is not None
-    axes = ("batch", "choices", "sequence") if several else ("batch", "sequence")
+    graph, specs = model.graph, offer.specs()
     for value in graph.input:
+        axes = offer.axes(value.name)
         for size, axis in zip(value.type.tensor_type.shape.dim, axes):
             if not size.dim_value:
                 size.dim_param = axis
     for value in graph.output:
         for size in value.type.tensor_type.shape.dim[:1]:
             size.dim_param = "batch"
-    order = [*offer.specs()]
+    order = [*specs]
     inputs = sorted(graph.input, key=lambda value: order.index(value.name))
     del graph.input[:]
     graph.input.extend(inputs)
     model.producer_name, model.producer_version = "keras_lm", __version__
-    model.doc_string = saving.card_of_onnx(task)
+    takes_bytes = any(spec.dtype == tf.uint8 for spec in specs.values())
+    model.doc_string = saving.card_of_onnx(task, takes_bytes)
     stated = {"task": type(task).__name__, "sequence_length": str(task.packer.sequence_length)}
     if names := getattr(task, "class_names", None):
         stated["class_names"] = json.dumps(names)
