@@ -94,12 +94,13 @@ def export(
         tolerance: float, the largest difference that passes, see `check`. The default is 0.005 with
             float16, 0.01 with bfloat16 and 0.02 with int8 weights.
         tokenizer: where it is. In the `"graph"`, which takes strings; a `.tflite` then needs
-            TensorFlow Text's operations. With `"bytes"` it is in the graph, too, of a `.tflite`
-            or `.onnx` that takes the UTF-8 bytes of texts and where each ends: LiteRT's and ONNX's
-            own operations are enough, so any build of LiteRT or ONNX Runtime runs it. Or in the `"metadata"` of a `.tflite` that takes
-            the ids of one text: MediaPipe's text classifier and embedder run it as they are, by
-            tokenizers of their own, which differ for some texts, see docs/phones.md.
-            None is of an `.onnx`, which takes ids that your program makes, see docs/onnx.md.
+            TensorFlow Text's operations. With `"bytes"` it is in the graph, too, of a `.tflite` or
+            an `.onnx` that takes the UTF-8 bytes of texts and where each ends: LiteRT's or ONNX's
+            own operations are enough, so any build of LiteRT or ONNX Runtime runs it. Or in the
+            `"metadata"` of a `.tflite` that takes the ids of one text: MediaPipe's text classifier
+            and embedder run it as they are, by tokenizers of their own, which differ for some
+            texts, see docs/phones.md. None is of an `.onnx` that takes ids, which your program
+            makes, see docs/onnx.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
             reads, in all heads, which the page of `keras-lm serve` draws.
         operations: those of a SavedModel. With `"tensorflow"` its tokenizer is made of TensorFlow's

@@ -19,6 +19,13 @@ LARGEST = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in al
 PACKAGES = ("onnx", "tf2onnx")
 TOLERANCE = 1e-4  # of random rows, whose logits may be large; kernels add up in another order
 LARGE = 2**16  # numbers in a table that is worth storing once
+# Names of TensorFlow and ONNX.
+COMPARISONS = {
+    "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual",
+    "Less": "Less",
+    "LessEqual": "LessOrEqual",
+}
 
 
 def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
@@ -33,10 +40,10 @@ def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
     of a `MaskedLM`. All sizes may change between calls. Names of classes are in the file's
     metadata, under `class_names`, as JSON.
 
-    With `in_bytes` the tokenizer is in the file, which takes texts: `text`, uint8 [bytes], the UTF-8
-    of all texts one after another, and `text_ends`, int32 [batch], where each ends; so `text_pair`
-    and all other columns. (Ends of `choices` are [batch, choices].) The outputs are those of the
-    task that are numbers, see `NumberSignatures`; they are compared with the task's for texts, too.
+    With `in_bytes` the tokenizer is in the file, which takes texts: `text`, uint8 [bytes], the
+    UTF-8 of all texts one after another, and `text_ends`, int32 [batch], where each ends; so
+    `text_pair` and all other columns. (Ends of `choices` are [batch, choices].) The outputs are
+    those of the task that are numbers, see `NumberSignatures`.
 
     All operators are those of ONNX's opset 18. The file is checked by `onnx.checker`, and asked in
     ONNX Runtime, if that is installed.
@@ -130,27 +137,14 @@ def _converted(function):
                 graph,
                 continue_on_error=True,  # what has no operator is looked for afterwards
                 opset=OPSET,
-                custom_op_handlers={name: (handler, []) for name, handler in _handlers().items()},
-                custom_rewriter=[_normalize_layers],
+                custom_op_handlers={name: (write, []) for name, write in HANDLERS.items()},
+                custom_rewriter=[_normalize_layers, _sum_large_integers],
                 input_names=[*inputs],
                 output_names=[*outputs],
                 tensors_to_rename=inputs | outputs,
             )
             converted = optimizer.optimize_graph(converted, False, optimizers)
             return converted.make_model("keras_lm")
-
-
-def _handlers():
-    """Return what writes an operation of TensorFlow that tf2onnx writes wrongly, or slowly."""
-    return {
-        "AddN": _sum,
-        "Erfc": _erfc,
-        "FloorDiv": _floor_divide,
-        "FloorMod": _floor_modulo,
-        "ScatterNd": _scatter,
-        "SelectV2": _select,
-        "UnsortedSegmentMin": _segment_minimum,
-    }
 
 
 def _hold(graph_def, captured):
@@ -175,8 +169,7 @@ def _erfc(graph, node, name, _):
     def constant(label, value):
         return graph.make_const(f"{name}/{label}", np.float32(value)).output[0]
 
-    product, output = node.inputs[0], node.output
-    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    product, output, kind = node.inputs[0], node.output, _kind(node)
     graph.remove_node(node.name)
     negative = [each for each in product.inputs if product.type == "Mul" and each.type == "Neg"]
     factors = [each.get_tensor_value() for each in product.inputs if each.is_const()]
@@ -219,6 +212,19 @@ def _sum(graph, node, name, _):
     for other in others:
         total = graph.make_node("Add", [total, other], **kind).output[0]
     graph.make_node("Add", [total, last], name=name, outputs=node.output, **kind)
+
+
+def _compare(graph, node, name, _):
+    """Write a comparison of integers as it is; tf2onnx's own is of float32, see findings/."""
+    from onnx import TensorProto
+
+    (dtype,) = {graph.get_dtype(each) for each in node.input}
+    x, y, kind = _replaced(graph, node)
+    if dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64):
+        cast = {"attr": {"to": TensorProto.INT32}}  # ONNX Runtime has no kernel for smaller ones
+        x, y = (graph.make_node("Cast", [each], **cast).output[0] for each in (x, y))
+    operator = COMPARISONS[node.type]
+    graph.make_node(operator, [x, y], name=name, outputs=node.output, **kind)
 
 
 def _scatter(graph, node, name, _):
@@ -266,7 +272,7 @@ def _reshaped(graph, source, shape):
 def _select(graph, node, name, _):
     """Write a choice as one operator; tf2onnx's own are two products and a sum."""
     condition, x, y, kind = _replaced(graph, node)
-    if _numpy_dtype(kind) != bool:
+    if not tf.as_dtype(_numpy_dtype(kind)).is_bool:
         graph.make_node("Where", [condition, x, y], name=name, outputs=node.output, **kind)
         return
     # (ONNX Runtime has no kernel for the choice of truths.)
@@ -277,11 +283,28 @@ def _select(graph, node, name, _):
     graph.make_node("Or", [x, y], name=name, outputs=node.output, **kind)
 
 
+# What writes the operations of TensorFlow that tf2onnx writes wrongly, or as slower ones.
+HANDLERS = {
+    "AddN": _sum,
+    "Erfc": _erfc,
+    "FloorDiv": _floor_divide,
+    "FloorMod": _floor_modulo,
+    **dict.fromkeys(COMPARISONS, _compare),
+    "ScatterNd": _scatter,
+    "SelectV2": _select,
+    "UnsortedSegmentMin": _segment_minimum,
+}
+
+
 def _replaced(graph, node):
     """Remove a node; return its inputs, and the shapes and dtypes of what takes its place."""
-    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    kind = _kind(node)
     graph.remove_node(node.name)
     return *node.input, kind
+
+
+def _kind(node):
+    return {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
 
 
 def _numpy_dtype(kind):
@@ -329,6 +352,27 @@ def _normalize_layers(graph, nodes):
             shapes=shapes,
             dtypes=dtypes,
         )
+    return graph.get_nodes()
+
+
+def _sum_large_integers(graph, nodes):
+    """Write sums of int64 as products with ones; ONNX Runtime's own are rounded, see findings/."""
+    from onnx import TensorProto
+    from tf2onnx import utils
+
+    for node in nodes:
+        if node.type != "Sum" or graph.get_dtype(node.output[0]) != TensorProto.INT64:
+            continue
+        sizes, axes = graph.get_shape(node.input[0]), node.inputs[1]
+        if not axes.is_const() or not sizes or len(sizes) < 2 or sizes[-1] < 1:
+            continue
+        if np.ravel(axes.get_tensor_value()).tolist() not in ([-1], [len(sizes) - 1]):
+            continue
+        size = [sizes[-1]] + [1] * bool(node.get_attr_value("keep_dims"))
+        ones = graph.make_const(utils.make_name("ones"), np.ones(size, np.int64)).output[0]
+        inputs, outputs, kind = [node.input[0], ones], node.output, _kind(node)
+        graph.remove_node(node.name)
+        graph.make_node("MatMul", inputs, outputs=outputs, skip_conversion=True, **kind)
     return graph.get_nodes()
 
 

@@ -73,8 +73,8 @@ class ExportOptions(opt.TextOptions):
     type=Choice(["graph", "bytes", "metadata", "none"]),
     default="graph",
     help="Where the tokenizer is: in the graph, which takes strings, or bytes of texts in a .tflite"
-    " or .onnx that any build of LiteRT or ONNX Runtime runs; in the metadata of a .tflite, for MediaPipe's text classifier "
-    "and embedder, on phones; or none, of an .onnx that takes ids.",
+    " or an .onnx, which any build of LiteRT or ONNX Runtime runs; in the metadata of a .tflite, "
+    "for MediaPipe's text classifier and embedder, on phones; or none, of an .onnx that takes ids.",
 )
 @opt.option(
     "--operations",
