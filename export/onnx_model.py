@@ -99,6 +99,8 @@ def _model(task, offer):
         raise ValueError(
             f"{type(task).__name__} does not run in ONNX: {missing}. Export as a SavedModel."
         )
+    _capture_constants(model.graph)
+    _forget_bounds(model.graph)
     _share_transposed(model)
     _describe(model, task, offer)
     onnx.checker.check_model(model, full_check=True)
@@ -415,9 +417,69 @@ def _nodes(graph):
     """Yield the nodes of a graph and of the loops and branches in it."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
+        for inner in _graphs(node):
+            yield from _nodes(inner)
+
+
+def _capture_constants(graph):
+    """Let loops read what they leave as it is from outside: a runtime may copy a state each time.
+
+    OpenVINO does not read a loop otherwise, whose output is one of its inputs.
+    """
+    outputs = {value.name for value in graph.output}
+    for node in graph.node:
+        for inner in _graphs(node):
+            _capture_constants(inner)
+        if node.op_type != "Loop":
+            continue
+        (body,) = _graphs(node)
+        for n in reversed(range(len(node.input) - 2)):
+            given, inside, left = node.input[n + 2], body.input[n + 2].name, node.output[n]
+            if body.output[n + 1].name != inside or left in outputs:
+                continue
+            _rename(body, inside, given)
+            _rename(graph, left, given)
+            del node.input[n + 2], body.input[n + 2], body.output[n + 1], node.output[n]
+
+
+def _forget_bounds(graph):
+    """Write sizes in int32 as remainders, which they are.
+
+    OpenVINO computes bounds of shapes, and that of an unknown size, as int32, is −1; it has no
+    bounds of a remainder.
+    """
+    from onnx import helper, numpy_helper
+
+    graph.initializer.append(numpy_helper.from_array(np.array(2**31, np.int64), "sizes/most"))
+
+    def write(inner):
+        sizes = {x for node in inner.node if node.op_type in ("Shape", "Size") for x in node.output}
+        nodes = [*inner.node]
+        del inner.node[:]
+        for node in nodes:
+            for each in _graphs(node):
+                write(each)
+            if node.op_type == "Cast" and node.input[0] in sizes:
+                rest = f"{node.output[0]}/size"
+                inner.node.append(helper.make_node("Mod", [node.input[0], "sizes/most"], [rest]))
+                node.input[0] = rest
+            inner.node.append(node)
+
+    write(graph)
+
+
+def _rename(graph, name, other):
+    """Read a tensor from another name in a graph and in the loops and branches in it."""
+    for node in graph.node:
+        for n, given in enumerate(node.input):
+            if given == name:
+                node.input[n] = other
+        for inner in _graphs(node):
+            _rename(inner, name, other)
+
+
+def _graphs(node):
+    return [each.g for each in node.attribute if each.HasField("g")]
 
 
 def _share_transposed(model):

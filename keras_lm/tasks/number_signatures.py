@@ -66,16 +66,17 @@ class NumberSignatures(ByteSignatures):
         """Yield hard texts, and texts of the tokenizer's own entries: arrays by name."""
         texts = ["a", *self._of_entries(), *HARD_TEXTS]
         for size in (1, 3, len(texts)):
-            columns = {}
-            for number, (name, spec) in enumerate(self.offer.lite_texts().items()):
-                # Other columns have other texts.
-                rows = np.array([*np.roll(np.array(texts, object), 5 * number)[:size], None])[:-1]
-                rows = np.stack([rows, rows[::-1]], axis=1) if spec.shape.rank == 2 else rows
-                columns[name] = rows
-            yield self.rows(columns)
-        rows = np.array(["naïve " * LONG, None], object)[:-1]
-        specs = self.offer.lite_texts().items()
-        yield self.rows({n: rows[:, None] if s.shape.rank == 2 else rows for n, s in specs})
+            yield self._request(texts, size)
+        yield self._request(["naïve " * LONG, "straße " * LONG, "日本 " * LONG], 1)
+
+    def _request(self, texts, size):
+        """Return as many rows; all columns and choices of a row have different texts."""
+        texts, columns = np.array([*texts, None], object)[:-1], {}
+        for number, (name, spec) in enumerate(self.offer.lite_texts().items()):
+            columns[name] = np.roll(texts, -number)[:size]
+            if spec.shape.rank == 2:
+                columns[name] = np.stack([columns[name], np.roll(texts, -5)[:size]], axis=1)
+        return self.rows(columns)
 
     def _of_entries(self):
         random = np.random.default_rng(0)

@@ -317,8 +317,7 @@ def as_bytes(columns):
 
 @pytest.fixture(scope="module")
 def bytes_path(critic, tmp_path_factory):
-    path = tmp_path_factory.mktemp("onnx") / "critic.onnx"
-    return critic.export(path, tokenizer="bytes", texts=["the film", ""])
+    return critic.export(tmp_path_factory.mktemp("onnx") / "bytes.onnx", tokenizer="bytes")
 
 
 @pytest.mark.eager
