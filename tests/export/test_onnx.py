@@ -312,7 +312,7 @@ def assert_answers_texts(session, task, columns, sizes=(1, 3, 32)):
 
 
 def as_bytes(columns):
-    return in_bytes({name: np.array([*x, None], object)[:-1] for name, x in columns.items()})
+    return in_bytes({name: np.array(x, object) for name, x in columns.items()})
 
 
 @pytest.fixture(scope="module")
