@@ -217,7 +217,10 @@ def _sum(graph, node, name, _):
 
 
 def _compare(graph, node, name, _):
-    """Write a comparison of integers as it is; tf2onnx's own is of float32, see findings/."""
+    """Write a comparison of integers as it is; tf2onnx's own is of float32.
+
+    See findings/tf2onnx-large-integers.sh.
+    """
     from onnx import TensorProto
 
     (dtype,) = {graph.get_dtype(each) for each in node.input}
@@ -230,7 +233,10 @@ def _compare(graph, node, name, _):
 
 
 def _scatter(graph, node, name, _):
-    """Write values added up at their places; tf2onnx's own keeps one of those at the same place."""
+    """Write values added up at their places; tf2onnx's own keeps one of those at the same place.
+
+    See findings/tf2onnx-repeated-indices.sh.
+    """
     indices, values, shape, kind = _replaced(graph, node)
     _write_scattered(graph, name, node.output, kind, (indices, values, shape), "add", 0)
 
@@ -358,7 +364,10 @@ def _normalize_layers(graph, nodes):
 
 
 def _sum_large_integers(graph, nodes):
-    """Write sums of int64 as products with ones; ONNX Runtime's own are rounded, see findings/."""
+    """Write sums of int64 as products with ones; ONNX Runtime's own are rounded.
+
+    See findings/onnxruntime-int64-sum.sh.
+    """
     from onnx import TensorProto
     from tf2onnx import utils
 
