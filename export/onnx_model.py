@@ -46,13 +46,14 @@ def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
     those of the task that are numbers, see `NumberSignatures`.
 
     All operators are those of ONNX's opset 18. The file is checked by `onnx.checker`, and asked in
-    ONNX Runtime, if that is installed.
+    ONNX Runtime, if that is installed, which `in_bytes` requires.
 
     A ValueError is raised if the task computes in half precision, has no such form, is larger than
     2 GB, or ONNX has no operator for one of its operations.
     """
     path = local_path(path)
-    for package in PACKAGES:
+    # (A tokenizer is never written without having been run.)
+    for package in (*PACKAGES, "onnxruntime") if in_bytes else PACKAGES:
         check_installed(package, "format='onnx'")
     if freeze:
         raise ValueError("freeze=True: leave it out, as the weights of an .onnx are constants.")
@@ -557,5 +558,5 @@ def _failure(model, function, offer):
                 served = dict(zip(expected, session.run([*expected], rows), strict=True))
                 within(TOLERANCE, 0.0, [compare(served, expected)])
     except Exception as error:  # ONNX Runtime raises bare Exceptions, too
-        return next(iter(str(error).splitlines()), type(error).__name__)
+        return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
     return None

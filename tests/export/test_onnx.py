@@ -155,6 +155,10 @@ def test_mistakes_have_clear_words(critic, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"pip install 'keras-lm\[onnx\]'"):
         critic.export(path, tokenizer=None)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match=r"onnxruntime.*pip install 'keras-lm\[onnx\]'"):
+        critic.export(path, tokenizer="bytes")
     assert not path.exists()
 
 
