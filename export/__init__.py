@@ -35,7 +35,7 @@ WEIGHTS = {"float32": None, "float16": 0.005, "bfloat16": 0.01, "int8": 0.02}
 TOKENIZERS = {
     "saved_model": ("graph",),
     "litert": ("graph", "bytes", "metadata"),
-    "onnx": (None,),
+    "onnx": (None, "bytes"),
     "web": ("graph",),
 }
 
@@ -94,12 +94,13 @@ def export(
         tolerance: float, the largest difference that passes, see `check`. The default is 0.005 with
             float16, 0.01 with bfloat16 and 0.02 with int8 weights.
         tokenizer: where it is. In the `"graph"`, which takes strings; a `.tflite` then needs
-            TensorFlow Text's operations. With `"bytes"` it is in the graph, too, of a `.tflite`
-            that takes the UTF-8 bytes of texts and where each ends: LiteRT's own operations are
-            enough, so any build of LiteRT runs it. Or in the `"metadata"` of a `.tflite` that takes
-            the ids of one text: MediaPipe's text classifier and embedder run it as they are, by
-            tokenizers of their own, which differ for some texts, see docs/phones.md.
-            None is of an `.onnx`, which takes ids that your program makes, see docs/onnx.md.
+            TensorFlow Text's operations. With `"bytes"` it is in the graph, too, of a `.tflite` or
+            an `.onnx` that takes the UTF-8 bytes of texts and where each ends: LiteRT's or ONNX's
+            own operations are enough, so any build of LiteRT or ONNX Runtime runs it. Or in the
+            `"metadata"` of a `.tflite` that takes the ids of one text: MediaPipe's text classifier
+            and embedder run it as they are, by tokenizers of their own, which differ for some
+            texts, see docs/phones.md. None is of an `.onnx` that takes ids, which your program
+            makes, see docs/onnx.md.
         attention: bool. Add the signature `attention` to a SavedModel: what each token of a text
             reads, in all heads, which the page of `keras-lm serve` draws.
         operations: those of a SavedModel. With `"tensorflow"` its tokenizer is made of TensorFlow's
@@ -142,7 +143,7 @@ def export(
         serve(text=tf.constant(["a text"]))
         task.export("small", weights="int8", texts=reviews, report=print)
         task.export("phone.tflite", format="litert", tokenizer="metadata", texts=reviews)
-        task.export("critic.onnx", format="onnx", tokenizer=None, texts=reviews)
+        task.export("critic.onnx", format="onnx", tokenizer="bytes", texts=reviews)
         task.export("page", format="web", weights="int8")
     """
     format = export_format(path, format)
@@ -179,7 +180,7 @@ def export(
     if format == "onnx":
         from keras_lm.export.onnx_model import export_onnx
 
-        return export_onnx(*given)
+        return export_onnx(*given, in_bytes=tokenizer == "bytes")
     if format == "web":
         from keras_lm.export.web import export_web
 
@@ -202,10 +203,12 @@ def _check_form(format, weights, freeze, tokenizer, attention):
         raise ValueError(f"tokenizer={tokenizer!r}: use one of {places}, or None.")
     if tokenizer not in TOKENIZERS[format]:
         places = " or ".join(f"tokenizer={place!r}" for place in TOKENIZERS[format])
-        needed = next(name for name, places in TOKENIZERS.items() if tokenizer in places)
+        needed = [name for name, places in TOKENIZERS.items() if tokenizer in places]
+        files = " or ".join(ONE_FILE.get(name, "a SavedModel") for name in needed)
+        formats = " or ".join(f"format={name!r}" for name in needed)
         raise ValueError(
-            f"tokenizer={tokenizer!r} needs {ONE_FILE.get(needed, 'a SavedModel')}: pass "
-            f"format={needed!r}, too; or {places} with format={format!r}."
+            f"tokenizer={tokenizer!r} needs {files}: pass {formats}, too; or {places} with "
+            f"format={format!r}."
         )
     if not isinstance(weights, str) or weights not in WEIGHTS:
         raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")

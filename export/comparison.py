@@ -84,7 +84,8 @@ def check(
     The process imports TensorFlow, and TensorFlow Text if the export needs it (for a `.tflite`:
     `ai_edge_litert` and TensorFlow Text's kernels; for an `.onnx`: `onnxruntime`), but not this
     library. A `.tflite` is compared with the task's `answer_lite`; one for MediaPipe is asked text
-    by text, with the ids of the task's tokenizer, and an `.onnx` with these ids in batches.
+    by text, with the ids of the task's tokenizer, and an `.onnx` that takes ids with these in
+    batches.
     Returns a `CheckReport`.
 
     Args:
@@ -134,7 +135,7 @@ def check(
     if format == "litert":
         batches = [offer.lite_batch(batch) for batch in batches]
     if format == "onnx":
-        offer = task.packed_signatures
+        offer = task.number_signatures if _takes_bytes(path) else task.packed_signatures
         batches = [offer.rows(batch) for batch in batches]
     steps = with_progress(range(2 * len(batches)), 2 * len(batches), verbose)
 
@@ -215,6 +216,16 @@ def _sizes_of_bytes(path):
         if f"{name}_ends" in inputs:
             return tuple(inputs[n]["shape_signature"][0] for n in (name, f"{name}_ends"))
     return None
+
+
+def _takes_bytes(path):
+    """Whether an `.onnx` takes texts."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return any(value.type == "tensor(uint8)" for value in session.get_inputs())
 
 
 def _ask(path, format, batches, signature, advance):

@@ -19,12 +19,19 @@ LARGEST = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in al
 PACKAGES = ("onnx", "tf2onnx")
 TOLERANCE = 1e-4  # of random rows, whose logits may be large; kernels add up in another order
 LARGE = 2**16  # numbers in a table that is worth storing once
+# Names of TensorFlow and ONNX.
+COMPARISONS = {
+    "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual",
+    "Less": "Less",
+    "LessEqual": "LessOrEqual",
+}
 
 
-def export_onnx(task, path, weights, freeze, verify):
-    """Write a task as an ONNX file that takes ids; the file is replaced in one step.
+def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
+    """Write a task as an ONNX file that takes ids, or bytes; the file is replaced in one step.
 
-    Its inputs are the packed inputs of the task, as those of the signature `tokens` of a
+    Of ids, its inputs are the packed inputs of the task, as those of the signature `tokens` of a
     SavedModel, int32 [batch, sequence] each ([batch, choices, sequence] of a `MultipleChoice`). Its
     outputs have the names of served answers: `scores` [batch, classes] of a `TextClassifier`,
     [batch] of a `TextRegressor`, [batch, choices] of a `MultipleChoice`, and [batch, sequence,
@@ -33,14 +40,20 @@ def export_onnx(task, path, weights, freeze, verify):
     of a `MaskedLM`. All sizes may change between calls. Names of classes are in the file's
     metadata, under `class_names`, as JSON.
 
+    With `in_bytes` the tokenizer is in the file, which takes texts: `text`, uint8 [bytes], the
+    UTF-8 of all texts one after another, and `text_ends`, int32 [batch], where each ends; so
+    `text_pair` and all other columns. (Ends of `choices` are [batch, choices].) The outputs are
+    those of the task that are numbers, see `NumberSignatures`.
+
     All operators are those of ONNX's opset 18. The file is checked by `onnx.checker`, and asked in
-    ONNX Runtime, if that is installed.
+    ONNX Runtime, if that is installed, which `in_bytes` requires.
 
     A ValueError is raised if the task computes in half precision, has no such form, is larger than
     2 GB, or ONNX has no operator for one of its operations.
     """
     path = local_path(path)
-    for package in PACKAGES:
+    # (A tokenizer is never written without having been run.)
+    for package in (*PACKAGES, "onnxruntime") if in_bytes else PACKAGES:
         check_installed(package, "format='onnx'")
     if freeze:
         raise ValueError("freeze=True: leave it out, as the weights of an .onnx are constants.")
@@ -52,7 +65,9 @@ def export_onnx(task, path, weights, freeze, verify):
     if path.is_dir():
         raise IsADirectoryError(f"path={str(path)!r} is a folder: pass a file, such as model.onnx.")
     _check_task(task)
-    offer = task.packed_signatures
+    offer = task.number_signatures if in_bytes else task.packed_signatures
+    if in_bytes:
+        offer.texts()  # raises if there is no tokenizer
     model = _model(task, offer)
     with replacing(path) as new:
         new.write_bytes(model)
@@ -85,6 +100,8 @@ def _model(task, offer):
         raise ValueError(
             f"{type(task).__name__} does not run in ONNX: {missing}. Export as a SavedModel."
         )
+    _capture_constants(model.graph)
+    _forget_bounds(model.graph)
     _share_transposed(model)
     _describe(model, task, offer)
     onnx.checker.check_model(model, full_check=True)
@@ -123,12 +140,8 @@ def _converted(function):
                 graph,
                 continue_on_error=True,  # what has no operator is looked for afterwards
                 opset=OPSET,
-                custom_op_handlers={
-                    "Erfc": (_erfc, []),
-                    "FloorDiv": (_floor_divide, []),
-                    "FloorMod": (_floor_modulo, []),
-                },
-                custom_rewriter=[_normalize_layers],
+                custom_op_handlers={name: (write, []) for name, write in HANDLERS.items()},
+                custom_rewriter=[_normalize_layers, _sum_large_integers],
                 input_names=[*inputs],
                 output_names=[*outputs],
                 tensors_to_rename=inputs | outputs,
@@ -159,8 +172,7 @@ def _erfc(graph, node, name, _):
     def constant(label, value):
         return graph.make_const(f"{name}/{label}", np.float32(value)).output[0]
 
-    product, output = node.inputs[0], node.output
-    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    product, output, kind = node.inputs[0], node.output, _kind(node)
     graph.remove_node(node.name)
     negative = [each for each in product.inputs if product.type == "Mul" and each.type == "Neg"]
     factors = [each.get_tensor_value() for each in product.inputs if each.is_const()]
@@ -197,18 +209,122 @@ def _floor_modulo(graph, node, name, _):
     graph.make_node("Mod", [x, y], name=name, outputs=node.output, **kind)
 
 
+def _sum(graph, node, name, _):
+    """Write a sum of several tensors pair by pair; ONNX's own is of floats alone."""
+    total, *others, last, kind = _replaced(graph, node)
+    for other in others:
+        total = graph.make_node("Add", [total, other], **kind).output[0]
+    graph.make_node("Add", [total, last], name=name, outputs=node.output, **kind)
+
+
+def _compare(graph, node, name, _):
+    """Write a comparison of integers as it is; tf2onnx's own is of float32.
+
+    See findings/tf2onnx-large-integers.sh.
+    """
+    from onnx import TensorProto
+
+    (dtype,) = {graph.get_dtype(each) for each in node.input}
+    x, y, kind = _replaced(graph, node)
+    if dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64):
+        cast = {"attr": {"to": TensorProto.INT32}}  # ONNX Runtime has no kernel for smaller ones
+        x, y = (graph.make_node("Cast", [each], **cast).output[0] for each in (x, y))
+    operator = COMPARISONS[node.type]
+    graph.make_node(operator, [x, y], name=name, outputs=node.output, **kind)
+
+
+def _scatter(graph, node, name, _):
+    """Write values added up at their places; tf2onnx's own keeps one of those at the same place.
+
+    See findings/tf2onnx-repeated-indices.sh.
+    """
+    indices, values, shape, kind = _replaced(graph, node)
+    _write_scattered(graph, name, node.output, kind, (indices, values, shape), "add", 0)
+
+
+def _segment_minimum(graph, node, name, _):
+    """Write the least number of each segment by a scatter; tf2onnx's own sorts."""
+    values, segments, number, kind = _replaced(graph, node)
+    if len(kind["shapes"][0]) != 1:
+        raise ValueError("a segment's minimum is of numbers alone, not of rows.")
+    shape = _reshaped(graph, number, [1])
+    most = np.iinfo(_numpy_dtype(kind)).max
+    _write_scattered(graph, name, node.output, kind, (segments, values, shape), "min", most)
+
+
+def _write_scattered(graph, name, outputs, kind, inputs, reduction, fill):
+    from onnx import TensorProto, helper
+
+    indices, values, shape = inputs
+    (dtype,), (sizes,) = kind["dtypes"], kind["shapes"]
+    shape = graph.make_node("Cast", [shape], attr={"to": TensorProto.INT64}).output[0]
+    fill = helper.make_tensor("value", dtype, [1], [fill])
+    filled = graph.make_node("ConstantOfShape", [shape], attr={"value": fill}, **kind).output[0]
+    if len(sizes) == 1:
+        indices = _reshaped(graph, indices, [-1])
+        attributes = {"axis": 0, "reduction": reduction}
+        kind |= {"name": name, "outputs": outputs, "attr": attributes}
+        graph.make_node("ScatterElements", [filled, indices, values], **kind)
+        return
+    indices = graph.make_node("Cast", [indices], attr={"to": TensorProto.INT64}).output[0]
+    kind |= {"name": name, "outputs": outputs, "attr": {"reduction": reduction}}
+    graph.make_node("ScatterND", [filled, indices, values], **kind)
+
+
+def _reshaped(graph, source, shape):
+    from tf2onnx import utils
+
+    shape = graph.make_const(utils.make_name("shape"), np.array(shape, np.int64)).output[0]
+    return graph.make_node("Reshape", [source, shape]).output[0]
+
+
+def _select(graph, node, name, _):
+    """Write a choice as one operator; tf2onnx's own are two products and a sum."""
+    condition, x, y, kind = _replaced(graph, node)
+    if not tf.as_dtype(_numpy_dtype(kind)).is_bool:
+        graph.make_node("Where", [condition, x, y], name=name, outputs=node.output, **kind)
+        return
+    # (ONNX Runtime has no kernel for the choice of truths.)
+    kinds = {"dtypes": kind["dtypes"]}
+    other = graph.make_node("Not", [condition], **kinds).output[0]
+    x = graph.make_node("And", [condition, x], **kinds).output[0]
+    y = graph.make_node("And", [other, y], **kinds).output[0]
+    graph.make_node("Or", [x, y], name=name, outputs=node.output, **kind)
+
+
+# What writes the operations of TensorFlow that tf2onnx writes wrongly, or as slower ones.
+HANDLERS = {
+    "AddN": _sum,
+    "Erfc": _erfc,
+    "FloorDiv": _floor_divide,
+    "FloorMod": _floor_modulo,
+    **dict.fromkeys(COMPARISONS, _compare),
+    "ScatterNd": _scatter,
+    "SelectV2": _select,
+    "UnsortedSegmentMin": _segment_minimum,
+}
+
+
 def _replaced(graph, node):
     """Remove a node; return its inputs, and the shapes and dtypes of what takes its place."""
-    kind = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    kind = _kind(node)
     graph.remove_node(node.name)
     return *node.input, kind
 
 
-def _is_floating(kind):
+def _kind(node):
+    return {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+
+
+def _numpy_dtype(kind):
     from onnx import helper
 
     (dtype,) = kind["dtypes"]
-    return tf.as_dtype(helper.tensor_dtype_to_np_dtype(dtype)).is_floating
+    return helper.tensor_dtype_to_np_dtype(dtype)
+
+
+def _is_floating(kind):
+    return tf.as_dtype(_numpy_dtype(kind)).is_floating
 
 
 def _normalize_layers(graph, nodes):
@@ -245,6 +361,30 @@ def _normalize_layers(graph, nodes):
             shapes=shapes,
             dtypes=dtypes,
         )
+    return graph.get_nodes()
+
+
+def _sum_large_integers(graph, nodes):
+    """Write sums of int64 as products with ones; ONNX Runtime's own are rounded.
+
+    See findings/onnxruntime-int64-sum.sh.
+    """
+    from onnx import TensorProto
+    from tf2onnx import utils
+
+    for node in nodes:
+        if node.type != "Sum" or graph.get_dtype(node.output[0]) != TensorProto.INT64:
+            continue
+        sizes, axes = graph.get_shape(node.input[0]), node.inputs[1]
+        if not axes.is_const() or not sizes or len(sizes) < 2 or sizes[-1] < 1:
+            continue
+        if np.ravel(axes.get_tensor_value()).tolist() not in ([-1], [len(sizes) - 1]):
+            continue
+        size = [sizes[-1]] + [1] * bool(node.get_attr_value("keep_dims"))
+        ones = graph.make_const(utils.make_name("ones"), np.ones(size, np.int64)).output[0]
+        inputs, outputs, kind = [node.input[0], ones], node.output, _kind(node)
+        graph.remove_node(node.name)
+        graph.make_node("MatMul", inputs, outputs=outputs, skip_conversion=True, **kind)
     return graph.get_nodes()
 
 
@@ -287,9 +427,69 @@ def _nodes(graph):
     """Yield the nodes of a graph and of the loops and branches in it."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
+        for inner in _graphs(node):
+            yield from _nodes(inner)
+
+
+def _capture_constants(graph):
+    """Let loops read what they leave as it is from outside: a runtime may copy a state each time.
+
+    OpenVINO does not read a loop otherwise, whose output is one of its inputs.
+    """
+    outputs = {value.name for value in graph.output}
+    for node in graph.node:
+        for inner in _graphs(node):
+            _capture_constants(inner)
+        if node.op_type != "Loop":
+            continue
+        (body,) = _graphs(node)
+        for n in reversed(range(len(node.input) - 2)):
+            given, inside, left = node.input[n + 2], body.input[n + 2].name, node.output[n]
+            if body.output[n + 1].name != inside or left in outputs:
+                continue
+            _rename(body, inside, given)
+            _rename(graph, left, given)
+            del node.input[n + 2], body.input[n + 2], body.output[n + 1], node.output[n]
+
+
+def _forget_bounds(graph):
+    """Write sizes in int32 as remainders, which they are.
+
+    OpenVINO computes bounds of shapes, and that of an unknown size, as int32, is −1; it has no
+    bounds of a remainder.
+    """
+    from onnx import helper, numpy_helper
+
+    graph.initializer.append(numpy_helper.from_array(np.array(2**31, np.int64), "sizes/most"))
+
+    def write(inner):
+        sizes = {x for node in inner.node if node.op_type in ("Shape", "Size") for x in node.output}
+        nodes = [*inner.node]
+        del inner.node[:]
+        for node in nodes:
+            for each in _graphs(node):
+                write(each)
+            if node.op_type == "Cast" and node.input[0] in sizes:
+                rest = f"{node.output[0]}/size"
+                inner.node.append(helper.make_node("Mod", [node.input[0], "sizes/most"], [rest]))
+                node.input[0] = rest
+            inner.node.append(node)
+
+    write(graph)
+
+
+def _rename(graph, name, other):
+    """Read a tensor from another name in a graph and in the loops and branches in it."""
+    for node in graph.node:
+        for n, given in enumerate(node.input):
+            if given == name:
+                node.input[n] = other
+        for inner in _graphs(node):
+            _rename(inner, name, other)
+
+
+def _graphs(node):
+    return [each.g for each in node.attribute if each.HasField("g")]
 
 
 def _share_transposed(model):
@@ -322,21 +522,22 @@ def _describe(model, task, offer):
     """Name the producer and the axes, and add what a program needs beside the ids."""
     from onnx import helper
 
-    graph, several = model.graph, task.packer.rows.several_for is not None
-    axes = ("batch", "choices", "sequence") if several else ("batch", "sequence")
+    graph, specs = model.graph, offer.specs()
     for value in graph.input:
+        axes = offer.axes(value.name)
         for size, axis in zip(value.type.tensor_type.shape.dim, axes):
             if not size.dim_value:
                 size.dim_param = axis
     for value in graph.output:
         for size in value.type.tensor_type.shape.dim[:1]:
             size.dim_param = "batch"
-    order = [*offer.specs()]
+    order = [*specs]
     inputs = sorted(graph.input, key=lambda value: order.index(value.name))
     del graph.input[:]
     graph.input.extend(inputs)
     model.producer_name, model.producer_version = "keras_lm", __version__
-    model.doc_string = saving.card_of_onnx(task)
+    takes_bytes = any(spec.dtype == tf.uint8 for spec in specs.values())
+    model.doc_string = saving.card_of_onnx(task, takes_bytes)
     stated = {"task": type(task).__name__, "sequence_length": str(task.packer.sequence_length)}
     if names := getattr(task, "class_names", None):
         stated["class_names"] = json.dumps(names)
@@ -357,5 +558,5 @@ def _failure(model, function, offer):
                 served = dict(zip(expected, session.run([*expected], rows), strict=True))
                 within(TOLERANCE, 0.0, [compare(served, expected)])
     except Exception as error:  # ONNX Runtime raises bare Exceptions, too
-        return next(iter(str(error).splitlines()), type(error).__name__)
+        return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
     return None

@@ -73,8 +73,8 @@ class ExportOptions(opt.TextOptions):
     type=Choice(["graph", "bytes", "metadata", "none"]),
     default="graph",
     help="Where the tokenizer is: in the graph, which takes strings, or bytes of texts in a .tflite"
-    " that any build of LiteRT runs; in the metadata of a .tflite, for MediaPipe's text classifier "
-    "and embedder, on phones; or none, of an .onnx that takes ids.",
+    " or an .onnx, which any build of LiteRT or ONNX Runtime runs; in the metadata of a .tflite, "
+    "for MediaPipe's text classifier and embedder, on phones; or none, of an .onnx that takes ids.",
 )
 @opt.option(
     "--operations",
@@ -149,7 +149,7 @@ def export_command(options):
       keras-lm export film-critic exported           # exported/1, the next time exported/2
       keras-lm export film-critic film-critic.tflite
       keras-lm export film-critic phone.tflite --tokenizer metadata --weights int8
-      keras-lm export film-critic film-critic.onnx --tokenizer none
+      keras-lm export film-critic film-critic.onnx --tokenizer bytes
       keras-lm export film-critic warehouse --operations tensorflow
       keras-lm export film-critic page --format web --weights int8
       keras-lm export film-critic small --weights int8 --texts reviews.csv --text review
@@ -200,15 +200,17 @@ def export_command(options):
 def _check_form(options):
     """Refuse forms of an artefact that do not go together."""
     export_as, weights = options.export_as, options.weights
-    if options.tokenizer in ("bytes", "metadata") and export_as != "litert":
-        raise click.UsageError(
-            f"--tokenizer {options.tokenizer} needs a .tflite: name one as PATH."
-        )
+    if options.tokenizer == "metadata" and export_as != "litert":
+        raise click.UsageError("--tokenizer metadata needs a .tflite: name one as PATH.")
+    if options.tokenizer == "bytes" and export_as not in ("litert", "onnx"):
+        raise click.UsageError("--tokenizer bytes needs a .tflite or an .onnx: name one as PATH.")
     if export_as != "web" and (options.runtime or options.num_bytes):
         raise click.UsageError("--runtime and --num-bytes are of a page: add --format web.")
-    if (options.tokenizer == "none") != (export_as == "onnx"):
+    if options.tokenizer == "none" and export_as != "onnx":
+        raise click.UsageError("--tokenizer none needs an .onnx: name one as PATH.")
+    if options.tokenizer == "graph" and export_as == "onnx":
         raise click.UsageError(
-            "an .onnx takes ids, and others take texts: --tokenizer none goes with --format onnx."
+            "an .onnx takes no strings: add --tokenizer bytes, or --tokenizer none for ids."
         )
     if options.operations == "tensorflow":
         other = "--freeze" if options.freeze else "--attention" if options.attention else None

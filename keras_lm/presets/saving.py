@@ -439,12 +439,23 @@ def card_of_tflite(task, in_bytes=False):
     return card(task, "\n".join(code), _classes(task), _tag(task))
 
 
-def _of_bytes(task):
-    """Return the lines that ask a `.tflite` which takes texts as bytes."""
+_ASK_LITERT = [
+    'answer = Interpreter("FILE.tflite").get_signature_runner("serving_default")',
+    "answer(**inputs)",
+]
+_ASK_ONNX = [
+    'session = onnxruntime.InferenceSession("FILE.onnx")',
+    "outputs = [value.name for value in session.get_outputs()]",
+    "dict(zip(outputs, session.run(outputs, inputs)))",
+]
+
+
+def _of_bytes(task, runtime="from ai_edge_litert.interpreter import Interpreter", ask=_ASK_LITERT):
+    """Return the lines that ask a file which takes texts as bytes."""
     columns = ", ".join(f'"{name}": {EXAMPLES.get(name, _text(name))}' for name in _names(task))
     return [
         "import numpy as np",
-        "from ai_edge_litert.interpreter import Interpreter",
+        runtime,
         "",
         "inputs = {}",
         f"for name, texts in {{{columns}}}.items():",
@@ -453,13 +464,12 @@ def _of_bytes(task):
         '    inputs[name] = np.frombuffer(b"".join(data), np.uint8)',
         "    ends = np.cumsum([len(text) for text in data], dtype=np.int32)",
         '    inputs[f"{name}_ends"] = ends.reshape(texts.shape)',
-        'answer = Interpreter("FILE.tflite").get_signature_runner("serving_default")',
-        "answer(**inputs)",
+        *ask,
     ]
 
 
-def card_of_onnx(task):
-    """Return the card of an `.onnx`, which takes ids."""
+def card_of_onnx(task, takes_bytes=False):
+    """Return the card of an `.onnx`, which takes ids, or bytes of texts."""
     code = [
         "import onnxruntime",
         "",
@@ -467,6 +477,7 @@ def card_of_onnx(task):
         "[(value.name, value.type, value.shape) for value in session.get_inputs()]",
         "session.run(None, inputs)  # arrays by name",
     ]
+    code = _of_bytes(task, "import onnxruntime", _ASK_ONNX) if takes_bytes else code
     return card(task, "\n".join(code), _classes(task), _tag(task))
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_lm.layers.tensorflow import for_lite, numbers_of_classes
 from keras_lm.litert import in_bytes
+from keras_lm.tasks.number_signatures import in_numbers
 from keras_lm.tasks.signatures import ByteSignatures, columns_from_bytes, plain_floats
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.strings import without_text_operations
 from keras_lm.utils.user_arguments import check_whole
 
@@ -105,11 +105,8 @@ class FixedSignatures(ByteSignatures):
         columns = columns_from_bytes(inputs, self.offer.lite_texts())
         with for_lite(), without_text_operations(), numbers_of_classes():
             answer, unread = self._read(columns)
-        answer = {
-            name: self._fixed(name, value)
-            for name, value in answer.items()
-            if name != "class_names" and not strings.are_bytes(value)
-        }
+        answer = in_numbers(answer, getattr(self.task, "num_classes", None))
+        answer = {name: self._fixed(name, value) for name, value in answer.items()}
         unread = self._words_unread(answer) if unread is None else unread
         answer = plain_floats(answer | {"unread": tf.reshape(unread, [self.num_rows])})
         return answer | {"call": call + _zero_after(answer)}
@@ -131,9 +128,6 @@ class FixedSignatures(ByteSignatures):
 
     def _fixed(self, name, value):
         """Return an output in a known shape."""
-        value = tf.cast(value, tf.int32) if value.dtype.is_integer else value
-        if name == "labels" and kind_of(self.task) in ("classify", "tag"):
-            value = tf.where(value < self.task.num_classes, value, -1)
         sizes = [self.num_rows, *value.shape[1:]]
         if kind_of(self.task) == "tag":
             missing = self.num_bytes - tf.shape(value)[1]

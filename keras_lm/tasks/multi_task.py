@@ -369,6 +369,8 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
             "SavedModel."
         )
 
+    number_signatures = packed_signatures
+
     @property
     def lookups(self) -> list[Any]:
         return [lookup for task in self.tasks.values() for lookup in task.lookups]

@@ -25,6 +25,11 @@ class PackedSignatures:
         """Return the `tf.TensorSpec`s of the inputs by name."""
         return self.task.packer.row_specs(self.task.signatures.raw_specs())
 
+    def axes(self, _):
+        """Return the names of an input's axes."""
+        several = self.task.packer.rows.several_for is not None
+        return ("batch", "choices", "sequence") if several else ("batch", "sequence")
+
     def answer(self):
         task = self.task
         return lambda **packed: plain_floats(

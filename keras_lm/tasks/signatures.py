@@ -290,14 +290,14 @@ class TextSignatures:
         except AttributeError as error:
             reason = error
             if not hasattr(type(tokenizer), "tokenize_lite"):
-                reason = "it parts text by regular expressions, for which LiteRT has no kernels"
+                reason = "it parts text by regular expressions, which neither LiteRT nor ONNX has"
             raise ValueError(
-                f"{type(tokenizer).__name__} cannot tokenize in LiteRT: {reason}. Export as a "
-                "SavedModel instead."
+                f"{type(tokenizer).__name__} cannot tokenize in LiteRT or ONNX: {reason}. Export "
+                "as a SavedModel instead."
             ) from error
         if self.task.parse_special:
             raise ValueError(
-                "LiteRT has no operation to find special tokens in text, as "
+                "LiteRT and ONNX have no operation to find special tokens in text, as "
                 f"parse_special={self.task.parse_special} asks for: export as a SavedModel, or set "
                 "task.parse_special = False."
             )
@@ -404,7 +404,7 @@ class ByteSignatures(TextSignatures):
             if tokens := task.preprocessor.tokens_in_text(task.tokenizer):
                 raise ValueError(
                     f"tokenizer='bytes': {name} finds {[*tokens]} in texts by StaticRegexReplace, "
-                    "an operation that LiteRT lacks. Export as a SavedModel instead."
+                    "which neither LiteRT nor ONNX has. Export as a SavedModel instead."
                 )
 
     def lite_texts(self):

@@ -23,6 +23,7 @@ from keras_lm.packers.packer import Template
 from keras_lm.presets import SavedWhole
 from keras_lm.presets.source import Source
 from keras_lm.tasks.fixed_signatures import FixedSignatures
+from keras_lm.tasks.number_signatures import NumberSignatures
 from keras_lm.tasks.packed_signatures import PackedSignatures
 from keras_lm.tasks.runtime import (
     IS_TENSORFLOW,
@@ -718,6 +719,7 @@ class Task(KerasFile, SavedWhole, TextModel):
     byte_signatures = property(lambda self: ByteSignatures(self.signatures))
     plain_signatures = property(lambda self: PlainSignatures(self.signatures))
     packed_signatures = property(PackedSignatures)
+    number_signatures = property(lambda self: NumberSignatures(self.signatures))
 
     def fixed_signatures(self, num_bytes: int | None = None, num_rows: int = 1) -> FixedSignatures:
         """Return those of a `.tflite` for browsers; see `FixedSignatures`."""

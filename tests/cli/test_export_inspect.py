@@ -124,6 +124,22 @@ def test_what_makes_no_page_leaves_nothing(fail, critic, tmp_path):
     assert "is not a page" in fail("export", critic, tmp_path / "empty", "--format", "web")
 
 
+def test_an_onnx_takes_bytes_or_ids(fail, critic, tmp_path):
+    path = tmp_path / "critic.onnx"
+    assert "--tokenizer bytes, or --tokenizer none" in fail("export", critic, path)
+    assert "needs a .tflite or an .onnx" in fail("export", critic, tmp_path, "--tokenizer", "bytes")
+    assert "needs a .tflite: name" in fail("export", critic, path, "--tokenizer", "metadata")
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_an_onnx_of_bytes_answers_as_its_preset(run, critic, tmp_path):
+    pytest.importorskip("tf2onnx", reason="needs the extra onnx")
+    path = tmp_path / "critic.onnx"
+    written = run("export", critic, path, "--tokenizer", "bytes", "--check")
+    assert "4 texts, answered as the task answers" in written and path.is_file()
+
+
 def test_products_in_int8_are_within_the_tolerance_of_int8(run, critic, tmp_path):
     options = ("--weights", "int8", "--freeze", "--check")
     assert "4 texts" in run("export", critic, tmp_path / "quick", *options)

@@ -178,7 +178,9 @@ def test_what_cannot_be_converted_is_refused_by_name(make_backbone, tokenizer, t
     with pytest.raises(ValueError, match=r"parse_special=True"):
         export(tasks.TextRegressor(make_backbone(), tokenizer=tokenizer, parse_special=True))
     regressor = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"tokenizer='bytes' needs a .tflite: pass format="):
+    with pytest.raises(
+        ValueError, match=r"tokenizer='bytes' needs a .tflite or an .onnx: pass format="
+    ):
         regressor.export(tmp_path / "folder", tokenizer="bytes")
     with pytest.raises(ValueError, match=r"use one of \['graph', 'bytes', 'metadata'\]"):
         regressor.export(tmp_path / "model.tflite", tokenizer="strings")

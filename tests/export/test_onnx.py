@@ -1,4 +1,4 @@
-"""An `.onnx` takes ids, has ONNX's own operators alone, and answers as its task does."""
+"""An `.onnx` takes ids or bytes, has ONNX's own operators alone, and answers as its task does."""
 
 import json
 import sys
@@ -10,13 +10,33 @@ import tiny
 
 from keras_lm import export, tasks
 from keras_lm.export import check
+from keras_lm.litert import in_bytes
+from keras_lm.tokenizers import SubwordTokenizer, strings
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 pytest.importorskip("tf2onnx", reason="needs the extra onnx")
 
 from keras_lm.export import onnx_model  # noqa: E402
+from keras_lm.layers.tensorflow import for_lite  # noqa: E402
 
+HARD = [
+    *("the Film was GOOD", "", " ", "Unaffable, naïve Straße ẞ!", "e\u0301 n\u0303 İ ΟΔΥΣΣΕΥΣ Σ"),
+    *(
+        "👍🏽 a 👩\u200d👧",
+        "日本語のテキスト。film",
+        "한국어 שלום नमस्ते ไทย",
+        "a\0b \x00good",
+        "bad " * 300,
+    ),
+    *(
+        b"a bad \xff\xfe song \xf0\x9f",
+        b"\xe2\x82",
+        b"\xed\xa0\x80 x",
+        bytes(range(256)),
+        b"x" * 300,
+    ),
+]
 TEXTS = ["the film was good", "", "a very nice cast, good", "bad " * 50, "Ünïcode 中文 \x00!"]
 
 
@@ -102,7 +122,7 @@ def test_what_differs_is_not_written(critic, tmp_path, monkeypatch):
 
     monkeypatch.setattr(packed_signatures, "SIZES", ((1, 2),))
     (tmp_path / "m.onnx").write_text("old")
-    monkeypatch.setattr(onnx_model, "_erfc", lambda graph, node, *_: None)  # stays as it is
+    monkeypatch.setitem(onnx_model.HANDLERS, "Erfc", lambda *_: None)  # stays as it is
     with pytest.raises(ValueError, match=r"no operator for Erfc, in layer .*intermediate"):
         critic.export(tmp_path / "m.onnx", tokenizer=None)
     monkeypatch.undo()
@@ -121,7 +141,7 @@ def test_what_differs_is_not_written(critic, tmp_path, monkeypatch):
 def test_mistakes_have_clear_words(critic, tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     for arguments, words in [
-        ({}, r"or tokenizer=None with format='onnx'"),
+        ({}, r"tokenizer=None or tokenizer='bytes' with format='onnx'"),
         ({"tokenizer": "metadata"}, r"format='litert'"),
         ({"tokenizer": None, "freeze": True}, "leave it out"),
         ({"tokenizer": None, "weights": "int8"}, "quantize_dynamic"),
@@ -135,6 +155,10 @@ def test_mistakes_have_clear_words(critic, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"pip install 'keras-lm\[onnx\]'"):
         critic.export(path, tokenizer=None)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match=r"onnxruntime.*pip install 'keras-lm\[onnx\]'"):
+        critic.export(path, tokenizer="bytes")
     assert not path.exists()
 
 
@@ -261,3 +285,258 @@ def test_tasks_that_write_are_refused(backbone_of, tokenizer_of, tmp_path):
     writer = tasks.CausalLM(backbone_of("GPT2Backbone"), tokenizer=tokenizer_of("bytebpe-gpt2"))
     with pytest.raises(ValueError, match="CausalLM writes text"):
         writer.export(tmp_path / "m.onnx", tokenizer=None)
+
+
+# === Bytes of texts ===
+
+
+def assert_answers_texts(session, task, columns, sizes=(1, 3, 32)):
+    """Compare answers to named lists of texts with those of the task, in batches of several sizes.
+
+    Numbers have to be within 1e-5, and labels and places equal.
+    """
+    outputs = [value.name for value in session.get_outputs()]
+    rows = len(next(iter(columns.values())))
+    for size in (*sizes, rows):
+        batch = {name: [x[n % rows] for n in range(size)] for name, x in columns.items()}
+        served = dict(zip(outputs, session.run(None, as_bytes(batch)), strict=True))
+        answer = task.answer({name: tf.constant(x) for name, x in batch.items()})
+        expected = {name: value.numpy() for name, value in answer.items()}
+        for name in ("tokens", "text", "class_names"):  # which are no numbers
+            expected.pop(name, None)
+        if expected.get("labels", np.zeros(0)).dtype == object:
+            names = [*(task.class_names or map(str, range(task.num_classes))), ""]
+            served["labels"] = np.array([n.encode() for n in names], object)[served["labels"]]
+        assert {*served} == {*expected}
+        for name, value in expected.items():
+            if value.dtype.kind == "f":
+                np.testing.assert_allclose(served[name], value, rtol=1e-5, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(served[name], value)
+
+
+def as_bytes(columns):
+    return in_bytes({name: np.array(x, object) for name, x in columns.items()})
+
+
+@pytest.fixture(scope="module")
+def bytes_path(critic, tmp_path_factory):
+    return critic.export(tmp_path_factory.mktemp("onnx") / "bytes.onnx", tokenizer="bytes")
+
+
+@pytest.mark.eager
+def test_bytes_of_texts_are_answered_as_by_the_task(critic, bytes_path):
+    session = session_of(bytes_path)
+    inputs = {value.name: (value.type, value.shape) for value in session.get_inputs()}
+    assert inputs == {
+        "text": ("tensor(uint8)", ["text_bytes"]),
+        "text_ends": ("tensor(int32)", ["batch"]),
+    }
+    assert [value.name for value in session.get_outputs()] == ["labels", "scores"]
+    assert_answers_texts(session, critic, {"text": HARD})
+    # What follows the last end does not count.
+    text = np.frombuffer(b"the film was good\0\0\xff song", np.uint8)
+    given = session.run(["scores"], {"text": text, "text_ends": np.array([8, 17], np.int32)})[0]
+    expected = session.run(["scores"], as_bytes({"text": ["the film", " was good"]}))[0]
+    np.testing.assert_array_equal(given, expected)
+    none = {"text": np.zeros(0, np.uint8), "text_ends": np.zeros(0, np.int32)}
+    assert session.run(["scores"], none)[0].shape == (0, 2)
+    model = onnx.load(bytes_path)
+    onnx.checker.check_model(model, full_check=True)
+    assert {node.domain for node in onnx_model._nodes(model.graph)} == {""}
+    assert {node.op_type for node in onnx_model._nodes(model.graph)} >= {"ScatterElements", "Loop"}
+    assert "text_ends" in model.doc_string or '_ends"' in model.doc_string
+    stated = {each.key: each.value for each in model.metadata_props}
+    assert json.loads(stated["class_names"]) == ["bad", "good"]
+
+
+@pytest.mark.slow
+def test_a_file_of_bytes_is_compared_in_a_fresh_process(critic, bytes_path):
+    result = check(bytes_path, critic, TEXTS, batch_size=2)
+    assert result.num_texts == len(TEXTS) and max(result.differences.values()) <= 1e-5
+    assert {*result.differences} == {"labels", "scores"}
+
+
+@pytest.mark.slow
+def test_another_tokenizer_is_noticed(critic, tmp_path, monkeypatch):
+    """As if an operator were wrong, so that no file with such a tokenizer is written."""
+    path = tmp_path / "m.onnx"
+    path.write_text("old")
+    monkeypatch.delitem(onnx_model.HANDLERS, "ScatterNd")
+    with pytest.raises(ValueError, match="TextClassifier does not run in ONNX: "):
+        critic.export(path, tokenizer="bytes")
+    assert path.read_text() == "old"
+
+
+TASKS_OF_TEXTS = {
+    "pairs, several labels": lambda backbone, **a: tasks.TextClassifier(
+        backbone, class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
+    ),
+    "regressor, fixed length": lambda backbone, **a: tasks.TextRegressor(
+        backbone, padding="fixed", sequence_length=9, **a
+    ),
+    "embedder with a prompt": lambda backbone, **a: tasks.FeatureExtractor(
+        backbone, pooling="mean", normalize=True, prompt="Ünaffable films: ", **a
+    ),
+    "tagger": lambda backbone, **a: tasks.TokenClassifier(backbone, class_names=["O", "B-X"], **a),
+    "tagger with a CRF": lambda backbone, **a: tasks.TokenClassifier(
+        backbone, class_names=["O", "B-X"], crf=True, **a
+    ),
+    "questions": lambda backbone, **a: tasks.QuestionAnswerer(backbone, num_answers=3, **a),
+    "choices": lambda backbone, **a: tasks.MultipleChoice(backbone, **a),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("case", TASKS_OF_TEXTS)
+def test_every_task_answers_bytes(case, make_backbone, tokenizer, tmp_path):
+    task = TASKS_OF_TEXTS[case](make_backbone(), tokenizer=tokenizer)
+    session = session_of(task.export(tmp_path / "m.onnx", tokenizer="bytes"))
+    rows = [text.encode() if isinstance(text, str) else text for text in HARD]
+    if case == "questions":  # whose places are in characters of valid text
+        rows = [row.decode("utf-8", "replace").encode() for row in rows]
+    columns = [rows, [*rows[3:], *rows[:3]]]
+    if case == "choices":
+        columns[1] = [[text, other, b""] for text, other in zip(rows, columns[1], strict=True)]
+    assert_answers_texts(session, task, dict(zip(task.answer_names, columns)))
+
+
+TOKENIZERS = ["wordpiece", "bytebpe-roberta", "bpe-gpt1", "sentencepiece-albert", "words"]
+SCRIPTS = [(32, 127), (0xA0, 0x250), (0x370, 0x600), (0x900, 0xE80), (0x3040, 0x3100)]
+SCRIPTS += [(0x4E00, 0x5000), (0xAC00, 0xAD00), (0x1F300, 0x1F650), (0xFF00, 0xFFEF)]
+
+
+def lines(number):
+    """Yield lines of several scripts, some of them with bytes that are not UTF-8."""
+    random = np.random.default_rng(0)
+    for _ in range(number):
+        words = []
+        for _ in range(random.integers(1, 12)):
+            low, high = SCRIPTS[random.integers(len(SCRIPTS)) * random.integers(2)]
+            codes = random.integers(low, high, random.integers(1, 9))
+            words.append("".join(map(chr, codes)).encode())
+            words += [random.bytes(2)] * (random.random() < 0.05)
+        yield b" ".join(words)
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_tokenizer_in_onnx_makes_the_same_ids(kind, tokenizer_of):
+    tokenizer = tokenizer_of(kind)
+
+    def tokens(text, text_ends):
+        with for_lite(), strings.without_text_operations():
+            ids = tokenizer.tokenize_lite(strings.from_bytes(text, text_ends))
+            return {"ids": strings.padded(ids, -1)}
+
+    specs = {name: tf.TensorSpec([None], tf.uint8, name) for name in ("text", "text_ends")}
+    specs["text_ends"] = tf.TensorSpec([None], tf.int32, "text_ends")
+    traced = tf.function(tokens, autograph=False).get_concrete_function(**specs)
+    session = onnxruntime.InferenceSession(onnx_model._converted(traced).SerializeToString())
+    texts = [text.encode() if isinstance(text, str) else text for text in HARD]
+    texts += [*lines(2000), b" ".join([b"word", "stra\u00dfe".encode()] * 2500)]
+    for start in range(0, len(texts), 64):
+        batch = texts[start : start + 64]
+        expected = tokenizer(tf.constant(batch)).to_tensor(-1)
+        (ids,) = session.run(["ids"], as_bytes({"text": batch}))
+        np.testing.assert_array_equal(ids, expected)
+
+
+MODELS_OF_TEXTS = ("RobertaBackbone", "GPTBackbone", "AlbertBackbone", "T5EncoderBackbone")
+MODELS_OF_TEXTS += ("TransformerXLBackbone", "ElmoBackbone")
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in MODELS_OF_TEXTS else pytest.mark.thorough)
+        for n in tiny.MODELS
+        if n != "ReformerBackbone"
+    ],
+)
+def test_every_model_answers_bytes(name, tokenizer_of, backbone_of, tmp_path):
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    task = tasks.TextClassifier(
+        backbone_of(name), num_classes=3, multi_label=True, tokenizer=tokenizer
+    )
+    path = task.export(tmp_path / "m.onnx", tokenizer="bytes")
+    texts = [text for text in HARD if name != "ModernBertBackbone" or "\u0301" not in str(text)]
+    assert_answers_texts(session_of(path), task, {"text": texts})
+
+
+def test_what_takes_no_bytes_is_refused_by_name(make_backbone, tokenizer, tmp_path):
+    backbone = make_backbone()
+    subwords = SubwordTokenizer([*"ab_", "[CLS]", "[SEP]"], None, None)
+    critic = tasks.TextRegressor(backbone, tokenizer=tokenizer)
+    for task, words in [
+        (tasks.MaskedLM(make_backbone(), tokenizer=tokenizer), r"MaskedLM finds \['\[MASK\]'\]"),
+        (tasks.TextRegressor(make_backbone(), tokenizer=subwords), "SubwordTokenizer cannot"),
+        (tasks.TextRegressor(backbone, tokenizer=tokenizer, parse_special=True), "parse_special"),
+        (tasks.TextRegressor(backbone), "has no tokenizer"),
+        (tasks.MultiTask({"critic": critic}), r"export those of \['critic'\] one by one"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            task.export(tmp_path / "m.onnx", tokenizer="bytes")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+def test_tasks_that_write_take_no_bytes(backbone_of, tokenizer_of, tmp_path):
+    writer = tasks.CausalLM(backbone_of("GPT2Backbone"), tokenizer=tokenizer_of("bytebpe-gpt2"))
+    with pytest.raises(ValueError, match="CausalLM writes text"):
+        writer.export(tmp_path / "m.onnx", tokenizer="bytes")
+
+
+@pytest.mark.thorough
+def test_a_branch_without_a_kernel_is_noticed_from_texts(backbone_of, tokenizer_of, tmp_path):
+    task = tasks.TextClassifier(
+        backbone_of("ReformerBackbone"),
+        num_classes=2,
+        tokenizer=tokenizer_of(tiny.MODELS["ReformerBackbone"][0]),
+    )
+    with pytest.raises(ValueError, match=r"does not run in ONNX: .*reformer.* MatMul"):
+        task.export(tmp_path / "m.onnx", tokenizer="bytes")
+
+
+def converted(function, *specs):
+    """Return a function of arrays that runs a function of tensors in ONNX Runtime."""
+    names = [f"x{n}" for n in range(len(specs))]
+    specs = {n: tf.TensorSpec(s.shape, s.dtype, n) for n, s in zip(names, specs, strict=True)}
+    traced = tf.function(
+        lambda **x: {"y": function(*x.values())}, autograph=False
+    ).get_concrete_function(**specs)
+    session = onnxruntime.InferenceSession(onnx_model._converted(traced).SerializeToString())
+    return lambda *arrays: session.run(["y"], dict(zip(names, arrays, strict=True)))[0]
+
+
+def test_integers_are_computed_exactly():
+    """What tf2onnx or ONNX Runtime rounds, or keeps one of several of, without these handlers."""
+    row, long = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)
+    place, value = np.array([1, 1, 2], "int32"), np.array([5, 3, 2**31 - 7], "int32")
+    add = converted(lambda at, x: tf.scatter_nd(at[:, None], x, [4]), row, row)
+    np.testing.assert_array_equal(add(place, value), [0, 8, 2**31 - 7, 0])
+    rows = converted(lambda at: tf.scatter_nd(at[:, None], tf.ones([3, 2]), [4, 2]), row)
+    np.testing.assert_array_equal(rows(place), [[0, 0], [2, 2], [1, 1], [0, 0]])
+    least = converted(lambda at, x: tf.math.unsorted_segment_min(x, at, 4), row, row)
+    np.testing.assert_array_equal(least(place, value), [2**31 - 1, 3, 2**31 - 7, 2**31 - 1])
+    big = np.array([2**24, 2**24 + 1], "int32")
+    for compare, expected in [
+        (lambda x: x < 2**24 + 1, [True, False]),
+        (lambda x: x > 2**24, [False, True]),
+        (lambda x: x <= 2**24, [True, False]),
+        (lambda x: x >= 2**24 + 1, [False, True]),
+    ]:
+        np.testing.assert_array_equal(converted(compare, row)(big), expected)
+    total = converted(lambda x: tf.reduce_sum(x[:, None] + [[0, 1]], 1), long)
+    np.testing.assert_array_equal(total(np.array([2**59], "int64")), [2**60 + 1])
+    total = converted(lambda x: tf.reduce_sum(x[:, None] + [[0, 1]], -1, keepdims=True), long)
+    np.testing.assert_array_equal(total(np.array([2**59], "int64")), [[2**60 + 1]])
+    added = converted(lambda x, y: tf.add_n([x, y, x]), row, row)
+    np.testing.assert_array_equal(added(big, big), 3 * big)
+    chosen = converted(lambda x: tf.where(x > 1, x > 2, x < 1), row)
+    np.testing.assert_array_equal(chosen(np.arange(4, dtype="int32")), [1, 0, 0, 1])
+    small = converted(lambda x: tf.cast(x, tf.uint8) < 200, row)
+    np.testing.assert_array_equal(small(np.array([199, 200], "int32")), [True, False])
