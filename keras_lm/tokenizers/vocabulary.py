@@ -1,9 +1,11 @@
 """The entries of a vocabulary and their ids, checked; and the files that hold them."""
 
+import contextlib
+import contextvars
 import json
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from keras_lm.utils import input_files
 
@@ -72,6 +74,11 @@ def strings_of(argument, values):
             "of strings."
         )
     values = list(values)
+    try:
+        "".join(values).encode()
+        return values
+    except (TypeError, UnicodeEncodeError):
+        pass  # the first that is wrong is named
     for value in values:
         if not isinstance(value, str) or not _is_unicode(value):
             raise ValueError(
@@ -162,11 +169,33 @@ def check_ids(entries, ids, path):
             )
 
 
+_HAVE_BEEN_READ = contextvars.ContextVar("have_been_read", default=None)
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """A context in which `read_json` parses a file once; what it returns is not to be changed."""
+    token = _HAVE_BEEN_READ.set({} if _HAVE_BEEN_READ.get() is None else _HAVE_BEEN_READ.get())
+    try:
+        yield
+    finally:
+        _HAVE_BEEN_READ.reset(token)
+
+
 def read_json(folder, name):
     """Return what a JSON file of a folder holds; an empty dict if there is no such file."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return {}
+    read = _HAVE_BEEN_READ.get()
+    if read is None:
+        return _parse(path)
+    if path not in read:
+        read[path] = _parse(path)
+    return read[path]
+
+
+def _parse(path):
     with open(path, "rb") as file:
         data = input_files.whole(file, repr(path))
     try:
