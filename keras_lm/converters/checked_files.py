@@ -30,7 +30,6 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
 
 from keras_lm.utils.files import sum_of
 from keras_lm.utils.user_arguments import warn
@@ -553,7 +552,25 @@ def in_parts(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 def save_checked(arrays: dict, path: pathlib.Path, metadata: dict | None = None) -> None:
     """Write a dict of arrays with their checksums, and `metadata`, in the header."""
-    save_file(arrays, path, with_checksums(metadata or {}, arrays))
+    _save(arrays, path, with_checksums(metadata or {}, arrays))
+
+
+def _save(arrays, path, metadata):
+    """Write a dict of arrays as the package safetensors does, without a copy of them."""
+    names = {np.dtype(of): name for name, of in SAFETENSORS_TYPES.items()}
+    header, size = {"__metadata__": metadata}, 0
+    # The largest types come first, so that all values lie at multiples of their size.
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    for name in order:
+        array = arrays[name]
+        entry = {"dtype": names[array.dtype], "shape": array.shape}
+        header[name] = entry | {"data_offsets": (size, size := size + array.nbytes)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8))
 
 
 def read_checked(path: pathlib.Path) -> tuple[dict, dict]:
@@ -585,10 +602,10 @@ def write_safetensors(
         if shards[-1] and size + array.nbytes > max_shard_bytes:
             shards.append({})
             size = 0
-        shards[-1][name] = np.array(array, order="C")
+        shards[-1][name] = array
         size += array.nbytes
     # Other programs may keep a header whose tensors they have changed.
-    save = save_checked if metadata is None else save_file
+    save = save_checked if metadata is None else _save
     if len(shards) == 1:
         save(shards[0], folder / "model.safetensors", metadata)
         return

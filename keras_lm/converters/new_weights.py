@@ -7,6 +7,7 @@ memory until they are written to, and values are copied from the file into a new
 import contextlib
 import contextvars
 import ctypes
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -38,6 +39,19 @@ def replaced_weights(are_replaced: bool = True) -> Iterator[None]:
 def are_replaced() -> bool:
     """Whether the weights that are made now will be replaced."""
     return _ARE_REPLACED.get()
+
+
+def is_read_by_keras() -> bool:
+    """Whether Keras makes a model for a `.keras` file, and assigns all of its weights next.
+
+    It says so to nothing that it calls, so this looks for its function among the callers.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_load_model_from_fileobj":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def zeros(shape: Sequence[int], dtype: Any = None) -> Any:
@@ -73,6 +87,15 @@ def assign(variable: keras.Variable, array: np.ndarray) -> bool:
         np.copyto(copy[start : start + len(part)], part, casting="unsafe")
     variable.assign(tf.transpose(tensor) if is_transposed else tensor)
     return True
+
+
+def array_of(variable: Any) -> np.ndarray:
+    """Return the values of a variable that stays as it is, without a copy if possible."""
+    if _is_plain(keras.backend.standardize_dtype(variable.dtype)):
+        tensor = tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
+        if "CPU" in tensor.device:
+            return np.asarray(memoryview(tensor))
+    return keras.ops.convert_to_numpy(variable)
 
 
 def _is_plain(dtype):

@@ -21,8 +21,8 @@ from keras_lm.presets.source import (
     tokenizer_from_config,
     where_published,
 )
-from keras_lm.tokenizers.vocabulary import reading_once
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.input_files import reading_once
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
 

@@ -193,10 +193,9 @@ class SentencePieceTokenizer(Tokenizer):
         self.normalization = checked_form(normalization)
         marks = strip_accents if strip_accents == ALL_MARKS else bool(strip_accents)
         texts = bool(lowercase), marks, bool(straighten_quotes), bool(collapse_whitespace)
-        special = set(self._vocabulary.all_special_tokens)
         self._rules = Rules(
             preparation=Preparation(*texts),
-            plain_tokens=[token for token in added_tokens if token not in special],
+            plain_tokens=_without(self._vocabulary.all_special_tokens, added_tokens),
             split_digit_commas=bool(split_digit_commas),
             added_tokens=added_tokens,
             lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
@@ -584,6 +583,12 @@ class SentencePieceTokenizer(Tokenizer):
         with published_files.reading(folder):
             data, settings = sentence_piece_files.read_folder(folder, family, usual_family)
         return cls(data, **{**settings, **overrides})
+
+
+def _without(others, tokens):
+    """Return a list of tokens without some others."""
+    others = {*others}
+    return [token for token in tokens if token not in others]
 
 
 # === From a model's file to the one that TF Text's operations run ===

@@ -1,11 +1,9 @@
 """The entries of a vocabulary and their ids, checked; and the files that hold them."""
 
-import contextlib
-import contextvars
 import json
 import os
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from keras_lm.utils import input_files
 
@@ -169,30 +167,12 @@ def check_ids(entries, ids, path):
             )
 
 
-_HAVE_BEEN_READ = contextvars.ContextVar("have_been_read", default=None)
-
-
-@contextlib.contextmanager
-def reading_once() -> Iterator[None]:
-    """A context in which `read_json` parses a file once; what it returns is not to be changed."""
-    token = _HAVE_BEEN_READ.set({} if _HAVE_BEEN_READ.get() is None else _HAVE_BEEN_READ.get())
-    try:
-        yield
-    finally:
-        _HAVE_BEEN_READ.reset(token)
-
-
 def read_json(folder, name):
     """Return what a JSON file of a folder holds; an empty dict if there is no such file."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return {}
-    read = _HAVE_BEEN_READ.get()
-    if read is None:
-        return _parse(path)
-    if path not in read:
-        read[path] = _parse(path)
-    return read[path]
+    return input_files.read_once(path, _parse)
 
 
 def _parse(path):
