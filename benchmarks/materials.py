@@ -137,6 +137,22 @@ def write_exports(folder, minilm):
     return path
 
 
+def write_checkpoint(folder, minilm):
+    """Write a classifier of BERT-base's size, random, in a folder of Hugging Face; return that."""
+    program = (
+        "import sys, keras_lm\n"
+        "size = 'bert_base_en_uncased'\n"
+        "network = keras_lm.models.Backbone.from_preset(size, load_weights=False)\n"
+        "words = keras_lm.tokenizers.Tokenizer.from_preset(sys.argv[2])\n"
+        "task = keras_lm.tasks.TextClassifier(network, tokenizer=words, num_classes=2)\n"
+        "task.save_to_huggingface(sys.argv[1])"
+    )
+    path = str(folder / "checkpoint")
+    command = [sys.executable, "-c", program, path, minilm]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
 def write_elmo(folder):
     """Write an ELMo of the original size with random weights, as AllenNLP does; return its path."""
     program = (

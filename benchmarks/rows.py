@@ -317,6 +317,18 @@ def make_rows(megabytes):
             (Measure("s"),),
         ),
         Row(
+            "loading",
+            "BERT-base classifier and its tokenizer from a folder of Hugging Face, fresh process",
+            (KERAS_LM, TORCH),
+            (
+                Measure("loaded and read once, processor s"),
+                Measure("of that loaded, processor s", key="load"),
+                Measure("peak ÷ weights", key="peak"),
+            ),
+            needs=("checkpoint",),
+            targets=(Target(names(TORCH), time=2.0),),
+        ),
+        Row(
             "export",
             "SavedModel of a BERT-base classifier, in a fresh process",
             (KERAS_LM, Contender("KerasHub, takes ids", "keras_hub")),

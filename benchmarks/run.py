@@ -95,6 +95,8 @@ def main(rows, rounds, quick, write, environments):
             click.echo(row.title, err=True)
             if "elmo" in row.needs and "elmo" not in files:
                 files["elmo"] = materials.write_elmo(Path(folder))
+            if "checkpoint" in row.needs and "checkpoint" not in files:
+                files["checkpoint"] = materials.write_checkpoint(Path(folder), files["minilm"])
             if "exports" in row.needs and "exports" not in files:
                 files["exports"] = materials.write_exports(Path(folder), files["minilm"])
             settings = row.settings | {key: files[key] for key in row.needs}

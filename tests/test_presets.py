@@ -226,7 +226,7 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
         raise OSError("disk full")
 
     before = {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
-    monkeypatch.setattr(checked_files, "save_file", fail)
+    monkeypatch.setattr(checked_files, "save_checked", fail)
     with pytest.raises(OSError, match="disk full"):
         classifier.save_to_preset(preset)
     with pytest.raises(OSError, match="disk full"):

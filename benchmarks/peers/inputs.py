@@ -131,6 +131,38 @@ def importing(statement):
     return lambda: fresh_process(program)
 
 
+# Beyond the imports: the memory is the most that the process ever had, so far and after them.
+LOADING = """
+import json, os, pathlib, re, sys, time
+{imports}
+def status(name):
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(name + r":\\s+(\\d+)", text)[1]) * 1024
+pathlib.Path("/proc/self/clear_refs").write_text("5")
+memory, start = status("VmRSS"), time.process_time()
+{load}
+loaded = time.process_time()
+{read}
+end = time.process_time()
+size = pathlib.Path(folder, "model.safetensors").stat().st_size
+numbers = {{"seconds": end - start, "load": loaded - start}}
+numbers["peak"] = (status("VmHWM") - memory) / size
+print(json.dumps({{name: [number] for name, number in numbers.items()}}))
+"""
+
+
+def loading(folder, imports, load, read):
+    """Return a round that loads a folder in a process of its own, and reads each weight once.
+
+    Args:
+        folder: str.
+        imports, load, read: str, lines of Python; `folder` is defined for the second.
+    """
+    imports += f"\nfolder = {folder!r}"
+    program = LOADING.format(imports=imports, load=load, read=read)
+    return lambda: fresh_process(program)
+
+
 def folder_size(folder):
     """Return the bytes of all files in a folder."""
     return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())

@@ -208,6 +208,16 @@ def import_(calls, variant):
     return inputs.importing("import tensorflow" if variant == "tensorflow" else "import keras_lm")
 
 
+def loading(checkpoint, calls, variant):
+    """A task and its tokenizer from a folder; then each weight is read."""
+    return inputs.loading(
+        checkpoint,
+        "import tensorflow as tf\nfrom keras_lm.tasks import TextClassifier as Task\ntf.zeros(1)",
+        "task = Task.from_preset(folder)",
+        "for weight in task.weights: tf.reduce_max(weight.value)",
+    )
+
+
 def make_task(model, minilm):
     """Return a classifier: MiniLM as published, or BERT-base with random weights."""
     names = {"class_names": ["negative", "positive"]}
@@ -372,6 +382,7 @@ FUNCTIONS = {
     "translation": translation,
     "tokenizer": tokenizer,
     "import": import_,
+    "loading": loading,
     "export": export,
     "latency": latency,
     "runtimes": runtimes,

@@ -333,6 +333,17 @@ def import_(calls, variant):
     return inputs.importing("import torch\nfrom transformers import BertModel")
 
 
+def loading(checkpoint, calls, variant):
+    """A model and its tokenizer from a folder; then each weight is read."""
+    return inputs.loading(
+        checkpoint,
+        "import torch\nfrom transformers import BertForSequenceClassification as Model\n"
+        "from transformers import AutoTokenizer as Tokenizer\ntorch.zeros(1)",
+        "model, tokenizer = Model.from_pretrained(folder), Tokenizer.from_pretrained(folder)",
+        "for weight in model.parameters(): weight.max()",
+    )
+
+
 def latency(short, minilm, model, batch, calls, variant):
     """From strings to labels: the fast tokenizer, the model, softmax and the best class."""
     import torch
@@ -422,6 +433,7 @@ FUNCTIONS = {
     "translation": translation,
     "tokenizer": tokenizer,
     "import": import_,
+    "loading": loading,
     "latency": latency,
     "corpus": corpus,
     "generate": generate,

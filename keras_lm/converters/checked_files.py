@@ -20,16 +20,16 @@ import ast
 import dataclasses
 import functools
 import json
+import mmap
 import pathlib
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Self
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
+import ml_dtypes
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
 
 from keras_lm.utils.files import sum_of
 from keras_lm.utils.user_arguments import warn
@@ -467,41 +467,110 @@ PLAIN_ENCODER = Entries(refused={"position_embedding_type": ("absolute",)})
 CLASSIFIER_RATE = {"classifier_dropout": ("hidden_dropout_prob",)}
 
 
+# The types of tensors that are read, by their names in a `.safetensors` file.
+SAFETENSORS_TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    **{
+        f"{kind}{bits}": f"{of}{bits // 8}" for kind, of in ("Ii", "Uu") for bits in (8, 16, 32, 64)
+    },
+    "BOOL": np.bool_,
+}
+
+
 def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     """Open a `.safetensors` file, of which only the header is read."""
     require_file(path, named_by)
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(path, framework="numpy") as file:  # checks the whole header
             names = list(file.keys())
             require_few(names, path)
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
             expected = stated_checksums(path, file.metadata())
-    except (safetensors.SafetensorError, OSError) as error:
+        begin, header = _header(path)
+        return {
+            name: (shape, functools.partial(_map, path, name, begin, header[name], expected))
+            for name, shape in shapes.items()
+        }
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
+        if isinstance(error, CheckpointError):
+            raise
         raise _damaged(path, error) from error
-    return {
-        name: (shape, functools.partial(_read_tensor, path, name, expected))
-        for name, shape in shapes.items()
-    }
 
 
-def _read_tensor(path: pathlib.Path, name: str, expected: dict) -> np.ndarray:
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            array = file.get_tensor(name)
-    except AttributeError as error:  # of `numpy`, which has no such type
+def _header(path):
+    """Return where the values of a `.safetensors` file begin, and what its header describes."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        return 8 + size, json.loads(file.read(size))
+
+
+def _map(path: pathlib.Path, name: str, begin: int, entry: dict, expected: dict):
+    """Return an array in the memory of the file, which can be read and not written."""
+    if entry["dtype"] not in SAFETENSORS_TYPES:
         raise CheckpointError(
-            f"{path}: {name!r} is of a type that is not read here ({error}), such as the float8 of "
-            "quantized models. Take the checkpoint in float32, float16 or bfloat16."
-        ) from error
-    except (safetensors.SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
+            f"{path}: {name!r} is of a type that is not read here ({entry['dtype']}), such as the "
+            "float8 of quantized models. Take the checkpoint in float32, float16 or bfloat16."
+        )
+    start, end = (begin + place for place in entry["data_offsets"])
+    dtype = np.dtype(SAFETENSORS_TYPES[entry["dtype"]])
+    first = start - start % mmap.ALLOCATIONGRANULARITY
+    try:
+        if start == end:
+            return np.zeros(entry["shape"], dtype)
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), end - first, access=mmap.ACCESS_READ, offset=first)
+        array = np.frombuffer(mapped, dtype, (end - start) // dtype.itemsize, start - first)
+        array = array.reshape(entry["shape"])
+    except (OSError, ValueError) as error:
         raise _damaged(path, error, f" at {name!r}") from error
     check_tensor(path, name, array, expected)
     return array
 
 
+PART = 2**20  # bytes, many times the `BLOCK` of checksums
+
+
+def in_parts(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield where a part of an array begins on the first axis, and the part: `PART` bytes or more.
+
+    What of a mapped file was read is not kept in memory.
+    """
+    mapped = array
+    while isinstance(mapped, np.ndarray | memoryview):
+        mapped = mapped.base if isinstance(mapped, np.ndarray) else mapped.obj
+    can_forget = isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED")
+    array = array.reshape(1) if not array.ndim else array
+    rows = max(PART * len(array) // max(array.nbytes, 1), 1)
+    for start in range(0, len(array), rows):
+        yield start, array[start : start + rows]
+        if can_forget:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
 def save_checked(arrays: dict, path: pathlib.Path, metadata: dict | None = None) -> None:
     """Write a dict of arrays with their checksums, and `metadata`, in the header."""
-    save_file(arrays, path, with_checksums(metadata or {}, arrays))
+    _save(arrays, path, with_checksums(metadata or {}, arrays))
+
+
+def _save(arrays, path, metadata):
+    """Write a dict of arrays as the package safetensors does, without a copy of them."""
+    names = {np.dtype(of): name for name, of in SAFETENSORS_TYPES.items()}
+    header, size = {"__metadata__": metadata}, 0
+    # The largest types come first, so that all values lie at multiples of their size.
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    for name in order:
+        array = arrays[name]
+        entry = {"dtype": names[array.dtype], "shape": array.shape}
+        header[name] = entry | {"data_offsets": (size, size := size + array.nbytes)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8))
 
 
 def read_checked(path: pathlib.Path) -> tuple[dict, dict]:
@@ -533,10 +602,10 @@ def write_safetensors(
         if shards[-1] and size + array.nbytes > max_shard_bytes:
             shards.append({})
             size = 0
-        shards[-1][name] = np.array(array, order="C")
+        shards[-1][name] = array
         size += array.nbytes
     # Other programs may keep a header whose tensors they have changed.
-    save = save_checked if metadata is None else save_file
+    save = save_checked if metadata is None else _save
     if len(shards) == 1:
         save(shards[0], folder / "model.safetensors", metadata)
         return
@@ -566,8 +635,10 @@ OF_HEADER = ""  # stands for its other entries, beside the names of tensors
 
 def tensor_checksum(name: str, array: np.ndarray) -> int:
     """Return the checksum of a tensor: of its name, type, shape and values."""
-    start = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode())
-    return sum_of(np.ascontiguousarray(array).reshape(-1).view(np.uint8), start)
+    checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode())
+    for _, part in in_parts(np.ascontiguousarray(array).reshape(-1).view(np.uint8)):
+        checksum = sum_of(part, checksum)
+    return checksum
 
 
 def header_checksum(metadata: dict) -> int:

@@ -12,19 +12,17 @@ the configuration that state it. What the other library's code cannot do is refu
 written, by the argument's name.
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_lm.converters.checked_files import HUGGINGFACE, CheckpointError, Entries, warn
 from keras_lm.converters.checkpoint import Checkpoint
-from keras_lm.utils.user_arguments import is_finite
+from keras_lm.converters.new_weights import assign
 
 # === Names of tensors ===
 
@@ -167,7 +165,12 @@ class NameTable:
             parts = [self.layout(path, np.asarray(tensors[name])) for name in stored]
             array = parts[0] if len(parts) == 1 else self.join(path, parts)
             _check(array, path, variable, " + ".join(stored))
-            variable.assign(array.astype(variable.dtype, copy=False))
+            if not assign(variable, array):
+                raise ValueError(
+                    f"{' + '.join(stored)} holds numbers that are not finite (NaN or infinity), so "
+                    "that every answer would be NaN: the checkpoint is damaged, or its training "
+                    "failed."
+                )
             used.update(stored)
         unused = [name for name in tensors if name not in used]
         unused = [name for name in unused if not self._says_nothing(name, tensors)]
@@ -217,11 +220,6 @@ def _check(array, path, variable, stored):
             f"{stored} holds integers ({array.dtype}), and {path} needs numbers with a fraction: "
             "its weights were quantized, by a program whose scale is not read. Take the checkpoint "
             "before that."
-        )
-    if not is_finite(array):
-        raise ValueError(
-            f"{stored} holds numbers that are not finite (NaN or infinity), so that every answer "
-            "would be NaN: the checkpoint is damaged, or its training failed."
         )
 
 
@@ -806,26 +804,3 @@ def keras_hub_table(model, *more, **only):
     )
     entries = Entries(harmless={"name", "trainable", "dtype"})
     return ConfigTable(model, None, rules, entries, inside="config")
-
-
-# === New weights: random, or zeros that those of a checkpoint replace ===
-
-_ARE_REPLACED = contextvars.ContextVar("are_replaced", default=False)
-
-
-@contextlib.contextmanager
-def replaced_weights(are_replaced: bool = True) -> Iterator[None]:
-    """A context for networks all of whose weights are assigned at once.
-
-    Drawing random numbers for them would take longer than reading the weights.
-    """
-    token = _ARE_REPLACED.set(are_replaced)
-    try:
-        yield
-    finally:
-        _ARE_REPLACED.reset(token)
-
-
-def are_replaced() -> bool:
-    """Whether the weights that are made now will be replaced."""
-    return _ARE_REPLACED.get()

@@ -11,7 +11,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_lm.converters.converter import are_replaced
+from keras_lm.converters.new_weights import are_replaced, zeros
 from keras_lm.layers.backend import Dropout, gelu, products_for, word_scores
 from keras_lm.utils.argument_types import DType, Shape, Tensor
 
@@ -25,12 +25,21 @@ def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:
     return TruncatedNormal(stddev=stddev)
 
 
-@keras.saving.register_keras_serializable("keras_lm")
-class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Keras's, but zeros for weights that a checkpoint replaces; see `replaced_weights`."""
+class _UnlessReplaced:
+    """Zeros for weights that a checkpoint replaces; see `replaced_weights`."""
 
     def __call__(self, shape: Shape, dtype: DType = None) -> Tensor:
-        return ops.zeros(shape, dtype) if are_replaced() else super().__call__(shape, dtype)
+        return zeros(shape, dtype) if are_replaced() else super().__call__(shape, dtype)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TruncatedNormal(_UnlessReplaced, keras.initializers.TruncatedNormal):
+    """Keras's, but zeros for weights that a checkpoint replaces; see `replaced_weights`."""
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class RandomNormal(_UnlessReplaced, keras.initializers.RandomNormal):
+    """Keras's, but zeros for weights that a checkpoint replaces; see `replaced_weights`."""
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm import presets
+from keras_lm.converters.new_weights import are_replaced, is_read_by_keras, replaced_weights
 from keras_lm.layers import CausalLMHead, Dense, LastTokenClassifier
 from keras_lm.layers.backend import known_array, require
 from keras_lm.layers.basic import as_tensor, get_activation
@@ -459,9 +460,10 @@ class Backbone(SavedWhole, keras.Model):
     ) -> Self:
         config = dict(config)
         adapter_dim = config.pop("adapter_dim", None)
-        backbone = cls(**config)
-        if adapter_dim is not None:
-            backbone.add_adapters(adapter_dim)
+        with replaced_weights(are_replaced() or is_read_by_keras()):
+            backbone = cls(**config)
+            if adapter_dim is not None:
+                backbone.add_adapters(adapter_dim)
         return backbone
 
     # === Heads ===

@@ -31,6 +31,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import bias_tensor
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import RandomNormal
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size
@@ -41,7 +42,7 @@ from keras_lm.utils.argument_types import DType, Tensor
 
 def normal(stddev):
     """Return a new initialiser of normal numbers."""
-    return keras.initializers.RandomNormal(stddev=stddev)
+    return RandomNormal(stddev=stddev)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

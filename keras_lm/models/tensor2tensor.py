@@ -30,6 +30,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import RandomNormal
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import (
     CachedEncoderDecoderBackbone,
@@ -183,7 +184,7 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
     ):
         _check_space(target_space)
         super().__init__(dtype=dtype, name=name)
-        initializer = functools.partial(keras.initializers.RandomNormal, stddev=hidden_dim**-0.5)
+        initializer = functools.partial(RandomNormal, stddev=hidden_dim**-0.5)
         self.token_embedding, self.decoder_token_embedding = make_token_embeddings(
             vocabulary_size, decoder_vocabulary_size, hidden_dim, initializer, dtype
         )

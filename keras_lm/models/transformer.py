@@ -20,6 +20,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
 )
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import RandomNormal
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import (
     CachedEncoderDecoderBackbone,
@@ -93,7 +94,7 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
     ):
         super().__init__(dtype=dtype, name=name)
         # Times √D, a vector begins with the length of a position's.
-        initializer = functools.partial(keras.initializers.RandomNormal, stddev=hidden_dim**-0.5)
+        initializer = functools.partial(RandomNormal, stddev=hidden_dim**-0.5)
         self.token_embedding, self.decoder_token_embedding = make_token_embeddings(
             vocabulary_size, decoder_vocabulary_size, hidden_dim, initializer, dtype
         )

@@ -13,6 +13,7 @@ import keras
 
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.converter import ConfigTable, Refused, published_tensors
+from keras_lm.converters.new_weights import array_of
 from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
 from keras_lm.presets import saving
 from keras_lm.presets.saving import check_finite
@@ -116,10 +117,7 @@ def named_tensors(format, model, backbone, converter, kinds):
                 "a preset, which has the sums, and save what from_preset loads from that."
             )
     network = innermost_backbone(backbone)
-    arrays = {
-        path: keras.ops.convert_to_numpy(variable)
-        for path, variable in stored_weights(model).items()
-    }
+    arrays = {path: array_of(variable) for path, variable in stored_weights(model).items()}
     heads = {head.name for head in network.HEADS.values()}
     tensors, nameless = published_tensors(converter.names, arrays, heads, kinds, network.config)
     if nameless:

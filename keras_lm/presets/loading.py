@@ -7,7 +7,7 @@ from typing import Any
 from keras_lm.converters import CheckpointError, find_folder
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
-from keras_lm.converters.converter import replaced_weights
+from keras_lm.converters.new_weights import replaced_weights
 from keras_lm.presets.saving import member_folder
 from keras_lm.presets.source import (
     Source,
@@ -22,9 +22,11 @@ from keras_lm.presets.source import (
     where_published,
 )
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.input_files import reading_once
 from keras_lm.utils.registry import TASKS, sizes, tokenizer_classes
 
 
+@reading_once()
 def load_task(
     source: PathLike | Source, cls: type, load_weights: bool = True, **arguments: Any
 ) -> Any:
@@ -208,6 +210,7 @@ def _check_links(folders):
 # === Tokenizers ===
 
 
+@reading_once()
 def load_tokenizer(source: PathLike | Source, cls: type, **overrides: Any) -> Any:
     """Return a tokenizer; what `Tokenizer.from_preset` calls.
 

@@ -14,6 +14,7 @@ import numpy as np
 from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.checkpoint import CARD as CARD
+from keras_lm.converters.new_weights import array_of
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
@@ -119,7 +120,7 @@ def _save_weights(folder, model, allow_nan):
         if getattr(layer, "lora_enabled", False):  # a kernel is the sum, so that it loads without
             del weights[layer.lora_kernel_a.path], weights[layer.lora_kernel_b.path]
             weights[layer._kernel.path] = layer.kernel
-    arrays = {path: keras.ops.convert_to_numpy(variable) for path, variable in weights.items()}
+    arrays = {path: array_of(variable) for path, variable in weights.items()}
     if not allow_nan:
         refuse_broken(model, arrays)
     write_safetensors(folder, arrays, MAX_SHARD_BYTES)
@@ -187,7 +188,7 @@ def check_finite(model: keras.Model, allow_nan: bool = False) -> None:
     if not allow_nan:
         # (One at a time, as reading may copy.)
         for path, variable in model.weights_by_path.items():
-            refuse_broken(model, {path: keras.ops.convert_to_numpy(variable)})
+            refuse_broken(model, {path: array_of(variable)})
 
 
 def refuse_broken(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:

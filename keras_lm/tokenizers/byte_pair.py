@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
 from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
 from keras_lm.tokenizers.lite_operations import (
@@ -150,6 +150,9 @@ class BytePairTokenizer(Tokenizer):
     ROLES = byte_pair_files.ROLES
     PUBLISHED_FILES = byte_pair_files.MERGES_FILES
     KIND = ""  # the suffix of entries that end a word
+    MADE_LATER = Tokenizer.MADE_LATER | dict.fromkeys(
+        ("_made", "_has_unknown", "_merge", "_spellings", "_words"), "_build"
+    )
 
     def __init__(
         self,
@@ -195,13 +198,36 @@ class BytePairTokenizer(Tokenizer):
             pre_tokenizer=steps,
             split=WordRules(steps or [{"type": "ByteLevel"}]),
         )
-        unused = filter(published_files.UNUSED.fullmatch, self._vocabulary.tokens)
-        self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens, *unused})
+        self._check(self._whole_entries())
 
-    def _build(self, whole):
+    def _whole_entries(self):
+        """Return the entries that no merge makes, a set."""
+        unused = filter(published_files.UNUSED.fullmatch, self._vocabulary.tokens)
+        return {*self._vocabulary.all_special_tokens, *self._rules.added_tokens, *unused}
+
+    def _check(self, whole):
         entries = self._vocabulary.tokens
         needless = entries if self.ignore_merges else self._rules.whole_words
-        ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole.union(needless))
+        byte_pair_files.check_merges(self._rules.merges, entries, whole.union(needless))
+        spelled = [entry for entry in entries if entry not in whole]
+        if not set(BYTES.values()).issuperset("".join(spelled)):
+            for entry in spelled:
+                byte_pair_files.spelling(entry)  # raises an error
+        missing = self._missing_bytes(whole)
+        if missing and "unknown" not in self.special_tokens:
+            raise ValueError(
+                f"`vocabulary` lacks {len(missing)} of the bytes, such as {missing[0]!r}, and no "
+                "`unknown_token` stands for them. Add them, or name an unknown token."
+            )
+
+    def _missing_bytes(self, whole):
+        known = self._vocabulary.ids.keys() - whole
+        return [c for b, c in BYTES.items() if c not in known and b not in NEVER_IN_UTF8]
+
+    def _build(self):
+        """Make what merges words: its entries, and the graph's tables."""
+        whole, entries = self._whole_entries(), self._vocabulary.tokens
+        ranks = byte_pair_files.ranks_of(self._rules.merges)
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
         spellings = [
             token.encode() if token in whole else byte_pair_files.spelling(token)
@@ -215,12 +241,7 @@ class BytePairTokenizer(Tokenizer):
         self._made = MadeEntries(last, possible)
         words = {spellings[i]: i for i, t in enumerate(entries) if t in possible}
         words = {word: i for word, i in words.items() if _is_utf8(word)}
-        missing = [c for b, c in BYTES.items() if c not in last and b not in NEVER_IN_UTF8]
-        if missing and "unknown" not in self.special_tokens:
-            raise ValueError(
-                f"`vocabulary` lacks {len(missing)} of the bytes, such as {missing[0]!r}, and no "
-                "`unknown_token` stands for them. Add them, or name an unknown token."
-            )
+        missing = self._missing_bytes(whole)
         pieces = [(t, -float(last[t])) if t in last else None for t in entries]
         pieces += [(character, 0.0) for character in missing]
         self._make_tables(spellings, words, pieces, BYTES)
@@ -230,15 +251,12 @@ class BytePairTokenizer(Tokenizer):
         whole = {*self._vocabulary.all_special_tokens, *self._rules.added_tokens}
         words = words | {TOKEN + t.encode(): self._vocabulary.ids[t] for t in whole}
         self._has_unknown = len(pieces) > self.vocabulary_size
-        if not IS_INSTALLED:
-            return
-        with tf.init_scope():
-            if has_text_operations():
-                self._merge = SentencePieceModel(merging_model(pieces, byte_characters))
-            else:
-                self._merge = self._make_merger()
-            self._spellings = tf.constant(spellings, tf.string)  # (V,)
-            self._words = lookup_table(words, -1)
+        if has_text_operations():
+            self._merge = SentencePieceModel(merging_model(pieces, byte_characters))
+        else:
+            self._merge = self._make_merger()
+        self._spellings = tf.constant(spellings, tf.string)  # (V,)
+        self._words = lookup_table(words, -1)
 
     def _make_merger(self):
         unknown = self.special_id("unknown") if self._has_unknown else None
@@ -314,6 +332,8 @@ class BytePairTokenizer(Tokenizer):
     def with_space(self):
         if self.add_prefix_space:
             return self
+        for name in self.MADE_LATER:
+            getattr(self, name)
         other = object.__new__(type(self))  # with the same tables, unlike `copy`
         other.__dict__.update(self.__dict__)
         other.__dict__.pop("_lite", None)  # it adds the space itself

@@ -69,7 +69,29 @@ def check_merges(merges, entries, whole, end=""):
 
     Entries in `whole` need no merge, nor do single symbols, which may end with `end`.
     """
-    known, ranks, made = set(entries), {}, set()
+    ranks, known = ranks_of(merges), set(entries)
+    parts, made = set(itertools.chain.from_iterable(ranks)), set(map("".join, ranks))
+    are_pairs = all(len(pair) == 2 for pair in ranks) and "" not in parts
+    if not are_pairs or len(ranks) < len(merges) or not known.issuperset(parts | made):
+        _refuse_merges(merges, known)
+    unmade = [t for t in entries if t not in made and t not in whole and _is_long(t, end)]
+    if len(unmade) > MAX_UNMADE:
+        raise ValueError(
+            f"`merges` make none of {len(unmade)} of the vocabulary's {len(entries)} entries, such "
+            f"as {unmade[0]!r}: they are cut off, or another vocabulary's. Take both files from "
+            "the same checkpoint."
+        )
+    return ranks
+
+
+def ranks_of(merges):
+    """Return a dict from pair to rank."""
+    return {tuple(merge.split(" ")): rank for rank, merge in enumerate(merges)}
+
+
+def _refuse_merges(merges, known):
+    """Raise the ValueError of `check_merges` for the first merge that is wrong."""
+    ranks = {}
     for rank, merge in enumerate(merges):
         pair = tuple(merge.split(" "))
         if len(pair) != 2 or not all(pair):
@@ -83,22 +105,13 @@ def check_merges(merges, entries, whole, end=""):
                 "remove one of them."
             )
         ranks[pair] = rank
-        made.add("".join(pair))
-        if not known.issuperset((*pair, "".join(pair))):
-            absent = next(token for token in (*pair, "".join(pair)) if token not in known)
+        absent = next((t for t in (*pair, "".join(pair)) if t not in known), None)
+        if absent is not None:
             raise ValueError(
                 f"`merges` joins {pair[0]!r} and {pair[1]!r} as number {rank + 1}, but {absent!r} "
-                f"is not in the vocabulary of {len(entries)} entries: the merges are another "
+                f"is not in the vocabulary of {len(known)} entries: the merges are another "
                 "vocabulary's. Take both files from the same checkpoint."
             )
-    unmade = [t for t in entries if t not in made and t not in whole and _is_long(t, end)]
-    if len(unmade) > MAX_UNMADE:
-        raise ValueError(
-            f"`merges` make none of {len(unmade)} of the vocabulary's {len(entries)} entries, such "
-            f"as {unmade[0]!r}: they are cut off, or another vocabulary's. Take both files from "
-            "the same checkpoint."
-        )
-    return ranks
 
 
 def last_ranks(words, ranks):

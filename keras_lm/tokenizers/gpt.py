@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_lm.tensorflow import IS_INSTALLED, tf
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
 from keras_lm.tokenizers.byte_pair import (
     MAX_INT,
@@ -72,6 +72,9 @@ class GPTTokenizer(BytePairTokenizer):
 
     KIND = END
     PUBLISHED_FILES = ()
+    MADE_LATER = BytePairTokenizer.MADE_LATER | dict.fromkeys(
+        ("_letters", "_num_letters"), "_build"
+    )
 
     def __init__(
         self,
@@ -92,9 +95,12 @@ class GPTTokenizer(BytePairTokenizer):
             self._entries_of_word(None)
         super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
 
-    def _build(self, whole):
-        entries = self._vocabulary.tokens
-        ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole, END)
+    def _check(self, whole):
+        byte_pair_files.check_merges(self._rules.merges, self._vocabulary.tokens, whole, END)
+
+    def _build(self):
+        whole, entries = self._whole_entries(), self._vocabulary.tokens
+        ranks = byte_pair_files.ranks_of(self._rules.merges)
         symbols = {t: _symbols(t) for t in entries if t not in whole and t != END}
         last = last_ranks(symbols, ranks)
         spellings = [t if t in whole else t.replace(END, " ") for t in entries]
@@ -119,10 +125,7 @@ class GPTTokenizer(BytePairTokenizer):
         self._make_tables(spellings, {w.encode(): i for w, i in words.items()}, pieces, None)
         letters = [len(spelling.strip()) for spelling in spellings]
         letters[self.special_id("unknown")] = 1
-        if not IS_INSTALLED:
-            return
-        with tf.init_scope():
-            self._num_letters = tf.constant(letters, tf.int64)
+        self._num_letters = tf.constant(letters, tf.int64)
 
     def _entries_of_word(self, word):
         raise ValueError("GPT-1's BPE makes words by merges alone: it cannot take further ones.")

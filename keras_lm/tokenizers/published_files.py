@@ -318,7 +318,7 @@ def read_tokenizer(folder):
     if isinstance(model, dict) and "type" not in model and "vocab" in model:
         is_unigram = isinstance(model["vocab"], list)
         kind = "BPE" if "merges" in model else "Unigram" if is_unigram else "WordPiece"
-        tokenizer["model"] = {"type": kind, **model}
+        tokenizer = {**tokenizer, "model": {"type": kind, **model}}
     return tokenizer
 
 

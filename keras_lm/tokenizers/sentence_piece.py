@@ -145,6 +145,11 @@ class SentencePieceTokenizer(Tokenizer):
     ROLES = files.ROLES
     PUBLISHED_FILES = sentence_piece_files.MODEL_FILES
     has_offsets_of_special = True
+    MADE_LATER = Tokenizer.MADE_LATER | dict.fromkeys(
+        ("_proto", "_first_space", "_joins_spaces", "_has_own_space", "_drops_space", "_matcher")
+        + ("_match", "_lengths", "_begin_with_space", "_splits"),
+        "_build",
+    )
 
     def __init__(
         self,
@@ -188,10 +193,9 @@ class SentencePieceTokenizer(Tokenizer):
         self.normalization = checked_form(normalization)
         marks = strip_accents if strip_accents == ALL_MARKS else bool(strip_accents)
         texts = bool(lowercase), marks, bool(straighten_quotes), bool(collapse_whitespace)
-        special = set(self._vocabulary.all_special_tokens)
         self._rules = Rules(
             preparation=Preparation(*texts),
-            plain_tokens=[token for token in added_tokens if token not in special],
+            plain_tokens=_without(self._vocabulary.all_special_tokens, added_tokens),
             split_digit_commas=bool(split_digit_commas),
             added_tokens=added_tokens,
             lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
@@ -204,10 +208,13 @@ class SentencePieceTokenizer(Tokenizer):
         self._has_bytes = proto.trainer_spec.byte_fallback
         self._outer_space = outer_space(proto.normalizer_spec, collapse_whitespace)
         self._aligner = self._later = self._places = None  # made when they are needed
-        self._build(proto)
+        Table(proto.normalizer_spec.precompiled_charsmap).read()  # refuses a damaged one
+        if IS_INSTALLED and not has_text_operations():
+            self._build()  # refuses some kinds of models
 
-    def _build(self, proto):
+    def _build(self):
         """Make the model to run from the one that the file has, and the graph's tables."""
+        proto = files.Model.FromString(self._data)
         self._proto = self._prepared(proto)
         charsmap = self._proto.normalizer_spec.precompiled_charsmap
         self._first_space = first_space(charsmap)
@@ -224,30 +231,27 @@ class SentencePieceTokenizer(Tokenizer):
         if self._rules.split_digit_commas:
             with_comma = pieces_with_comma([piece.piece for piece in proto.pieces])
         number_last(self._proto, with_comma)
-        if not IS_INSTALLED:
-            return
         serialized = self._proto.SerializeToString()
-        with tf.init_scope():
-            # TF Text has two operations: the fast one adds up scores in float32, like the
-            # reference; the other one compares them in double precision, and is right for BPE.
-            if not has_text_operations():
-                self._matcher = None
-                try:
-                    lite = self._make_lite(keep_first_space=False)
-                except ValueError as error:
-                    raise ImportError(
-                        f"SentencePieceTokenizer: this model's kind {INSTALL_TEXT}. ({error})"
-                    ) from error
-                self._match = traced(lite, autograph=False)
-            elif is_fast:
-                self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
-            else:
-                self._matcher = SentencePieceModel(serialized)
-            if self._matcher is not None:
-                self._match = traced(self._matched)
-            lengths = [self._length(piece.piece) for piece in self._proto.pieces]
-            self._lengths = tf.constant(lengths, tf.int64)  # (V,)
-            self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
+        # TF Text has two operations: the fast one adds up scores in float32, like the
+        # reference; the other one compares them in double precision, and is right for BPE.
+        if not has_text_operations():
+            self._matcher = None
+            try:
+                lite = self._make_lite(keep_first_space=False)
+            except ValueError as error:
+                raise ImportError(
+                    f"SentencePieceTokenizer: this model's kind {INSTALL_TEXT}. ({error})"
+                ) from error
+            self._match = traced(lite, autograph=False)
+        elif is_fast:
+            self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
+        else:
+            self._matcher = SentencePieceModel(serialized)
+        if self._matcher is not None:
+            self._match = traced(self._matched)
+        lengths = [self._length(piece.piece) for piece in self._proto.pieces]
+        self._lengths = tf.constant(lengths, tf.int64)  # (V,)
+        self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = CommaSplits(self, with_comma) if with_comma else None
 
     def _matched(self, text):
@@ -579,6 +583,12 @@ class SentencePieceTokenizer(Tokenizer):
         with published_files.reading(folder):
             data, settings = sentence_piece_files.read_folder(folder, family, usual_family)
         return cls(data, **{**settings, **overrides})
+
+
+def _without(others, tokens):
+    """Return a list of tokens without some others."""
+    others = {*others}
+    return [token for token in tokens if token not in others]
 
 
 # === From a model's file to the one that TF Text's operations run ===

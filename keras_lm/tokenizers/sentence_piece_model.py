@@ -142,6 +142,14 @@ def _check_pieces(pieces, name):
             f"{name} has {len(pieces)} pieces, and the limit is {MOST_PIECES}: this is not a "
             "published model. Copy the file again."
         )
+    try:
+        texts, scores = zip(*((piece.piece, piece.score) for piece in pieces))
+        # (A character has at most four bytes, and a sum is finite only if all numbers are.)
+        is_usual = all(texts) and 4 * max(map(len, texts)) <= LONGEST_PIECE
+        if is_usual and "".join(texts) and math.isfinite(math.fsum(scores)):
+            return
+    except (TypeError, OverflowError, ValueError):
+        pass  # the first that is wrong is named
     for number, piece in enumerate(pieces):
         if not isinstance(piece.piece, str):  # protobuf leaves what is not UTF-8
             raise ValueError(

@@ -19,13 +19,18 @@ UNITS = ("byte", "character")
 _HAS_TEXT_OPERATIONS = contextvars.ContextVar("has_text_operations", default=HAS_TEXT)
 
 
-@contextlib.contextmanager
 def without_text_operations():
     """A context for tracing without TensorFlow Text's operations: texts are read as integers.
 
     Tokenizers that are made in it have none either, as where TensorFlow Text is not installed.
     """
-    token = _HAS_TEXT_OPERATIONS.set(False)
+    return text_operations(False)
+
+
+@contextlib.contextmanager
+def text_operations(may_be_traced):
+    """A context in which `has_text_operations` returns `may_be_traced`."""
+    token = _HAS_TEXT_OPERATIONS.set(may_be_traced)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ Shapes: B texts, S tokens of a text, V entries of the vocabulary.
 import functools
 import pathlib
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from keras_lm.presets import Source
 else:
     Source = Any  # it comes with the readers of all formats
+
+
+_LOCK, _BEING_MADE = threading.RLock(), set()
 
 
 def traced(function, autograph=True):
@@ -76,6 +80,8 @@ class Tokenizer(tf.Module):
     # Whether special tokens that text spells have offsets, too.
     has_offsets_of_special = False
     _target = None  # the tokenizer of translations, if it is another one
+    # Attributes of graphs → the method that sets them, called when the first of them is read.
+    MADE_LATER: dict[str, str] = {"_entries": "_make_entries", "_has_no_text": "_make_entries"}
 
     def __new__(cls, *args, **kwargs):
         check_constructor(cls, args, kwargs)
@@ -93,16 +99,35 @@ class Tokenizer(tf.Module):
         self._vocabulary = Vocabulary(
             vocabulary, special_tokens, additional_special_tokens, template
         )
-        special = set(self._vocabulary.all_special_tokens)
-        if not IS_INSTALLED:
-            return  # `host` tokenizes
+        self._has_text = has_text_operations()
+
+    def __getattr__(self, name):
+        make = type(self).MADE_LATER.get(name)
+        if make is not None and IS_INSTALLED:  # otherwise `host` tokenizes
+            self._make(make, name)
+            if name in self.__dict__:
+                return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _make(self, make, name):
+        """Call the method of a name in `MADE_LATER` once, whichever thread asks first."""
         # Constants made here, not in a traced function: every graph then refers to the same one.
-        with tf.init_scope():
-            # One more, for ids beyond: models may have more rows than there are entries.
-            tokens = [*self._vocabulary.tokens, ""]
-            self._entries = tf.constant(tokens, tf.string)  # (V + 1,)
-            is_special = [token in special for token in tokens[:-1]]
-            self._has_no_text = tf.constant([*is_special, True])  # (V + 1,)
+        with _LOCK, strings.text_operations(self._has_text), tf.init_scope():
+            # (TensorFlow reads an attribute before it sets it.)
+            if name not in self.__dict__ and (id(self), make) not in _BEING_MADE:
+                _BEING_MADE.add((id(self), make))
+                try:
+                    getattr(self, make)()
+                finally:
+                    _BEING_MADE.remove((id(self), make))
+
+    def _make_entries(self):
+        # One more, for ids beyond: models may have more rows than there are entries.
+        tokens = [*self._vocabulary.tokens, ""]
+        special = set(self._vocabulary.all_special_tokens)
+        self._entries = tf.constant(tokens, tf.string)  # (V + 1,)
+        is_special = [token in special for token in tokens[:-1]]
+        self._has_no_text = tf.constant([*is_special, True])  # (V + 1,)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

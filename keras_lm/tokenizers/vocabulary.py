@@ -72,6 +72,11 @@ def strings_of(argument, values):
             "of strings."
         )
     values = list(values)
+    try:
+        "".join(values).encode()
+        return values
+    except (TypeError, UnicodeEncodeError):
+        pass  # the first that is wrong is named
     for value in values:
         if not isinstance(value, str) or not _is_unicode(value):
             raise ValueError(
@@ -167,6 +172,10 @@ def read_json(folder, name):
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return {}
+    return input_files.read_once(path, _parse)
+
+
+def _parse(path):
     with open(path, "rb") as file:
         data = input_files.whole(file, repr(path))
     try:

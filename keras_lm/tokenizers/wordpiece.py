@@ -166,6 +166,7 @@ class WordPieceTokenizer(Tokenizer):
     ROLES = ("cls", "sep", "pad", "mask", "unknown")
     PUBLISHED_FILES = VOCABULARY_FILES
     has_offsets_of_special = True
+    MADE_LATER = Tokenizer.MADE_LATER | {"_match": "_make_graph"}
 
     def __init__(
         self,
@@ -215,7 +216,7 @@ class WordPieceTokenizer(Tokenizer):
         spellings = {}
         if IS_INSTALLED:
             with tf.init_scope():
-                self._match = self._make_match()
+                self._trace = self._make_match()
                 # Those found in clean text have to be spelled so as well; offsets are of it.
                 clean = [*added_tokens, *self._vocabulary.all_special_tokens]
                 texts = self._clean(tf.constant(clean, tf.string)).numpy()
@@ -223,7 +224,7 @@ class WordPieceTokenizer(Tokenizer):
         self._added = AddedTokens(added_tokens, normalized_tokens, spellings)
 
     def _make_match(self):
-        """Return the graph's function from clean (B,) texts to ids and their places."""
+        """Return what makes the graph's function from clean (B,) texts to ids and their places."""
         words = self._rules.words
         # Cleaning limits words in characters, of up to four bytes; sentinels have to fit, too.
         longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
@@ -231,7 +232,7 @@ class WordPieceTokenizer(Tokenizer):
         if not has_text_operations():
             parting = "" if self.keras_hub else self._rules.parting
             matcher = WordMatcher(words, self.special_id("unknown"), longest, parting)
-            return traced(matcher, autograph=False)
+            return functools.partial(traced, matcher, autograph=False)
         matcher = make_matcher(
             words,
             max_bytes_per_word=longest,
@@ -239,7 +240,10 @@ class WordPieceTokenizer(Tokenizer):
             token_out_type=tf.int32,
             unknown_token=self.special_tokens["unknown"],
         )
-        return traced(matcher.tokenize_with_offsets)
+        return functools.partial(traced, matcher.tokenize_with_offsets)
+
+    def _make_graph(self):
+        self._match = self._trace()
 
     def _entries_of_word(self, word):
         text = tf.constant([word])

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_lm.converters.new_weights import zeros
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
 from keras_lm.utils.user_arguments import checks_flags
@@ -234,6 +235,8 @@ class AdamW(keras.optimizers.AdamW):
         name: str | None = None,
         initializer: str = "zeros",
     ) -> keras.Variable:
+        if initializer == "zeros":
+            initializer = zeros  # which take no memory before the first step
         if reference_variable.dtype not in HALF:
             return super().add_variable_from_reference(reference_variable, name, initializer)
         # Moments in half precision would not change: 0.999 is 1 there.

@@ -1,13 +1,15 @@
 """Files that users give: which there are, and their lines or content, within limits."""
 
 import contextlib
+import contextvars
 import functools
 import glob
 import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from keras_lm.utils.argument_types import PathLike
 
@@ -161,3 +163,28 @@ def check_start(name, start):
             "characters, as in binary files and other encodings, such as UTF-16. Save it as text "
             "in UTF-8; of a table, as CSV or JSONL."
         )
+
+
+# === Files that several functions read ===
+
+_HAVE_BEEN_READ = contextvars.ContextVar("have_been_read", default=None)
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """A context in which `read_once` reads a file once; what it returns is not to be changed."""
+    token = _HAVE_BEEN_READ.set({} if _HAVE_BEEN_READ.get() is None else _HAVE_BEEN_READ.get())
+    try:
+        yield
+    finally:
+        _HAVE_BEEN_READ.reset(token)
+
+
+def read_once(path: str, read: Callable[[str], Any]) -> Any:
+    """Return `read(path)`, or what that returned before in the same context of `reading_once`."""
+    contents = _HAVE_BEEN_READ.get()
+    if contents is None:
+        return read(path)
+    if path not in contents:
+        contents[path] = read(path)
+    return contents[path]
