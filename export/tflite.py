@@ -1,5 +1,6 @@
 """Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
 
+import contextlib
 import errno
 import math
 import os
@@ -10,6 +11,7 @@ import zipfile
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export.saved_model import layer_path, local_path, module_of, names_of_layers
+from keras_lm.layers.embedding_hook import in_int8, token_embedding_of
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
@@ -124,17 +126,29 @@ def write(
 
 def _working_model(task, weights, offer, allowed=TEXT_OPERATIONS):
     """Return the flatbuffer of the first of the offer's alternatives that works."""
-    for functions in offer.lite_functions():
-        model, problem = _convert(functions, weights)
-        problem = (
-            problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
-        )
-        if not problem:
-            return model
+    with _tables_in(weights, task):
+        for functions in offer.lite_functions():
+            model, problem = _convert(functions, weights)
+            problem = (
+                problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
+            )
+            if not problem:
+                return model
     _require_room(task)
     raise ValueError(
         f"{type(task).__name__} does not run in LiteRT: {problem}. Export as a SavedModel instead."
     )
+
+
+def _tables_in(weights, task):
+    """Return a context in which a model that writes reads its words in int8, if that is asked for.
+
+    The converter's own int8 table has one scale, and LiteRT widens it before words are looked up.
+    """
+    embedding = token_embedding_of(task.backbone)
+    if weights != "int8" or embedding is None or task.signatures.answers_in_lite:
+        return contextlib.nullcontext()
+    return in_int8(embedding)
 
 
 def _require_room(task):
