@@ -2,15 +2,15 @@
 
 import tempfile
 
-import ctranslate2
 import inputs
 import numpy as np
-from ctranslate2.specs import common_spec, transformer_spec
 from protocol import serve
 
 
-def writing(model, batch, length, new_tokens, threads, calls, variant):
+def writing(writers, model, batch, length, new_tokens, threads, calls, variant):
     """Greedy writing in the number format that `variant` names, without an early end."""
+    import ctranslate2
+
     with tempfile.TemporaryDirectory() as folder:
         spec = {"gpt2": gpt2, "t5": t5}[model]()
         spec.validate()
@@ -70,6 +70,8 @@ def fill_norm(spec, width, offset=True):
 
 def gpt2():
     """Return the specification of GPT-2's base size."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
     width, size = inputs.HIDDEN_DIM, inputs.GPT2_VOCABULARY_SIZE
     spec = transformer_spec.TransformerDecoderModelSpec.from_config(
         inputs.NUM_LAYERS,
@@ -97,6 +99,8 @@ def gpt2():
 
 def t5():
     """Return the specification of T5's small size, with an output matrix of its own."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
     width, size, heads = 512, inputs.T5_VOCABULARY_SIZE, 8
     spec = transformer_spec.TransformerSpec.from_config(
         (6, 6),
