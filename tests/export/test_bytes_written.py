@@ -98,7 +98,8 @@ def texts_of(answer):
 
 @pytest.mark.eager
 @pytest.mark.parametrize("kind", [gpt2, lstm, t5])
-def test_the_loop_writes_as_the_task(kind, make):
+def test_the_loop_writes_as_the_task(kind, make, monkeypatch):
+    monkeypatch.setattr(lite, "BLOCK", 4)
     task = make(kind)
     signatures = task.signatures
     given = in_bytes(dict.fromkeys(signatures.texts(), PROMPTS))
