@@ -8,10 +8,11 @@ import shutil
 import tempfile
 import zipfile
 
+import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export.saved_model import layer_path, local_path, module_of, names_of_layers
-from keras_lm.layers.embedding_hook import in_int8, token_embedding_of
+from keras_lm.layers.embedding_hook import token_embedding_of
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
@@ -148,7 +149,35 @@ def _tables_in(weights, task):
     embedding = token_embedding_of(task.backbone)
     if weights != "int8" or embedding is None or task.signatures.answers_in_lite:
         return contextlib.nullcontext()
-    return in_int8(embedding)
+    return _in_int8(embedding)
+
+
+@contextlib.contextmanager
+def _in_int8(embedding):
+    """A context for exports in which an embedding is computed from an int8 table (V, D).
+
+    Each row has a scale. The layer's own table holds the same rounded numbers meanwhile, so that a
+    product with it, rounded in the same way, has the same int8 table.
+    """
+    original, table = embedding.call, embedding.embeddings.numpy()
+    scales = np.abs(table).max(axis=1, keepdims=True) / 127
+    scales[scales == 0] = 1
+    rounded = np.round(table / scales).astype("int8")
+    stored = [tf.Variable(part, trainable=False) for part in (rounded, scales)]
+
+    def call(token_ids, *args, **kwargs):
+        if args or kwargs.get("reverse"):
+            return original(token_ids, *args, **kwargs)
+        rows, scales = (tf.gather(part, token_ids) for part in stored)
+        return tf.cast(rows, tf.float32) * scales
+
+    embedding.call = call
+    embedding.embeddings.assign(rounded * scales)
+    try:
+        yield
+    finally:
+        del embedding.call
+        embedding.embeddings.assign(table)
 
 
 def _require_room(task):

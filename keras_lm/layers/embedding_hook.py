@@ -3,9 +3,6 @@
 import contextlib
 
 import keras
-import numpy as np
-
-from keras_lm.tensorflow import tf
 
 NAMES = ("token_embedding", "word_embedding")
 
@@ -34,31 +31,3 @@ def changed(embedding, change):
         yield
     finally:
         del embedding.call
-
-
-@contextlib.contextmanager
-def in_int8(embedding):
-    """A context for exports in which an embedding is computed from an int8 table (V, D).
-
-    Each row has a scale. The layer's own table holds the same rounded numbers meanwhile, so that a
-    product with it, rounded in the same way, has the same int8 table.
-    """
-    original, table = embedding.call, np.array(embedding.embeddings)
-    scales = np.abs(table).max(axis=1, keepdims=True) / 127
-    scales[scales == 0] = 1
-    rounded = np.round(table / scales).astype("int8")
-    stored = [tf.Variable(part, trainable=False) for part in (rounded, scales)]
-
-    def call(token_ids, *args, **kwargs):
-        if args or kwargs.get("reverse"):
-            return original(token_ids, *args, **kwargs)
-        rows, scales = (tf.gather(part, token_ids) for part in stored)
-        return tf.cast(rows, tf.float32) * scales
-
-    embedding.call = call
-    embedding.embeddings.assign(rounded * scales)
-    try:
-        yield
-    finally:
-        del embedding.call
-        embedding.embeddings.assign(table)
