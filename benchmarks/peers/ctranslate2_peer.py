@@ -41,7 +41,7 @@ def writing(writers, model, batch, length, new_tokens, threads, calls, variant):
             )
             return min(len(answer.hypotheses[0]) for answer in answers)
 
-    return inputs.writing(run, new_tokens, calls)
+    return inputs.writing(run, new_tokens, threads, calls)
 
 
 def names_of(ids):

@@ -380,7 +380,7 @@ def writing(writers, model, batch, length, new_tokens, threads, calls, variant):
         answers = pool.run("generate", texts | {"max_new_tokens": number})
         return int(answers["num_tokens"].min())
 
-    return inputs.writing(run, new_tokens, calls)
+    return inputs.writing(run, new_tokens, threads, calls)
 
 
 def elmo(elmo, short, batch, calls, variant):
