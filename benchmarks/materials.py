@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -151,6 +152,18 @@ def write_checkpoint(folder, minilm):
     command = [sys.executable, "-c", program, path, minilm]
     subprocess.run(command, check=True, capture_output=True)
     return path
+
+
+def write_writers(folder):
+    """Write a GPT-2 and a T5 as `.tflite`s that write, in float32 and int8; return the folder."""
+    path = folder / "writers"
+    path.mkdir()
+    program = "import sys, keras_lm_peer\nkeras_lm_peer.write_writers(sys.argv[1])"
+    command = [sys.executable, "-c", program, str(path)]
+    peers = str(Path(__file__).parent / "peers")
+    environment = os.environ | {"PYTHONPATH": peers}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    return str(path)
 
 
 def write_elmo(folder):

@@ -221,6 +221,46 @@ def generation(batch, length=32, beams=1, contenders=(KERAS_LM, TORCH)):
     )
 
 
+def writing(model, batch, threads, length=32):
+    """Writing without Python: the loop in our `.tflite` beside CTranslate2, in two formats."""
+    title = {"gpt2": "GPT-2 124M", "t5": "T5-small"}[model]
+    by = {1: "one thread", 2: "two threads"}[threads]
+    measures = (
+        Measure("s of one core" if threads == 1 else "s by the clock"),
+        Measure("s by the clock" if threads == 1 else "s of all cores", key=OTHER_SECONDS[threads]),
+    )
+    ours = {"float32": OURS, "int8": f"{OURS}, int8"}
+    theirs = {"float32": "CTranslate2", "int8": "CTranslate2, int8"}
+    return Row(
+        "writing",
+        f"{title}, 64 tokens by a .tflite after {length}, batch of {batch}, {by}",
+        (
+            *(Contender(name, "keras_lm", dtype) for dtype, name in ours.items()),
+            *(Contender(name, "ctranslate2", dtype) for dtype, name in theirs.items()),
+        ),
+        measures,
+        {
+            "model": model,
+            "batch": batch,
+            "length": length,
+            "new_tokens": 64,
+            "threads": threads,
+        },
+        needs=("writers",),
+        targets=tuple(
+            Target((theirs[dtype],), speed=speeds[batch], contender=ours[dtype])
+            for dtype, speeds in WRITING.items()
+            if batch in speeds
+        ),
+    )
+
+
+# What `inputs.writing` gives beside the seconds that are compared.
+OTHER_SECONDS = {1: "clock", 2: "processor"}
+# How many times as fast as CTranslate2 we want to write, by number format and number of texts.
+WRITING = {"float32": {1: 1.5, 8: 1.1}, "int8": {1: 1.9, 8: 1.2, 32: 1.0}}
+
+
 def search_of(beams):
     """Return how tokens are searched for, in words."""
     return f"by {beams} beams" if beams > 1 else "greedily"
@@ -363,6 +403,13 @@ def make_rows(megabytes):
         generation(8, length=512),
         generation(1, beams=4),
         generation(8, beams=4),
+        *(
+            writing(model, batch, threads)
+            for model in ("gpt2", "t5")
+            for batch in (1, 8, 32)
+            for threads in (1, 2)
+        ),
+        *(writing("gpt2", batch, 1, length=512) for batch in (1, 8)),
         seq2seq("transformer", "Transformer-base"),
         seq2seq("t5", "T5-small"),
         translation(1, beams=1),

@@ -99,6 +99,8 @@ def main(rows, rounds, quick, write, environments):
                 files["checkpoint"] = materials.write_checkpoint(Path(folder), files["minilm"])
             if "exports" in row.needs and "exports" not in files:
                 files["exports"] = materials.write_exports(Path(folder), files["minilm"])
+            if "writers" in row.needs and "writers" not in files:
+                files["writers"] = materials.write_writers(Path(folder))
             settings = row.settings | {key: files[key] for key in row.needs}
             settings["calls"] = 1 if quick else row.calls
             commands, left_out = commands_of(row, environments, settings)

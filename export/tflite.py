@@ -1,5 +1,6 @@
 """Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
 
+import contextlib
 import errno
 import math
 import os
@@ -7,9 +8,11 @@ import shutil
 import tempfile
 import zipfile
 
+import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export.saved_model import layer_path, local_path, module_of, names_of_layers
+from keras_lm.layers.embedding_hook import token_embedding_of
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
@@ -124,17 +127,57 @@ def write(
 
 def _working_model(task, weights, offer, allowed=TEXT_OPERATIONS):
     """Return the flatbuffer of the first of the offer's alternatives that works."""
-    for functions in offer.lite_functions():
-        model, problem = _convert(functions, weights)
-        problem = (
-            problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
-        )
-        if not problem:
-            return model
+    with _tables_in(weights, task):
+        for functions in offer.lite_functions():
+            model, problem = _convert(functions, weights)
+            problem = (
+                problem or _missing(model, task, allowed) or _failure(model, offer.lite_requests())
+            )
+            if not problem:
+                return model
     _require_room(task)
     raise ValueError(
         f"{type(task).__name__} does not run in LiteRT: {problem}. Export as a SavedModel instead."
     )
+
+
+def _tables_in(weights, task):
+    """Return a context in which a model that writes reads its words in int8, if that is asked for.
+
+    The converter's own int8 table has one scale, and LiteRT widens it before words are looked up.
+    """
+    embedding = token_embedding_of(task.backbone)
+    if weights != "int8" or embedding is None or task.signatures.answers_in_lite:
+        return contextlib.nullcontext()
+    return _in_int8(embedding)
+
+
+@contextlib.contextmanager
+def _in_int8(embedding):
+    """A context for exports in which an embedding is computed from an int8 table (V, D).
+
+    Each row has a scale. The layer's own table holds the same rounded numbers meanwhile, so that a
+    product with it, rounded in the same way, has the same int8 table.
+    """
+    original, table = embedding.call, embedding.embeddings.numpy()
+    scales = np.abs(table).max(axis=1, keepdims=True) / 127
+    scales[scales == 0] = 1
+    rounded = np.round(table / scales).astype("int8")
+    stored = [tf.Variable(part, trainable=False) for part in (rounded, scales)]
+
+    def call(token_ids, *args, **kwargs):
+        if args or kwargs.get("reverse"):
+            return original(token_ids, *args, **kwargs)
+        rows, scales = (tf.gather(part, token_ids) for part in stored)
+        return tf.cast(rows, tf.float32) * scales
+
+    embedding.call = call
+    embedding.embeddings.assign(rounded * scales)
+    try:
+        yield
+    finally:
+        del embedding.call
+        embedding.embeddings.assign(table)
 
 
 def _require_room(task):

@@ -23,6 +23,7 @@ from keras_lm.utils.quiet_stderr import quiet
 from keras_lm.utils.user_arguments import plain_column
 
 TEXT_OPERATION = b"TFText>"  # what the names of its operations begin with
+OF_ALL_ROWS = {"stop_tokens"}  # inputs of signatures that write, which are no column
 REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
 
@@ -196,7 +197,11 @@ class InterpreterPool:
             name: _array(plain_column(inputs[name], name), column.dtype)
             for name, column in columns.items()
         }
-        rows = {name: len(array) for name, array in arrays.items() if array.ndim}
+        rows = {
+            name: len(array)
+            for name, array in arrays.items()
+            if array.ndim and name not in OF_ALL_ROWS
+        }
         if len(set(rows.values())) > 1:  # LiteRT would repeat or drop rows, without an error
             raise ValueError(f"the inputs have different numbers of rows, {rows}: pass as many.")
         for name, number in rows.items():

@@ -89,6 +89,27 @@ def generating(generate, new_tokens, calls):
     return run_round
 
 
+def writing(write, new_tokens, threads, calls):
+    """Return a round that takes the time of writing, by the clock and of all cores together.
+
+    With one thread, its `seconds` are those of the core: other programs may take turns with it.
+    Other arguments are those of `generating`.
+    """
+
+    def run_round():
+        numbers = {"clock": [], "processor": []}
+        for _ in range(calls):
+            start, of_process = time.perf_counter(), time.process_time()
+            reached = write(new_tokens)
+            numbers["processor"].append(time.process_time() - of_process)
+            numbers["clock"].append(time.perf_counter() - start)
+            if reached != new_tokens:
+                raise ValueError(f"{reached} new tokens instead of {new_tokens}")
+        return numbers | {"seconds": numbers["processor" if threads == 1 else "clock"]}
+
+    return run_round
+
+
 def labels(batch):
     """Return (B,) int32 of two classes."""
     return np.arange(batch, dtype="int32") % 2

@@ -146,6 +146,17 @@ def translation(batch, length, new_tokens, beams, calls, variant):
     what it has just read, the padding token that targets begin with. With others of the random
     weights, a row may end before it has all tokens.
     """
+    task, texts = make_t5(length), words_of(inputs.sources(batch, length))
+
+    def run(number):
+        results = task.generate(texts, max_new_tokens=number, num_beams=beams, batch_size=batch)
+        return min(len(text.split()) for text in results)
+
+    return inputs.generating(run, new_tokens, calls)
+
+
+def make_t5(length):
+    """Return a T5 of its small size with random weights, for words with names of their ids."""
     import keras
 
     keras.utils.set_random_seed(0)
@@ -153,20 +164,18 @@ def translation(batch, length, new_tokens, beams, calls, variant):
     tokenizer = keras_lm.tokenizers.WordTokenizer(
         words, unknown_token="<unk>", pad_token="<pad>", eos_token="</s>", splitter="whitespace"
     )
-    task = keras_lm.tasks.Seq2SeqLM.from_preset(
+    return keras_lm.tasks.Seq2SeqLM.from_preset(
         "t5_small_multi",
         load_weights=False,
         tie_embeddings=False,
         tokenizer=tokenizer,
         sequence_length=length,
     )
-    texts = [" ".join(f"w{i}" for i in row) for row in inputs.sources(batch, length)]
 
-    def run(number):
-        results = task.generate(texts, max_new_tokens=number, num_beams=beams, batch_size=batch)
-        return min(len(text.split()) for text in results)
 
-    return inputs.generating(run, new_tokens, calls)
+def words_of(ids):
+    """Return texts whose words are named after ids (B, S)."""
+    return [" ".join(f"w{i}" for i in row) for row in ids]
 
 
 def tokenizer(reviews, minilm, batch, calls, variant):
@@ -338,7 +347,12 @@ def load_generator(batch, length):
 
 
 def export_generator(folder):
-    """Export a GPT-2 that takes each digit for a token; return the SavedModel's path."""
+    """Export a GPT-2 as a SavedModel; return its path."""
+    return str(make_gpt2().export(folder))
+
+
+def make_gpt2():
+    """Return a GPT-2 with random weights that takes each digit for a token."""
     from keras_lm.tokenizers import byte_pair_files
 
     symbols = byte_pair_files.BYTES
@@ -352,7 +366,31 @@ def export_generator(folder):
         vocabulary, merges, bos_token=end, eos_token=end
     )
     backbone = keras_lm.models.Backbone.from_preset("gpt2_base_en", load_weights=False)
-    return str(keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer).export(folder))
+    return keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
+
+
+def write_writers(folder):
+    """Export a GPT-2 and a T5 of its small size as `.tflite`s that write."""
+    for name, task in {"gpt2": make_gpt2(), "t5": make_t5(32)}.items():
+        for weights in ("float32", "int8"):
+            path = f"{folder}/{name}-{weights}.tflite"
+            task.export(path, tokenizer="bytes", weights=weights)
+
+
+def writing(writers, model, batch, length, new_tokens, threads, calls, variant):
+    """Greedy writing by the loop in a `.tflite`, with the weights that `variant` names."""
+    from keras_lm.litert import InterpreterPool  # needs no TensorFlow
+
+    pool = InterpreterPool(f"{writers}/{model}-{variant}.tflite", num_threads=threads)
+    texts = {"prompt": [str(row % 10) * length for row in range(batch)]}
+    if model == "t5":
+        texts = {"text": words_of(inputs.sources(batch, length))}
+
+    def run(number):
+        answers = pool.run("generate", texts | {"max_new_tokens": number})
+        return int(answers["num_tokens"].min())
+
+    return inputs.writing(run, new_tokens, threads, calls)
 
 
 def elmo(elmo, short, batch, calls, variant):
@@ -388,6 +426,7 @@ FUNCTIONS = {
     "runtimes": runtimes,
     "corpus": corpus,
     "generate": generate,
+    "writing": writing,
     "elmo": elmo,
 }
 

@@ -32,6 +32,7 @@ from keras_lm.serving.predictors import (
     TaskPredictor,
     TokenVectors,
     Writer,
+    open_litert,
     open_predictor,
 )
 from keras_lm.utils.files import replacing
@@ -287,7 +288,8 @@ def predict_command(options):
 
     --num-beams to --prompt-lookup are for a CausalLM, which continues each text, and a Seq2SeqLM,
     which writes one for each; the names are those of generate in Python. An export searches as its
-    preset says.
+    preset says; a .tflite that writes takes --max-new-tokens, and with --temperature also --top-k,
+    --top-p and --seed.
 
     \b
     With --runner, Apache Beam answers any number of files on any number of workers:
@@ -360,6 +362,8 @@ def load_predictor(source, text_pair, task=None, vectors=None, writing=None):
     from keras_lm import presets, tasks
 
     vectors, writing = vectors or {}, writing or {}
+    if Path(source).suffix == ".tflite" and not vectors and task is None:
+        return open_litert(Path(source).expanduser(), **writing)
     if vectors and task is None:
         task = "feature-extractor"
     source = presets.Source.open(source)

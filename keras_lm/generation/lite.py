@@ -14,11 +14,12 @@ from keras_lm.generation import logits as processors
 from keras_lm.generation.decoding import State, process
 from keras_lm.generation.logits import FACTORS, FIRST_KEY, ROUNDS, WEYL
 from keras_lm.generation.options import OPTIONS, Options
-from keras_lm.layers.state import FIXED
+from keras_lm.layers.state import EARLIER, FIXED
 from keras_lm.layers.tensorflow import growing
 from keras_lm.tensorflow import tf
 
 NO_TOKEN = -1
+BLOCK = 16  # steps, after which their part of a cache goes to the rest of it
 # Of the options that a task may state, those that count for a text that is written greedily.
 FOLLOWED = {"repetition_penalty", "no_repeat_ngram_size"}
 
@@ -79,28 +80,57 @@ def write(model, limits, token_ids, padding_mask, most, source_ids=None, banned=
         of_rows = (tf.fill([rows], chance) for chance in (*chances[:3], noise[place]))
         return processors.pick(logits, *of_rows, rules.kept if rules.samples else None)
 
-    def step(written, state):
-        newest = tf.maximum(written[0][:, -1], 0)[:, tf.newaxis]
-        logits, state = read(newest, tf.ones_like(newest), state)
-        return choose(logits, written), state
+    def goes_on(written, *_):
+        return (tf.shape(written[0])[1] < begin + most) & tf.reduce_any(~written[2])
+
+    def steps(written, state, end=None):
+        """Write until all is done, or there are `end` columns."""
+        fixed, state = _divided(state, FIXED, EARLIER)
+
+        def step(written, state):
+            newest = tf.maximum(written[0][:, -1], 0)[:, tf.newaxis]
+            logits, state = read(newest, tf.ones_like(newest), state | fixed if fixed else state)
+            return choose(logits, written), _divided(state, FIXED)[1]
+
+        def is_within(written, *_):
+            return goes_on(written) & (end is None or tf.shape(written[0])[1] < end)
+
+        return _loop(is_within, step, (written, state))
 
     logits, state = read(token_ids, padding_mask, model.initial_state(rows, 0))
     written = choose(logits, (token_ids, padding_mask, tf.fill([rows], most <= 0)))
-    # What is the same in all steps, such as a source's keys, need not go through the loop.
-    fixed = {FIXED: state.pop(FIXED)} if isinstance(state, dict) and FIXED in state else {}
+    if not isinstance(state, dict) or "keys" not in state:
+        return steps(written, state)[0][0][:, begin:]
+    # LiteRT copies what changes in a loop at each step, so only the newest part of a cache does.
+    fixed, state = _divided(state, FIXED)
 
-    def go_on(written, state):
-        written, state = step(written, state | fixed if fixed else state)
-        if fixed:
-            state = {name: value for name, value in state.items() if name != FIXED}
+    def block(written, state):
+        earlier, state = _divided(state, "keys", "values")
+        recent = {name: tuple(map(_without_slots, parts)) for name, parts in earlier.items()}
+        end = tf.shape(written[0])[1] + BLOCK
+        written, state = steps(written, state | recent | fixed | {EARLIER: earlier}, end)
+        for name, parts in earlier.items():
+            pairs = zip(parts, state[name], strict=True)
+            state[name] = tuple(tf.concat(pair, 2) for pair in pairs)
         return written, state
 
-    (token_ids, *_), _ = _loop(
-        lambda written, _: (tf.shape(written[0])[1] < begin + most) & tf.reduce_any(~written[2]),
-        go_on,
-        (written, state),
-    )
-    return token_ids[:, begin:]
+    return _loop(goes_on, block, (written, state))[0][0][:, begin:]
+
+
+def _divided(state, *names):
+    """Return (dict of the parts of a state that have these names, the others)."""
+    if not isinstance(state, dict):
+        return {}, state
+    parts = {name: value for name, value in state.items() if name in names}
+    return parts, {name: value for name, value in state.items() if name not in names}
+
+
+def _without_slots(part):
+    """Return keys or values like `part` (B, N, T, H) without a slot, (B, N, 0, H)."""
+    _, heads, _, width = part.shape
+    rows, _, slots, _ = tf.unstack(tf.shape(part))
+    # How many slots there are must not be known before, as it changes in the loop.
+    return tf.zeros([rows, heads, tf.minimum(slots, 0), width], part.dtype)
 
 
 def _loop(condition, body, variables):

@@ -30,6 +30,7 @@ from keras_lm.layers.backend import (
 )
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 from keras_lm.layers.masks import MASKED
+from keras_lm.layers.state import EARLIER
 from keras_lm.utils.argument_types import DType, Shape, Tensor
 
 # === Masks: int32 in all interfaces, one additive bias inside ===
@@ -180,13 +181,15 @@ def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
         raw_scores: function of query and key → (B, N, S, T), without variables.
         query: (B, N, S, H), or nested tensors with S on axis −2.
         key: (B, N, T, H), or nested tensors.
-        value: (B, N, T, H).
+        value: (B, N, T, H); or a list of parts along T, as is `key` then.
         bias: additive bias that broadcasts to the scores, a `Visible`, or None.
         rate, seed: the fraction of probabilities to drop, and the seed; None drops nothing.
     """
 
     def read(rows, columns, seed):
         (query, *bias), (key, value) = rows, columns
+        if isinstance(value, list):
+            return attend_parts(raw_scores, query, key, value, *bias)
         probabilities = softmax(with_bias(raw_scores(query, key), *bias))  # (B, N, S, T)
         probabilities = ops.cast(probabilities, value.dtype)
         if seed is not None:
@@ -195,9 +198,22 @@ def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
 
     query, key, value = tree.map_structure(narrowed, (query, key, value))
     rows, columns = [query] if bias is None else [query, bias], [key, value]
-    if is_long(tree.flatten(query)[0].shape[-2], value.shape[-2]):
+    is_whole = not isinstance(value, list)
+    if is_whole and is_long(tree.flatten(query)[0].shape[-2], value.shape[-2]):
         return in_blocks(read, rows, columns, seed)
     return read(rows, columns, seed)
+
+
+def attend_parts(raw_scores, query, keys, values, bias=None):
+    """Return `attend` of keys and values in parts, without joining them."""
+    scores = ops.concatenate([raw_scores(query, key) for key in keys], axis=-1)
+    probabilities = softmax(with_bias(scores, bias))
+    attended, start = 0.0, 0
+    for value in values:
+        shape = (*ops.shape(probabilities)[:3], ops.shape(value)[2])
+        attended += matmul(ops.slice(probabilities, (0, 0, 0, start), shape), value)
+        start += shape[3]
+    return attended
 
 
 def with_bias(scores, bias=None):
@@ -417,8 +433,10 @@ class SelfAttention(Attention):
     def write(self, old: Any, new: Any, write_at: Tensor | None) -> Tensor:
         """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots.
 
-        Without slots, they come after the old ones.
+        Without slots, they come after the old ones; of a list of these, after the last part.
         """
+        if isinstance(old, list):
+            return [*old[:-1], self.write(old[-1], new, write_at)]
         if write_at is None:
             return ops.concatenate([old, new], axis=2)
         return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
@@ -497,7 +515,8 @@ class KeyValueCache:
     It is created from the `padding_mask` (B, S) of the new tokens, and a `state` with S free slots
     in each row, or None. The attribute `padding_mask` (B, T) is that of all slots, `slots` (B, S)
     are the slots of the new tokens, and `start` (B,) is the number of real tokens before them.
-    Without a state, `slots` and `start` are None.
+    Without a state, `slots` and `start` are None. A state that is growing may have the keys and
+    values of the first tokens under `EARLIER`; those of the others then change alone.
 
     Example:
 
@@ -520,7 +539,11 @@ class KeyValueCache:
         self.length = state["length"] + new
         self.slots = ops.expand_dims(state["length"], 1) + ops.arange(new, dtype="int32")
         self.start = ops.sum(state["padding_mask"], axis=1)
-        self.past = list(zip(state["keys"], state["values"], strict=True))
+        parts = [state[name] for name in ("keys", "values")]
+        if EARLIER in state:
+            earlier = [state[EARLIER][name] for name in ("keys", "values")]
+            parts = [map(list, zip(*both, strict=True)) for both in zip(earlier, parts)]
+        self.past = list(zip(*parts, strict=True))
         if is_growing():
             self.padding_mask = ops.concatenate([state["padding_mask"], padding_mask], axis=1)
             self.write_at = None
@@ -546,7 +569,7 @@ class KeyValueCache:
 
     def keep(self, kept):
         """Store the keys and values that a block keeps."""
-        keys, values = kept
+        keys, values = (part[-1] if isinstance(part, list) else part for part in kept)
         self.keys.append(keys)
         self.values.append(values)
 

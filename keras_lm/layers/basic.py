@@ -56,6 +56,21 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return gelu(x, approximate=True)
 
 
+def leading_shape(x: Tensor) -> tuple[Any, ...]:
+    """Return the sizes of all axes but the last, for `ops.reshape`.
+
+    A size that is unknown while a graph is traced is -1 if it is the only one: LiteRT runs reshapes
+    to a constant shape in one piece with what is around them.
+
+    Args:
+        x: tensor.
+    """
+    known = tuple(x.shape[:-1])
+    if known.count(None) == 1 and 0 not in known:
+        return tuple(-1 if size is None else size for size in known)
+    return tuple(ops.shape(x)[:-1])
+
+
 def float32_or_wider(policy: keras.DTypePolicy) -> str:
     """Return the dtype of logits and statistics: float32, or that of a float64 policy.
 
@@ -106,7 +121,7 @@ class Dense(keras.layers.Dense):
         if len(x.shape) > 2:
             matrix = ops.reshape(x, (-1, x.shape[-1]))
             rows = self._transform(matrix, products)
-            return ops.reshape(rows, (*ops.shape(x)[:-1], self.units))
+            return ops.reshape(rows, (*leading_shape(x), self.units))
         x = self._affine(x) if products is None else products.affine(x, self)
         x = x if self.activation is None else self.activation(x)
         return x if self.adapter is None else self.adapter(x)
@@ -132,7 +147,7 @@ class Dense(keras.layers.Dense):
         if self.bias is not None:
             columns = ops.add(columns, ops.cast(self.bias[start:stop], self.compute_dtype))
         columns = columns if self.activation is None else self.activation(columns)
-        return ops.reshape(columns, (*ops.shape(x)[:-1], stop - start))
+        return ops.reshape(columns, (*leading_shape(x), stop - start))
 
     def _affine(self, x):
         product = ops.matmul(x, self._kernel if self.lora_enabled else self.kernel)

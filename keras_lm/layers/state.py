@@ -1,13 +1,15 @@
 """State from one call of a model to the next: nested tensors, batch first.
 
 The value of the key `FIXED` in a dict is computed once per row and never changes, such as the keys
-of an encoder's tokens: beam search need not gather it.
+of an encoder's tokens: beam search need not gather it. That of `EARLIER` are the keys and values of
+a cache that do not change for a while, see `keras_lm.generation.lite`.
 """
 
 import keras
 from keras import ops
 
 FIXED = "fixed"
+EARLIER = "earlier"
 
 
 def map_state(function, state):

@@ -97,6 +97,11 @@ def completions(served, document):
     prompts, choices, inputs = _completion_inputs(document)
     if not {"generate", "next_token"} <= served.signature_defs.keys():
         raise _unable("continues no prompts: export a CausalLM")
+    if "stop" not in served.signature_defs["generate"].inputs:
+        raise _unable(
+            "is a .tflite, which cannot follow all options of this call: ask its signature "
+            "generate by :predict, or export the CausalLM as a SavedModel"
+        )
     rows = [prompt for prompt in prompts for _ in range(choices)]
     served.check_rows(len(rows))
     if inputs.get("seed", FRESH_SEED) != FRESH_SEED:  # a seed each, or all choices are the same

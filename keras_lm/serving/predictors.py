@@ -27,7 +27,8 @@ def open_predictor(
     Args:
         model: path of an exported SavedModel (a version's folder, or the folder of all versions),
             of a `.tflite`, or of a preset or published checkpoint with a task.
-        signature: str, for exports. The default is `"serving_default"`.
+        signature: str, for exports. The default is `"serving_default"`, or `"generate"` for a
+            `.tflite` that writes, which writes up to 50 tokens for each text.
         version: int, for exports. The default is the latest.
         text_pair: bool. Whether to pass pairs to a task that takes both texts and pairs.
 
@@ -46,7 +47,7 @@ def open_predictor(
     if version is not None:
         raise ValueError(f"{model} has no versions: leave version={version} out.")
     if path.suffix == ".tflite":
-        return LiteRTPredictor(path, signature or "serving_default")
+        return open_litert(path, signature)
     if signature:
         raise ValueError(f"{model} is not exported: leave signature={signature} out.")
 
@@ -173,27 +174,68 @@ class SavedModelPredictor(Predictor):
 class LiteRTPredictor(Predictor):
     """A `.tflite` file under LiteRT's interpreter."""
 
-    def __init__(self, path, signature):
-        try:
-            self.pool = InterpreterPool(path)
-        except ValueError as error:
-            raise ValueError(f"{error} Export it again.") from error
-        if signature not in self.pool.signatures:
-            raise no_signature(path, signature, self.pool.signatures)
-        self.signature = signature
-        columns = self.pool.signatures[signature].inputs
+    def __init__(self, path, pool, signature, others=None):
+        if signature not in pool.signatures:
+            raise no_signature(path, signature, pool.signatures)
+        self.pool, self.signature, self.others = pool, signature, others or {}
+        columns = pool.signatures[signature].inputs
         self.inputs = string_inputs(
             signature,
-            {n: "string" if c.dtype is object else c.dtype.__name__ for n, c in columns.items()},
+            {
+                name: "string" if column.dtype is object else column.dtype.__name__
+                for name, column in columns.items()
+                if name not in self.others
+            },
         )
 
     def answer(self, columns):
+        texts = {name: encoded(column) for name, column in columns.items()}
         try:
-            return self.pool.run(
-                self.signature, {name: encoded(column) for name, column in columns.items()}
-            )
+            return self.pool.run(self.signature, texts | self.others)
         except ValueError as error:
             raise refused(error) from error
+
+
+# What the signatures of a `.tflite` that writes take beside texts, as `keras_lm.generation.options`
+# has it, whose import is TensorFlow's. No token has the number -1.
+WRITTEN = {"generate": {"max_new_tokens": 50}}
+WRITTEN["sample"] = WRITTEN["generate"] | {
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "seed": 0,
+    "stop_tokens": [-1],
+}
+
+
+def open_litert(path, signature=None, **options):
+    """Return the `LiteRTPredictor` of a `.tflite`.
+
+    Args:
+        path: `Path` of the file.
+        signature: str, or None for `"serving_default"`, or of a file that writes `"generate"`, and
+            with a `temperature` `"sample"`.
+        **options: what the signature takes beside texts, such as `max_new_tokens`.
+
+    Raises:
+        ValueError: if the file cannot be loaded, or does not have the signature or its options.
+    """
+    try:
+        pool = InterpreterPool(path)
+    except ValueError as error:
+        raise ValueError(f"{error} Export it again.") from error
+    if signature is None:
+        writes = "generate" in pool.signatures and "serving_default" not in pool.signatures
+        signature = "generate" if writes else "serving_default"
+        if "temperature" in options:
+            signature = "sample"
+    others = WRITTEN.get(signature, {})
+    if unknown := sorted(options.keys() - others.keys()):
+        takes = ", ".join(others) or "texts alone"
+        raise ValueError(
+            f"{path}: its signature {signature!r} does not take {', '.join(unknown)}, but {takes}."
+        )
+    return LiteRTPredictor(path, pool, signature, others | options)
 
 
 class ServerPredictor(Predictor):

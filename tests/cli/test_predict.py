@@ -13,7 +13,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.models import GPT2Backbone
-from keras_lm.serving.predictors import LiteRTPredictor, Predictor
+from keras_lm.serving.predictors import Predictor, open_litert
 
 TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
 
@@ -333,7 +333,7 @@ def test_one_process_and_several_answer_the_same(installed, exported, write, tmp
 
 
 def test_a_tflite_answers_no_texts_with_no_rows(tflite):
-    actual = LiteRTPredictor(tflite, "serving_default").answer({"text": []})
+    actual = open_litert(tflite).answer({"text": []})
     assert {len(column) for column in actual.values()} == {0}
 
 

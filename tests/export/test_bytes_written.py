@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.export import tflite
 from keras_lm.generation import lite
 from keras_lm.generation.logits import Rules, uniform_noise
 from keras_lm.layers.tensorflow import for_lite
@@ -98,7 +99,8 @@ def texts_of(answer):
 
 @pytest.mark.eager
 @pytest.mark.parametrize("kind", [gpt2, lstm, t5])
-def test_the_loop_writes_as_the_task(kind, make):
+def test_the_loop_writes_as_the_task(kind, make, monkeypatch):
+    monkeypatch.setattr(lite, "BLOCK", 4)
     task = make(kind)
     signatures = task.signatures
     given = in_bytes(dict.fromkeys(signatures.texts(), PROMPTS))
@@ -111,6 +113,26 @@ def test_the_loop_writes_as_the_task(kind, make):
         rows = [[i for i in row if i >= 0] for row in written.numpy().tolist()]
         texts = task.tokenizer.target.detokenize(tf.ragged.constant(rows, tf.int32, 1))
         assert [t.decode() for t in texts.numpy()] == task.generate(PROMPTS, max_new_tokens=most)
+
+
+@pytest.mark.eager
+def test_words_in_int8_have_a_scale_each(make):
+    task = make(gpt2)
+    embedding = task.backbone.token_embedding
+    table = embedding.embeddings.numpy()
+    table[3] *= 50
+    embedding.embeddings.assign(table)
+    with tflite._tables_in("float32", task):
+        np.testing.assert_array_equal(embedding(np.array([[3, 4]]))[0], table[3:5])
+    with tflite._tables_in("int8", task):
+        rows, rounded = embedding(np.array([[3, 4]]))[0], embedding.embeddings.numpy()
+        np.testing.assert_allclose(rows, rounded[3:5], rtol=1e-6)
+        errors = np.abs(rounded - table).max(axis=1) / np.abs(table).max(axis=1)
+        assert 0 < errors.max() <= 0.5 / 127 + 1e-6
+        logits = embedding(np.ones([1, 1, 16], "float32"), reverse=True)
+        np.testing.assert_allclose(logits[0, 0], rounded.sum(1), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(embedding.embeddings, table)
+    np.testing.assert_array_equal(embedding(np.array([[3, 4]]))[0], table[3:5])
 
 
 @pytest.mark.eager
