@@ -92,8 +92,8 @@ def run():
     task.save("task.keras")
     expected = task.classify(texts[:2], verbose=0)["scores"]
     for again in (keras.saving.load_model("task.keras"), tasks.Task.from_preset("preset")):
-        found = again.classify(texts[:2], verbose=0)["scores"]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        actual = again.classify(texts[:2], verbose=0)["scores"]
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
     say("save", "preset and .keras give the same answers")
 
     training.enable_lora(again, 2)
@@ -109,8 +109,8 @@ def run():
     task.export("served/critic", texts=texts[:2])
     task.export("critic.tflite", texts=texts[:2])
     pool = litert.InterpreterPool("critic.tflite")
-    found = pool.run("serving_default", {"text": texts[:2]})["scores"]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    actual = pool.run("serving_default", {"text": texts[:2]})["scores"]
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
     say("export", "SavedModel and .tflite give the same answers")
 
     decoder = models.GPT2Backbone(300, 1, 2, 16, 32, max_sequence_length=32)

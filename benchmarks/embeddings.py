@@ -6,7 +6,7 @@
 
 Questions of SQuAD learn to find the sentence that holds their answer, among all sentences of the
 articles that were held out. A line of output is one run: recall@1 and NDCG@10 before and after, or
-with `--steps` the seconds of the processor that a step of so many pairs takes. PYTHON is the
+with `--steps` the seconds of the processor that a step of this many pairs takes. PYTHON is the
 interpreter of an environment with sentence-transformers, which gets the same pairs in the same
 order, at the same rate. One thread each.
 """
