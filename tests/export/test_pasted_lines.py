@@ -75,13 +75,15 @@ def onnx_folder(task, tmp_path_factory):
     for package in ("tf2onnx", "onnxruntime", "tokenizers"):
         pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("onnx")
-    task.export(folder / "film-critic.onnx", tokenizer=None)
+    task.export(folder / "film-critic-ids.onnx", tokenizer=None)
+    task.export(folder / "film-critic.onnx", tokenizer="bytes")
     task.save_to_huggingface(folder / "film-critic-hf")
     return folder
 
 
-def test_python_asks_an_onnx_file(task, onnx_folder):
-    program = lines("onnx.md", "In **Python**, with `onnxruntime` and `tokenizers` alone:")
+@pytest.mark.parametrize("packages", ["`onnxruntime`", "`onnxruntime` and `tokenizers`"])
+def test_python_asks_an_onnx_file(packages, task, onnx_folder):
+    program = lines("onnx.md", f"In **Python**, with {packages} alone:")
     printed = run(program, onnx_folder, ["keras_lm", "tensorflow", "keras"])
     expected = task.classify(["never a dull moment", "loud and long"], verbose=0)
     assert re.findall(r"bad|good", printed) == expected["labels"].tolist()
