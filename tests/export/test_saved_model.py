@@ -228,7 +228,7 @@ def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
         task.export("gs://bucket/models")
     with pytest.raises(ValueError, match="format='pb': use one of"):
         task.export(tmp_path / "models", format="pb")
-    with pytest.raises(ValueError, match=r"tokenizer=None with format='onnx'"):
+    with pytest.raises(ValueError, match=r"tokenizer=None or tokenizer='bytes' with format='onnx'"):
         task.export(tmp_path / "models", format="onnx")
     (tmp_path / "folder.tflite").mkdir()
     with pytest.raises(IsADirectoryError):  # LiteRT by its suffix
