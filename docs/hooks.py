@@ -121,8 +121,9 @@ def _documented(config):
         page.read_text(encoding="utf-8") for page in Path(config["docs_dir"]).glob("api/*.md")
     )
     for module in sorted(set(re.findall(r"^::: keras_lm\.(\w+)", pages, re.M))):
-        source = (IMPORTED / "keras_lm" / module / "__init__.py").read_text(encoding="utf-8")
-        for statement in ast.parse(source).body:
+        folder = IMPORTED / "keras_lm" / module
+        path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(statement, ast.Assign) and statement.targets[0].id == "__all__":
                 for name in ast.literal_eval(statement.value):
                     results.setdefault(name, []).append(module)

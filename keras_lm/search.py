@@ -13,6 +13,8 @@ import numpy as np
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.user_arguments import check_whole, plain_column
 
+__all__ = ["Index"]
+
 MOST_DOCUMENTS = 200_000  # that are compared one by one; 300 MB of 384 numbers each
 AT_ONCE = 64  # queries that are compared together
 
