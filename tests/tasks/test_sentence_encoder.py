@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tiny
 
 from keras_lm import litert
 from keras_lm.export.fresh_process import load_plain_tflite, load_tflite
@@ -235,6 +236,21 @@ def test_arguments_that_do_not_fit(make, options, message):
 def test_prompts_that_are_unknown(encoder):
     with pytest.raises(ValueError, match="prompt_name='query': use one of"):
         encoder.embed(ANCHORS, prompt_name="query")
+
+
+@pytest.mark.thorough
+@pytest.mark.eager
+@pytest.mark.parametrize("name", tiny.MODELS)
+def test_every_model_learns(name, tokenizer_of, backbone_of):
+    """Rows are computed by length, in two parts, whatever a model reads beside them."""
+    pooling = "last" if name.startswith(("GPT", "Transformer", "XLNet")) else "mean"
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    encoder = SentenceEncoder(backbone_of(name), tokenizer=tokenizer, pooling=pooling)
+    encoder.compile(run_eagerly=True)
+    texts = ["good film", "story is bad", "it is nice and very long indeed so"]
+    loss = loss_by_hand(encoder, InBatchNegatives(), ANCHORS[:3], texts)
+    np.testing.assert_allclose(encoder.evaluate((ANCHORS[:3], texts), verbose=0), loss, atol=1e-4)
+    assert np.isfinite(encoder.train_on_batch((ANCHORS[:3], texts)))
 
 
 # === Search in an export ===
