@@ -241,11 +241,12 @@ def test_prompts_that_are_unknown(encoder):
 @pytest.mark.thorough
 @pytest.mark.eager
 @pytest.mark.parametrize("name", tiny.MODELS)
-def test_every_model_learns(name, tokenizer_of, backbone_of):
+def test_every_model_learns(name, tokenizer_of):
     """Rows are computed by length, in two parts, whatever a model reads beside them."""
     pooling = "last" if name.startswith(("GPT", "Transformer", "XLNet")) else "mean"
     tokenizer = tokenizer_of(tiny.MODELS[name][0])
-    encoder = SentenceEncoder(backbone_of(name), tokenizer=tokenizer, pooling=pooling)
+    backbone = tiny.make_backbone(name, tokenizer.vocabulary_size)
+    encoder = SentenceEncoder(backbone, tokenizer=tokenizer, pooling=pooling)
     encoder.compile(run_eagerly=True)
     texts = ["good film", "story is bad", "it is nice and very long indeed so"]
     loss = loss_by_hand(encoder, InBatchNegatives(), ANCHORS[:3], texts)
