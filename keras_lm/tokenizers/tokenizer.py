@@ -107,7 +107,7 @@ class Tokenizer(tf.Module):
             self._make(make, name)
             if name in self.__dict__:
                 return self.__dict__[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # raises, for a property what it says
 
     def _make(self, make, name):
         """Call the method of a name in `MADE_LATER` once, whichever thread asks first."""
