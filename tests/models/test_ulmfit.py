@@ -313,7 +313,7 @@ def test_classifier_of_strings_as_preset_and_saved_model(small, tokenizer, tmp_p
     served = serve(text=tf.constant(texts))["scores"]
     np.testing.assert_allclose(served, expected["scores"], atol=1e-5)
     with pytest.raises(
-        ValueError, match=r"LiteRT: its rules='fastai' need.*: StaticRegexReplace and"
+        ValueError, match=r"LiteRT or ONNX: its rules='fastai' need.*: StaticRegexReplace and"
     ):
         task.export(tmp_path / "model.tflite", format="litert")
 
