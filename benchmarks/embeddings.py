@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--peer", metavar="PYTHON")
     parser.add_argument("--steps", type=int, nargs="+", metavar="PAIRS")
+    parser.add_argument("--micro-batch-size", type=int, help="of keras_lm: cache gradients")
     options = parser.parse_args()
     os.environ.update(dict.fromkeys(THREADS, "1"))  # before TensorFlow is loaded
     learned, asked, sentences = read_pairs(options.squad, options.train, options.test)
@@ -77,7 +79,7 @@ def main():
         for size in options.steps:
             batches = [learned[i * size : (i + 1) * size] for i in range(CALLS + 1)]
             seconds, _ = run(options, batches, {}, 0)
-            say(options, pairs=size, seconds=round(min(seconds[1:]), 3))
+            say(options, pairs=size, seconds=round(min(seconds[1:]), 3), megabytes=peak_memory())
         return
     texts = {"queries": [question for question, _ in asked], "documents": sentences}
     relevant = [sentences.index(sentence) for _, sentence in asked]
@@ -92,6 +94,12 @@ def main():
 
 def say(options, **row):
     print(json.dumps({"who": "peer" if options.peer else "keras_lm"} | row), flush=True)
+
+
+def peak_memory():
+    """Return the most memory of this process, or of the peer's, in MB."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(each).ru_maxrss for each in who) // 1024
 
 
 def read_pairs(path, train, test):
@@ -143,7 +151,10 @@ def run_ours(options, batches, texts, seed):
 
     keras.utils.set_random_seed(seed)
     encoder = keras_lm.tasks.SentenceEncoder.from_preset(options.source, sequence_length=LENGTH)
-    encoder.compile(optimizer=keras_lm.training.AdamW(RATE, weight_decay=0.01))
+    encoder.compile(
+        optimizer=keras_lm.training.AdamW(RATE, weight_decay=0.01),
+        micro_batch_size=options.micro_batch_size,
+    )
     seconds = []
     for pairs in batches:
         start = time.process_time()
