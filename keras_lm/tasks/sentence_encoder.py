@@ -37,12 +37,6 @@ from keras_lm.utils.argument_types import PathLike, RawLabels, RawTexts, Tensor
 from keras_lm.utils.files import export_format
 from keras_lm.utils.user_arguments import check_whole
 
-# What comes as batches that are read as they are.
-READY = (
-    (tf.distribute.DistributedDataset, keras.utils.PyDataset)
-    if IS_INSTALLED
-    else (keras.utils.PyDataset,)
-)
 # What each loss compares vectors with, for an error.
 LABELS = {
     "scores": "a score for each pair",
@@ -72,12 +66,8 @@ class SentenceLabels(TaskLabels):
         return f"pass y, {LABELS.get(self.kind, 'the labels of x')}"
 
     def prepare(self, labels):
+        self._require_kind()
         loss, kind = type(self.loss).__name__, self.kind
-        if isinstance(self.loss, EmbeddingLoss) and kind is None:
-            raise ValueError(
-                f"y is given, and loss={loss}() learns without labels: leave it out, or compile "
-                "with a loss that has labels, such as keras_lm.objectives.CoSENT() for scores."
-            )
         if kind == "classes" and labels.dtype.kind in "USO":
             return np.unique(labels.astype(str), return_inverse=True)[1].astype("int32")
         if kind is not None and labels.dtype.kind not in "biuf":
@@ -88,6 +78,24 @@ class SentenceLabels(TaskLabels):
         if kind == "pairs" and not np.isin(labels, (0, 1)).all():
             raise ValueError(f"labels has {np.unique(labels)[:5]}: {loss}() takes {LABELS[kind]}.")
         return labels.astype("int32" if kind in ("classes", "pairs") else "float32")
+
+    def prepare_tensor(self, labels):
+        self._require_kind()
+        if labels.dtype == tf.string:
+            raise ValueError(
+                "labels of a tf.data.Dataset are strings, whose classes are not known before they "
+                "are all read: let it yield an integer for each class."
+            )
+        return labels
+
+    def _require_kind(self):
+        """Raise a ValueError if labels are given that the loss would pass over."""
+        if isinstance(self.loss, EmbeddingLoss) and self.kind is None:
+            raise ValueError(
+                f"y is given, and loss={type(self.loss).__name__}() learns without labels: leave "
+                "it out, or compile with a loss that has labels, such as "
+                "keras_lm.objectives.CoSENT() for scores."
+            )
 
     def for_metrics(self, labels, outputs):
         return labels.labels if isinstance(labels, Examples) else labels
@@ -330,7 +338,8 @@ class SentenceEncoder(FeatureExtractor):
         """
         before, (x, form) = self._reads_pairs, self._read(x)
         has_loss = learns and isinstance(self.labels.loss, EmbeddingLoss)
-        if form == "texts" and has_loss and not self.labels.are_needed:
+        is_whole = not isinstance(x, keras.utils.PyDataset)
+        if form == "texts" and has_loss and is_whole and not self.labels.are_needed:
             x, form = self._with_itself(x), "pairs"
         self._reads_pairs = form == "pairs"
         try:
@@ -350,19 +359,24 @@ class SentenceEncoder(FeatureExtractor):
         if isinstance(x, tuple) and len(x) == 3:
             x = dict(zip(AnchoredTexts.names, x, strict=True))
         inputs = x
+        if isinstance(x, tf.distribute.DistributedDataset):  # of packed batches
+            return x, "packed"
         if isinstance(x, tf.data.Dataset):
             inputs = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
-        elif is_stream(x) and not isinstance(x, READY):
+        elif isinstance(x, keras.utils.PyDataset):
+            inputs = x[0][0] if isinstance(x[0], tuple) else x[0]
+        elif is_stream(x):
             raise ValueError(
-                "x is a generator: pass lists, a table, or a tf.data.Dataset of dicts with the "
-                "keys 'anchor' and 'positive'."
+                "x is a generator: pass lists, a table, a keras.utils.PyDataset or a "
+                "tf.data.Dataset of dicts with the keys 'anchor' and 'positive'."
             )
-        if isinstance(x, READY) or self.is_packed(inputs):
+        if self.is_packed(inputs):
             return x, "packed"
-        names = inputs if isinstance(inputs, dict) else names_in_table(x) or ()
-        is_list = isinstance(x, (list, np.ndarray)) and len(x)
-        of_pairs = is_list and all(isinstance(row, (list, tuple)) for row in x)
-        return x, "pairs" if isinstance(x, tuple) or "anchor" in names or of_pairs else "texts"
+        names = inputs if isinstance(inputs, dict) else names_in_table(inputs) or ()
+        is_list = isinstance(inputs, (list, np.ndarray)) and len(inputs)
+        of_pairs = is_list and all(isinstance(row, (list, tuple)) for row in inputs)
+        is_pairs = isinstance(inputs, tuple) or "anchor" in names or of_pairs
+        return x, "pairs" if is_pairs else "texts"
 
     def fit(
         self, x: RawTexts | None = None, y: RawLabels = None, *args: Any, **kwargs: Any

@@ -25,15 +25,33 @@ from keras_lm.objectives import (
 from keras_lm.search import Index
 from keras_lm.tasks import FeatureExtractor, SentenceEncoder, Task
 
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, place):
+        return self.batch
+
+
 ANCHORS = ["the film was good", "awful story", "i loved it", "a dull cast", "so fine !"]
 POSITIVES = ["a good film", "the story is bad", "it was nice", "the cast is poor", "very fine"]
 NEGATIVES = [["so dull"], ["great story", "a fine film"], [], ["not the cast"], ["unfine ."]]
+PAIRS = {"anchor": ANCHORS, "positive": POSITIVES}
 PROMPTS = {"query": "a ", "document": "the film "}
 
 
 @pytest.fixture
 def encoder(make):
     return make(SentenceEncoder)
+
+
+def stream(*columns):
+    return tf.data.Dataset.from_tensor_slices(columns).batch(5)
 
 
 def loss_by_hand(encoder, loss, *columns, names=(None, None, None)):
@@ -54,6 +72,7 @@ def test_pairs_in_each_form_have_one_loss(encoder):
         named,
         pd.DataFrame(named),
         dataset,
+        Batches((named,)),
     ]:
         actual = encoder.evaluate(x, verbose=0)
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
@@ -207,6 +226,9 @@ def test_folders_of_sentence_transformers_have_prompts(make, tmp_path):
         (None, {"anchor": ANCHORS}, None, "'anchor' and 'positive' are needed"),
         (None, {"anchor": ANCHORS, "positive": POSITIVES[:3]}, None, "of different lengths"),
         (None, (text for text in ANCHORS), None, "x is a generator"),
+        (None, stream(PAIRS, [1.0] * 5), None, r"loss=InBatchNegatives\(\) learns without labels"),
+        (SupervisedContrastive(), stream(ANCHORS, [*"abcde"]), None, "an integer for each class"),
+        (None, Batches((ANCHORS,)), None, "compares pairs.* has 1"),
         (None, {"anchor": ANCHORS, "positive": POSITIVES, "text": ANCHORS}, None, "allowed are"),
     ],
 )
