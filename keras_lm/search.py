@@ -11,12 +11,14 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import replacing
 from keras_lm.utils.user_arguments import check_whole, plain_column
 
 __all__ = ["Index"]
 
 MOST_DOCUMENTS = 200_000  # that are compared one by one; 300 MB of 384 numbers each
 AT_ONCE = 64  # queries that are compared together
+DOCUMENTS = "documents.json"
 
 
 class Index:
@@ -92,18 +94,25 @@ class Index:
         return rows.astype("int32"), scores
 
     def save(self, folder: PathLike) -> None:
-        """Write documents and vectors to a folder, which is made if it is missing."""
+        """Write documents and vectors to a folder; an index that is there is replaced.
+
+        Raises:
+            FileExistsError: if the folder has other files.
+        """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / "vectors.npy", self.vectors)
-        text = json.dumps(self.documents, ensure_ascii=False)
-        (folder / "documents.json").write_text(text, encoding="utf-8", errors="surrogatepass")
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / DOCUMENTS).is_file():
+            raise FileExistsError(f"{folder} exists and is no index: choose another folder.")
+        with replacing(folder) as new:
+            new.mkdir()
+            np.save(new / "vectors.npy", self.vectors)
+            text = json.dumps(self.documents, ensure_ascii=False)
+            (new / DOCUMENTS).write_text(text, encoding="utf-8", errors="surrogatepass")
 
     @classmethod
     def load(cls, folder: PathLike, encoder: Any) -> Self:
         """Return what `save` wrote, for an encoder with the same weights."""
         folder = Path(folder)
-        text = (folder / "documents.json").read_text(encoding="utf-8", errors="surrogatepass")
+        text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
         return cls(encoder, json.loads(text), np.load(folder / "vectors.npy"))
 
     def embed(

@@ -25,6 +25,7 @@ SECTIONS = {
         "export": "export",
         "serve": "serve",
         "predict": "predict",
+        "search": "search",
     },
     "Besides": {
         "translate": "predict",

@@ -102,6 +102,9 @@ def evaluate_command(options):
       a parser       loss; precision, recall and F1 of constituents as EVALB counts them, from 0 to
                      1, and the share of sentences that are wholly right;
       multiple choice   loss and accuracy;
+      an encoder     of pairs how well a search among all positives finds those of each anchor,
+                     and with negatives the share of triplets in the right order; with scores
+                     Pearson's and Spearman's correlation;
       questions      exact match and F1 of the best answers as SQuAD's script counts them, from 0
                      to 1; the share that is rightly answered or left without; loss and accuracy
                      of both ends of answers, over windows of the contexts;

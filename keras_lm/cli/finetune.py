@@ -41,15 +41,26 @@ FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretra
 # What is a text classifier over texts with marks → the format of its rows.
 MARKED = {"relation": "relations", "typing": "typing"}
 SEARCH = ("num_beams", "length_penalty", "coverage_penalty")
+# Losses of a sentence-encoder → the classes in `keras_lm.objectives`.
+LOSSES = {
+    "in-batch-negatives": "InBatchNegatives",
+    "triplet": "TripletLoss",
+    "cosent": "CoSENT",
+    "angle": "AnglE",
+    "cosine": "CosineMeanSquares",
+    "contrastive": "ContrastiveLoss",
+    "supervised-contrastive": "SupervisedContrastive",
+}
+# Tasks that read one text or two, as they are told.
+PAIRED = ("text-classifier", "text-regressor", "question-answerer", "masked-lm", "seq2seq-lm")
 # Options that are for some tasks only.
 ONLY_FOR = {
     "class_names": ("text-classifier", "token-classifier", "constituency-parser"),
     "multi_label": ("text-classifier",),
     "class_weight": ("text-classifier", "token-classifier"),
     **dict.fromkeys(("choices", "graph", "hops"), ("multiple-choice",)),
-    "text_pair": (
-        *("text-classifier", "text-regressor", "question-answerer", "masked-lm", "seq2seq-lm"),
-    ),
+    "text_pair": (*PAIRED, "sentence-encoder"),
+    "loss": ("sentence-encoder",),
     "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
     **dict.fromkeys(SEARCH, ("seq2seq-lm",)),
     **dict.fromkeys(
@@ -91,6 +102,7 @@ class FinetuneOptions(LabelledTrainingOptions):
     validation_targets: str | None
     target_length: int | None
     label_smoothing: float | None
+    loss: str | None
     num_beams: int | None
     length_penalty: float | None
     coverage_penalty: float | None
@@ -210,6 +222,12 @@ task_options = opt.together(
         help="For seq2seq-lm: share of the probability that the loss spreads over all tokens, such "
         "as 0.1 for translations from random weights.",
     ),
+    opt.option(
+        "--loss",
+        type=Choice([*LOSSES]),
+        help="For sentence-encoder: what its vectors learn by.  [default: in-batch-negatives; with "
+        "scores cosent, with classes supervised-contrastive]",
+    ),
     opt.search,
     opt.option(
         "--lora",
@@ -267,6 +285,7 @@ def finetune_command(options):
       keras-lm finetune bert-base rows.jsonl --output knower --task multiple-choice --graph STORE
       keras-lm finetune bert-base train-v2.0.json --output reader --task question-answerer
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
+      keras-lm finetune hf://OWNER/NAME pairs.csv --output encoder --task sentence-encoder
       keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
       keras-lm finetune opus-mt-en-de train.en --targets train.de --output translator --num-beams 4
 
@@ -298,6 +317,10 @@ def finetune_command(options):
 
     constituency-parser reads trees in brackets, --format penn, and words with a tree in JSONL,
     {"words": […], "labels": "(S …)"}.
+
+    sentence-encoder reads texts that belong together, in the columns anchor and positive (or query
+    and answer, text and text_pair), with negative, a string or a list, and a score if there are
+    any; or texts with classes; or texts alone, which learn from themselves (SimCSE).
 
     seq2seq-lm reads columns, too: text, and labels (or target, translation, summary) with the text
     to write for it; or two files of plain lines, TRAIN and --targets.
@@ -412,7 +435,7 @@ class Finetuning:
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
             task = self._load()
-            options = _compile(task, dataclasses.replace(self.options, seed=seed))
+            options = _compile(task, dataclasses.replace(self.options, seed=seed), self.data)
         self.learning_rate = options.learning_rate
         if not workers_of(self.strategy).is_chief:
             options = dataclasses.replace(options, tensorboard=None)
@@ -451,9 +474,9 @@ class Finetuning:
         return run.fit(task, texts["text"], texts["validation"], **fitting), run
 
 
-def _compile(task, options):
+def _compile(task, options, data):
     """Make a task ready to be trained; return the options with the learning rate."""
-    from keras_lm import objectives, training
+    from keras_lm import objectives, tasks, training
 
     if options.lora:
         training.enable_lora(task, options.lora)
@@ -462,9 +485,18 @@ def _compile(task, options):
     loss = "auto"
     if options.label_smoothing:
         loss = objectives.MaskedCrossentropy(label_smoothing=options.label_smoothing)
+    if isinstance(task, tasks.SentenceEncoder):
+        loss = getattr(objectives, LOSSES[options.loss or _loss_for(data)])()
     options = options.with_learning_rate(task.backbone)
     task.compile(optimizer=training.AdamW(options.learning_rate), loss=loss)
     return options
+
+
+def _loss_for(data):
+    """Return the name of the loss by which vectors learn from a file, by what it has."""
+    if data.labels is None:
+        return "in-batch-negatives"
+    return "cosent" if "anchor" in data.texts else "supervised-contrastive"
 
 
 # === What is refused, and what follows from the source ===
@@ -586,7 +618,7 @@ def _choose_classes(options, name, data, stated, multi_label):
 def _arguments(options, name, data, class_names, multi_label):
     """Return the arguments of a task that follow from its data and the options."""
     arguments = opt.given(options, ("sequence_length", "dtype"))
-    if name in ONLY_FOR["text_pair"] or name == "causal-lm":
+    if name in PAIRED or name == "causal-lm":
         arguments["text_pair"] = "text_pair" in data.texts
     if "predicate" in data.texts:
         arguments["predicate"] = True

@@ -37,6 +37,7 @@ TASKS = {
     "causal-lm": "CausalLM",
     "seq2seq-lm": "Seq2SeqLM",
     "coreference-resolver": "CoreferenceResolver",
+    "sentence-encoder": "SentenceEncoder",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }
@@ -153,26 +154,28 @@ def _entries(folder):
 class PresetFolder(click.Path):
     """A folder to write a preset to; refuses, before anything is loaded, what cannot be.
 
-    A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`).
+    A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`). For
+    another `kind` of folder, `mark` is the name of a file in each.
     """
 
-    def __init__(self):
+    def __init__(self, kind="preset", mark="keras_lm.json"):
         super().__init__(path_type=Path)
+        self.kind, self.mark = kind, mark
 
     def convert(self, value, param, ctx):
         """Return the `Path` if there is nothing or an empty folder, or a preset to replace."""
         folder = Path(value).expanduser()
         if folder.is_file():
-            self.fail(f"{folder} is a file: choose another name for the preset.", param, ctx)
+            self.fail(f"{folder} is a file: choose another name for the {self.kind}.", param, ctx)
         if folder.is_dir() and any(folder.iterdir()):
-            if not (folder / "keras_lm.json").is_file():
+            if not (folder / self.mark).is_file():
                 self.fail(
-                    f"{folder} exists and is not a preset: choose another folder. Nothing was "
-                    "written.",
+                    f"{folder} exists and is not a {self.kind}: choose another folder. Nothing "
+                    "was written.",
                     param,
                     ctx,
                 )
-            _require_overwrite(self, folder, "is a preset already", param, ctx)
+            _require_overwrite(self, folder, f"is a {self.kind} already", param, ctx)
         _require_writable(self, folder, param, ctx)
         return folder
 
@@ -460,7 +463,10 @@ def flag_of(name):
 
 LONGEST_PATH = 1024  # characters
 # What pretraining leaves ready; heads of other tasks are useless before they are trained.
-PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pretrainer")
+PRETRAINED = (
+    *("masked-lm", "causal-lm", "seq2seq-lm"),
+    *("feature-extractor", "sentence-encoder", "pretrainer"),
+)
 
 
 @contextlib.contextmanager

@@ -204,7 +204,7 @@ def check_file(path, format, columns, task=None):
         for role, column in columns.items():
             if column and role != "choices":
                 rows.find(role, column)
-        roles = ("text", "source", "words", "situation")
+        roles = ("text", "source", "words", "situation", "anchor")
         usual = {name for role in roles for name in GUESSES[role]}
         if not columns.get("text") and usual.isdisjoint(rows.columns):
             rows.find("words" if task == "token-classifier" else "text")  # raises
@@ -235,7 +235,7 @@ def read_examples(
             published data set; it may be `.gz`.
         task: str, the task for the rows: `"text-classifier"`, `"text-regressor"`,
             `"token-classifier"`, `"multiple-choice"`, `"question-answerer"`, `"seq2seq-lm"`,
-            `"causal-lm"`, …
+            `"sentence-encoder"`, `"causal-lm"`, …
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"` or the name of a published data set, see
             `read_published`; None infers it from the suffix. Of CSV, TSV and JSONL with a
             `dataset_info.json` of Hugging Face beside them, labels are the names of classes there.
@@ -464,6 +464,31 @@ def _questions(rows, columns, needs_labels):
     return read, bool(answers_column)
 
 
+def _anchors(rows, columns, needs_labels):
+    """Pairs, with negatives and scores if the file has them; or texts, with classes if it has."""
+    anchor = rows.find("anchor", columns["text"])
+    positive = rows.find("positive", columns["text_pair"], required=False)
+    negative = rows.find("negative", None, required=False) if positive else None
+    labels = rows.find("scores", columns["labels"], required=False)
+
+    def read(line, row):
+        label = None if labels is None else rows.value(line, row, labels)
+        if positive is None:
+            label = label if labels is None else rows.labels(line, label, None)
+            return {"text": rows.filled(line, row, anchor)}, label
+        texts = {"anchor": rows.filled(line, row, anchor)}
+        texts["positive"] = rows.filled(line, row, positive)
+        if negative:
+            value = row.get(negative)
+            if isinstance(value, list):
+                texts["negative"] = rows.strings(line, row, negative)
+            else:
+                texts["negative"] = [] if is_empty(value) else [rows.text(line, row, negative)]
+        return texts, None if labels is None else rows.number(line, label)
+
+    return read, labels is not None
+
+
 def _documents(rows, columns, needs_labels):
     """Documents, lists of words, and their clusters, lists of lists of (start, end) in words."""
     words_column = rows.find("words", columns["text"])
@@ -537,4 +562,5 @@ READERS = {
     "multiple-choice": _choices,
     "question-answerer": _questions,
     "coreference-resolver": _documents,
+    "sentence-encoder": _anchors,
 }

@@ -59,13 +59,19 @@ GUESSES = {
     "question": ("question",),
     "context": ("context",),
     "answers": ("answers", "labels", "label"),
+    # Texts that belong together.
+    "anchor": ("anchor", "query", "question", "text", "sentence", "sentence1"),
+    "positive": ("positive", "answer", "text_pair", "sentence2"),
+    "negative": ("negative", "negatives"),
+    "scores": ("scores", "score", "labels", "label"),
 }
-OF_LABELS = ("labels", "target", "tags", "answers")
+OF_LABELS = ("labels", "target", "tags", "answers", "scores")
 # The arguments that name such columns, if their names differ from the role.
 ARGUMENTS = {
     **{"words": "text", "tags": "labels", "situation": "text"},
     **{"source": "text", "target": "labels"},
     **{"question": "text", "context": "text_pair", "answers": "labels"},
+    **{"anchor": "text", "positive": "text_pair", "scores": "labels"},
 }
 MISSING = ("nan", "NaN", "<NA>")  # how a missing label is written as a string
 # Where `datasets`, which stores labels as numbers, states what they mean; the last is older.

@@ -9,6 +9,11 @@ import numpy as np
 from keras_lm import data, metrics, prompting, tasks
 from keras_lm.datasets.examples import Examples
 from keras_lm.datasets.tag_schemes import marks_entities
+from keras_lm.evaluation.embeddings import (
+    evaluate_retrieval,
+    evaluate_similarity,
+    evaluate_triplets,
+)
 from keras_lm.objectives import IGNORED
 from keras_lm.prompting.zero_shot import first_word
 from keras_lm.tasks.scored_answers import ScoredAnswers
@@ -35,6 +40,8 @@ def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
     if isinstance(task, tasks.MaskedLM):
         values = task.evaluate(examples.texts, batch_size=batch_size, verbose=0, return_dict=True)
         return results | {name: float(value) for name, value in values.items()}
+    if isinstance(task, tasks.SentenceEncoder):
+        return results | _measure_encoder(task, examples, batch_size)
     if isinstance(task, tasks.TextRegressor):
         y = task.labels.prepare(np.array(examples.targets()))
         scores = task.predict(examples.texts, batch_size=batch_size, verbose=0)
@@ -71,6 +78,32 @@ def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
         results |= {metric.name: _value(metric, y, logits) for metric in of_classes}
         y, answers = (np.eye(len(names), dtype="float32")[x] for x in (y, logits.argmax(axis=-1)))
     return results | _by_class(names, y, answers, "texts")
+
+
+def _measure_encoder(task, examples, batch_size):
+    """By search among all positives, by scores, and by triplets, as the file has them."""
+    if "anchor" not in examples.texts:
+        raise ValueError(
+            f"{examples.rows.name} has single texts: a SentenceEncoder is measured by pairs, with "
+            "the columns anchor and positive."
+        )
+    first, second = examples.texts["anchor"], examples.texts["positive"]
+    if examples.labels is not None:
+        return evaluate_similarity(task, first, second, examples.labels, batch_size)
+    documents = [*dict.fromkeys(second)]
+    place = {text: row for row, text in enumerate(documents)}
+    relevant = {}
+    for anchor, positive in zip(first, second, strict=True):
+        relevant.setdefault(anchor, set()).add(place[positive])
+    measures = evaluate_retrieval(
+        task, [*relevant], documents, [*relevant.values()], batch_size=batch_size
+    )
+    negatives = examples.texts.get("negative", [])
+    triplets = [(a, p, n) for a, p, row in zip(first, second, negatives) for n in row]
+    if len(triplets) > 1:
+        accuracy = evaluate_triplets(task, *zip(*triplets, strict=True), batch_size)["accuracy"]
+        measures["triplet_accuracy"] = accuracy
+    return measures
 
 
 def _measure_language_model(task, texts, batch_size):

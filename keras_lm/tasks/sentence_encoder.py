@@ -30,6 +30,7 @@ from keras_lm.tasks.feature_extractor import EncoderPreprocessor, FeatureExtract
 from keras_lm.tasks.runtime import IS_TENSORFLOW, outputs_of, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 from keras_lm.tasks.task import checked_prompt
+from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_model import Batch, Computed
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import strings
@@ -420,6 +421,20 @@ class SentenceEncoder(FeatureExtractor):
         with self._reading(x) as x:
             return super().validation_batches((x, *rest), batch_size, steps)
 
+    def maker_of_batches(
+        self,
+        x: RawTexts,
+        y: RawLabels,
+        batch_size: int,
+        class_weight: Mapping[Any, float] | None = None,
+    ) -> Callable[[int], Any]:
+        def make(seed):
+            with self._reading(x) as texts:
+                make = super(SentenceEncoder, self).maker_of_batches
+                return make(texts, y, batch_size, class_weight)(seed)
+
+        return make
+
     # === A step ===
 
     def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
@@ -517,6 +532,33 @@ class SentenceEncoder(FeatureExtractor):
         preprocessor = dataclasses.replace(self.preprocessor, prompt=prompt)
         packed = preprocessor(columns, tokenize)
         return outputs_of(self, packed), packed
+
+    def as_classifier(self, class_names: Sequence[str], **arguments: Any) -> TextClassifier:
+        """Return a `TextClassifier` over these vectors, a linear layer that has yet to learn.
+
+        Both share the encoder's weights. Texts are truncated as here, and have `prompt` before
+        them.
+
+        Args:
+            class_names: list of str.
+            **arguments: further ones of `TextClassifier`.
+
+        Raises:
+            ValueError: if the encoder lower-cases texts for a tokenizer that does not, which a
+                classifier cannot; or has `skipped_tokens`.
+
+        Example:
+
+            classifier = encoder.as_classifier(["bad", "good"])
+            classifier.fit(texts, labels)
+        """
+        if self.lowercase and not getattr(self.tokenizer, "lowercase", False):
+            raise ValueError(
+                "lowercase=True: a TextClassifier reads texts as they are. Make the encoder with "
+                "lowercase=False, and pass texts in lower case."
+            )
+        given = {"class_names": class_names, "tokenizer": self.tokenizer, "prompt": self.prompt}
+        return TextClassifier(self, **given | self.packing | arguments)
 
     # === Search ===
 

@@ -4,6 +4,7 @@ from keras_lm.training.adapters import enable_adapters, load_adapters, save_adap
 from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
+from keras_lm.training.few_labels import fit_few
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
 from keras_lm.training.optimizers import AdamW, Lamb, WarmupLinearDecay
@@ -34,6 +35,7 @@ __all__ = [
     "enable_lora",
     "enable_rematerialization",
     "evaluate_streams",
+    "fit_few",
     "fit_sentences",
     "fit_streams",
     "fit_windows",

@@ -1,0 +1,174 @@
+"""A classifier from a few labelled texts: an encoder learns which are alike, then a linear layer.
+
+Shapes: B texts, C classes, D width of a vector, P pairs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_lm.objectives import CosineMeanSquares
+from keras_lm.training.optimizers import AdamW, WarmupLinearDecay
+from keras_lm.utils.user_arguments import check_finite, check_whole, plain_column
+
+ENOUGH = 1e-5  # the gradient at which a linear layer has learned all that it can
+MOST_STEPS = 20_000
+
+
+def fit_few(
+    encoder: Any,
+    texts: Sequence[str],
+    labels: Sequence[str | int],
+    pairs_per_text: int = 20,
+    epochs: int = 1,
+    batch_size: int = 16,
+    learning_rate: float = 2e-5,
+    inverse_regularization: float = 1.0,
+    seed: int = 0,
+    verbose: int | str = "auto",
+) -> Any:
+    """Return a `TextClassifier` that has learned from a few texts of each class (SetFit).
+
+    First the encoder learns from pairs of the texts: cosines become 1 within a class and 0 between
+    two. Then a linear layer learns the classes of the new vectors, by logistic regression. From 8
+    texts a class, this is often better than fine-tuning a classifier; from hundreds, it is not.
+
+    Args:
+        encoder: `keras_lm.tasks.SentenceEncoder`. Its weights are trained, and the classifier
+            shares them.
+        texts: list of str, B of them, two or more of at least one class.
+        labels: list of str or int, the class of each; at least two of them differ.
+        pairs_per_text: int. With how many texts of its class each text is compared, and with as
+            many of others, drawn at random.
+        epochs, batch_size, verbose: as in `fit`, for pairs.
+        learning_rate: float. The highest rate of `AdamW`, after a tenth of the steps.
+        inverse_regularization: float above 0. The loss of all texts is multiplied by this, beside
+            half the square of the linear layer's weights: scikit-learn's `C`.
+        seed: int. Draws pairs and their order. Dropout follows `keras.utils.set_random_seed`.
+
+    Returns:
+        `keras_lm.tasks.TextClassifier` over the encoder's vectors. Its `class_names` are the
+        labels, sorted.
+
+    Raises:
+        ValueError: if the two lists differ in length, there is one class alone, no class has two
+            texts, or a number is out of its range.
+
+    Example:
+
+        encoder = keras_lm.tasks.SentenceEncoder.from_preset(SOURCE)
+        classifier = keras_lm.training.fit_few(encoder, texts, labels)
+        classifier.classify(["I laughed"])["labels"]
+
+    Source: Tunstall et al. 2022, https://arxiv.org/abs/2209.11055, section 3. Its code draws pairs
+    in the same way (`num_iterations`), and trains with the same loss and rate.
+    """
+    check_whole("pairs_per_text", pairs_per_text, 1)
+    check_whole("epochs", epochs, 1)
+    check_whole("batch_size", batch_size, 1)
+    check_finite("inverse_regularization", inverse_regularization, ", above 0")
+    if inverse_regularization <= 0:
+        raise ValueError(f"inverse_regularization={inverse_regularization}: pass a number above 0.")
+    texts, numbers, class_names = _read_classes(texts, labels)
+    classifier = encoder.as_classifier(class_names)
+    first, second, scores = _draw_pairs(numbers, pairs_per_text, np.random.default_rng(seed))
+    steps = epochs * -(-len(scores) // batch_size)
+    encoder.compile(
+        optimizer=AdamW(WarmupLinearDecay(learning_rate, steps)), loss=CosineMeanSquares()
+    )
+    pairs = ([texts[i] for i in first], [texts[i] for i in second])
+    prompts, encoder.prompts = encoder.prompts, {}  # no text is a query: all have `prompt`
+    try:
+        encoder.fit(
+            pairs, scores, epochs=epochs, batch_size=batch_size, shuffle=False, verbose=verbose
+        )
+    finally:
+        encoder.prompts = prompts
+    vectors = _vectors(classifier, texts, batch_size)
+    kernel, bias = logistic_regression(vectors, numbers, len(class_names), inverse_regularization)
+    classifier.head.logits.kernel.assign(kernel)
+    classifier.head.logits.bias.assign(bias)
+    return classifier
+
+
+def _read_classes(texts, labels):
+    """Return texts, the number of the class of each, and the names of the classes, sorted."""
+    texts, labels = [*plain_column(texts, "texts")], [*plain_column(labels, "labels")]
+    if len(texts) != len(labels):
+        raise ValueError(f"texts has {len(texts)} rows and labels {len(labels)}: pass as many.")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{row}] is {text!r:.60}: pass a string.")
+    for row, label in enumerate(labels):
+        if isinstance(label, bool) or not isinstance(label, (str, int, np.integer)):
+            raise ValueError(f"labels[{row}] is {label!r:.60}: pass the name of one class.")
+    are_numbers = not any(isinstance(label, str) for label in labels)
+    names = sorted(set(labels), key=int if are_numbers else str)
+    counts = [labels.count(name) for name in names]
+    if len(names) < 2 or max(counts) < 2:
+        raise ValueError(
+            f"labels has the classes {dict(zip(names, counts, strict=True))}: pass two or more "
+            "classes, and two or more texts of at least one."
+        )
+    numbers = np.array([names.index(label) for label in labels])
+    return texts, numbers, [str(name) for name in names]
+
+
+def _draw_pairs(numbers, pairs_per_text, random):
+    """Return the rows of both texts of each pair, and its score, 1 or 0: (P,) each, shuffled."""
+    rows = np.arange(len(numbers))
+    drawn = []
+    for row, number in enumerate(numbers):
+        alike = rows[(numbers == number) & (rows != row)]
+        for others, score in ((alike, 1.0), (rows[numbers != number], 0.0)):
+            if len(others):
+                partners = random.choice(others, pairs_per_text, len(others) < pairs_per_text)
+                drawn += [(row, partner, score) for partner in partners]
+    random.shuffle(drawn)
+    first, second, scores = zip(*drawn, strict=True)
+    return first, second, np.array(scores, "float32")
+
+
+def _vectors(classifier, texts, batch_size):
+    """Return the vectors (B, D) that the classifier's head reads."""
+    vectors = []
+    for start in range(0, len(texts), batch_size):
+        packed = classifier.preprocess(texts[start : start + batch_size])
+        outputs = classifier.backbone(classifier.backbone.select_inputs(packed), training=False)
+        vectors.append(np.asarray(outputs["pooled_output"], "float64"))
+    return np.concatenate(vectors)
+
+
+def logistic_regression(vectors, numbers, classes, inverse_regularization):
+    """Return the kernel (D, C) and bias (C,) of least loss: one minimum, as the loss is convex.
+
+    Accelerated gradient descent, which forgets its momentum where that leads uphill. Source:
+    O'Donoghue and Candès 2012, https://arxiv.org/abs/1204.3982, section 3.2.
+    """
+    wanted = np.eye(classes)[numbers]
+    with_bias = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1)
+    penalty = np.ones((with_bias.shape[1], 1)) / (inverse_regularization * len(vectors))
+    penalty *= 2 if classes == 2 else 1  # as of the one vector that scikit-learn has for two
+    penalty[-1] = 0  # of the bias
+
+    def gradient(weights):
+        logits = with_bias @ weights
+        scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+        scores /= scores.sum(axis=1, keepdims=True)
+        return with_bias.T @ (scores - wanted) / len(vectors) + penalty * weights
+
+    step = 1 / (np.linalg.norm(with_bias, 2) ** 2 / (2 * len(vectors)) + penalty.max())
+    weights = ahead = np.zeros((with_bias.shape[1], classes))
+    momentum = 1.0
+    for _ in range(MOST_STEPS):
+        slope = gradient(ahead)
+        if np.abs(slope).max() < ENOUGH:
+            break
+        new = ahead - step * slope
+        if np.sum(slope * (new - weights)) > 0:
+            momentum = 1.0
+        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = new + (momentum - 1) / following * (new - weights)
+        weights, momentum = new, following
+    return ahead[:-1].astype("float32"), ahead[-1].astype("float32")

@@ -1,0 +1,132 @@
+"""`keras-lm search`, and an encoder that `finetune` trains and `evaluate` measures."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.search import Index
+from keras_lm.tasks import SentenceEncoder
+
+DOCUMENTS = ["the film was good", "a loud song", "the song is bad !"]
+QUERIES = ["a good film", "the bad song"]
+PAIRS = "\n".join(
+    [
+        "query,answer",
+        "a good film,the film was good",
+        "a bad song,the song is bad",
+        "a loud film,the film is loud",
+        "the good song,a song was good",
+    ]
+)
+
+
+@pytest.fixture
+def documents(tmp_path):
+    path = tmp_path / "documents.csv"
+    path.write_text("document,id\n" + "\n".join(f"{t},{i}" for i, t in enumerate(DOCUMENTS)))
+    return path
+
+
+@pytest.fixture
+def nearest(tiny):
+    return Index(SentenceEncoder.from_preset(tiny), DOCUMENTS, verbose=0).search(QUERIES, 2)
+
+
+@pytest.mark.eager
+def test_questions_from_the_line_and_from_a_file(run, tiny, documents, nearest, tmp_path):
+    said = run("search", tiny, documents, *QUERIES, "--k", 2).splitlines()
+    assert said[0] == QUERIES[0]
+    assert said[1].split(maxsplit=2) == [
+        f"{nearest['scores'][0, 0]:.4f}",
+        str(nearest["rows"][0, 0]),
+        nearest["documents"][0, 0],
+    ]
+    questions, hits = tmp_path / "questions.txt", tmp_path / "hits.jsonl"
+    questions.write_text("\n".join(QUERIES))
+    run("search", tiny, documents, "--input", questions, "--k", 2, "--output", hits)
+    rows = [json.loads(line) for line in hits.read_text().splitlines()]
+    assert [row["text"] for row in rows] == QUERIES
+    assert [row["rows"] for row in rows] == nearest["rows"].tolist()
+    assert [row["documents"] for row in rows] == nearest["documents"].tolist()
+    np.testing.assert_allclose([row["scores"] for row in rows], nearest["scores"], atol=1e-6)
+
+
+@pytest.mark.eager
+def test_an_index_is_written_and_searched(run, fail, tiny, documents, nearest, tmp_path):
+    index = tmp_path / "index"
+    said = run("search", tiny, documents, "--index", index)
+    assert "documents" in said and "index" in said
+    said = run("search", tiny, index, QUERIES[1], "--k", 1).splitlines()
+    assert said[1].endswith(nearest["documents"][1, 0])
+    assert "is a saved index already" in fail("search", tiny, documents, "--index", index)
+    run("search", tiny, documents, "--index", index, "--overwrite")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    message = fail("search", tiny, documents, "--index", other, "--overwrite")
+    assert "exists and is not a saved index" in message
+    with pytest.raises(FileExistsError, match="is no index"):
+        Index.load(index, None).save(other)
+
+
+def test_an_artefact_that_searches(run, tiny, documents, nearest, tmp_path):
+    run("search", tiny, documents, "--export", tmp_path / "exported", "--k", 2)
+    search = tf.saved_model.load(str(tmp_path / "exported" / "1")).signatures["search"]
+    answer = search(text=tf.constant(QUERIES))
+    assert answer["rows"].numpy().tolist() == nearest["rows"].tolist()
+
+
+def test_documents_that_are_missing(fail, tiny, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    assert "is empty" in fail("search", tiny, empty, "a film")
+    assert "does not exist" in fail("search", tiny, tmp_path / "none.txt", "a film")
+
+
+@pytest.mark.eager
+def test_pairs_are_learned_and_measured(run, tiny, tmp_path):
+    file, encoder = tmp_path / "pairs.csv", tmp_path / "encoder"
+    file.write_text(PAIRS)
+    arguments = ["--task", "sentence-encoder", "--epochs", 1, "--batch-size", 4]
+    run("finetune", tiny, file, "--output", encoder, *arguments)
+    assert isinstance(SentenceEncoder.from_preset(encoder), SentenceEncoder)
+    measures = json.loads(run("evaluate", encoder, file, "--json"))
+    assert measures["texts"] == 4
+    assert 0 <= measures["recall@1"] <= measures["recall@3"] <= 1
+    assert run("predict", encoder, "a film")
+
+
+@pytest.mark.slow
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    ("row", "measure"),
+    [
+        ({"anchor": "a film", "positive": "the film", "score": 0.5}, "spearman"),
+        ({"anchor": "a film", "positive": "a bad film", "negative": "a song"}, "triplet_accuracy"),
+        ({"anchor": "a film", "positive": "film", "negative": ["a song", "."]}, "triplet_accuracy"),
+        ({"text": "a film", "label": "good"}, None),
+        ({"text": "a film"}, None),
+    ],
+)
+def test_other_forms_of_a_file_have_other_losses(run, fail, tiny, tmp_path, row, measure):
+    file, encoder = tmp_path / "rows.jsonl", tmp_path / "encoder"
+    other = row | {next(iter(row)): "the song"} | ({"score": 0.1} if "score" in row else {})
+    file.write_text("\n".join(map(json.dumps, [row, other])))
+    arguments = ["--task", "sentence-encoder", "--epochs", 1]
+    run("finetune", tiny, file, "--output", encoder, *arguments)
+    if measure is None:
+        assert "has single texts" in fail("evaluate", encoder, file)
+    else:
+        assert measure in json.loads(run("evaluate", encoder, file, "--json"))
+
+
+def test_what_does_not_fit_an_encoder(fail, tiny, tmp_path):
+    file = tmp_path / "pairs.csv"
+    file.write_text(PAIRS)
+    output = ["--output", tmp_path / "encoder"]
+    message = fail("finetune", tiny, file, *output, "--loss", "cosent")
+    assert "--loss is not for" in message
+    arguments = ["--task", "sentence-encoder", "--loss", "triplet"]
+    assert "negative" in fail("finetune", tiny, file, *output, *arguments)
