@@ -51,7 +51,7 @@ LOSSES = {
     "contrastive": "ContrastiveLoss",
     "supervised-contrastive": "SupervisedContrastive",
 }
-# Tasks that read one text or two, as they are told.
+# Tasks that read one text, or two if the file has pairs.
 PAIRED = ("text-classifier", "text-regressor", "question-answerer", "masked-lm", "seq2seq-lm")
 # Options that are for some tasks only.
 ONLY_FOR = {
