@@ -43,6 +43,13 @@ GOOGLE_LEAVES = {
     "beta": "/beta",
     "embeddings": "",
 }
+KERAS_HUB_LEAVES = {
+    "kernel": "/vars/0",
+    "bias": "/vars/1",
+    "gamma": "/vars/0",
+    "beta": "/vars/1",
+    "embeddings": "/vars/0",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,6 +333,25 @@ def split_heads(path, array, arguments):
     if path.endswith("attention/output/kernel"):
         return array.reshape(num_heads, -1, array.shape[-1])  # (D, D) → (N, H, D)
     return array
+
+
+@dataclasses.dataclass(frozen=True)
+class PyTorchNames(NameTable):
+    """A `NameTable` of a file of PyTorch's, whose kernels are stored (out, in)."""
+
+    leaves: dict = dataclasses.field(default_factory=lambda: PYTORCH_LEAVES)
+    layout: Callable = transpose_kernels
+
+
+@dataclasses.dataclass(frozen=True)
+class KerasHubNames(NameTable):
+    """A `NameTable` of a file of KerasHub's, where attention has an axis for the heads."""
+
+    leaves: dict = dataclasses.field(default_factory=lambda: KERAS_HUB_LEAVES)
+    layout: Callable = join_heads
+    stored_layout: Callable | None = split_heads
+    prefix: str = "layers/"
+    begin: str | None = "layers/"
 
 
 # === `torch.nn.LSTM`, whose weights have the same names in all checkpoints ===
@@ -767,14 +793,6 @@ def read(rules, config, tensors=None):
 # === KerasHub's configurations ===
 
 # Its names of tensors after their layer's name.
-KERAS_HUB_LEAVES = {
-    "kernel": "/vars/0",
-    "bias": "/vars/1",
-    "gamma": "/vars/0",
-    "beta": "/vars/1",
-    "embeddings": "/vars/0",
-}
-
 # The arguments that all of KerasHub's backbones have under our names.
 KERAS_HUB_SIZES = (
     "vocabulary_size",

@@ -13,7 +13,6 @@ from keras_lm.converters.bert_family import (
 from keras_lm.converters.checked_files import PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
     GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
@@ -21,12 +20,12 @@ from keras_lm.converters.converter import (
     Fixed,
     Key,
     NameTable,
+    PyTorchNames,
     architectures,
     counts,
     dropout_rules,
     has_pooler,
     match_score,
-    transpose_kernels,
     transpose_logits,
 )
 from keras_lm.converters.published_labels import google_labels, huggingface_labels
@@ -91,10 +90,8 @@ def _no_projection(make, arguments):
     return None if is_there else make(arguments["hidden_dim"])
 
 
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     _HUGGINGFACE,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"albert\.",
     buffers={"embeddings.position_ids": counts},
     copies={

@@ -14,20 +14,18 @@ from keras_lm.converters.bert_family import (
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
     GOOGLE_LEAVES,
-    KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
+    KerasHubNames,
     NameTable,
+    PyTorchNames,
     architectures,
     counts,
     has_pooler,
     join_heads,
     keras_hub_table,
     match_score,
-    split_heads,
-    transpose_kernels,
     transpose_logits,
 )
 from keras_lm.converters.published_labels import Labels, google_labels, huggingface_labels
@@ -82,10 +80,8 @@ _KERAS_HUB = {
 }
 
 
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     _HUGGINGFACE,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"bert\.",
     spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     buffers={"embeddings.position_ids": counts},
@@ -117,14 +113,9 @@ MODEL_GARDEN_NAMES = NameTable(
     layout=join_heads,
     prefix=r"bert_encoder(_v2)?(_\d+)?/|bert/",
 )
-KERAS_HUB_NAMES = NameTable(
+KERAS_HUB_NAMES = KerasHubNames(
     _KERAS_HUB,
-    leaves=KERAS_HUB_LEAVES,
-    layout=join_heads,
-    stored_layout=split_heads,
-    prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
-    begin="layers/",
 )
 
 

@@ -4,19 +4,17 @@ import functools
 
 from keras_lm.converters.checked_files import PLAIN_ENCODER, CheckpointError, Entries
 from keras_lm.converters.converter import (
-    KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
+    KerasHubNames,
     Key,
-    NameTable,
+    PyTorchNames,
     architectures,
     counts,
     dropout_rules,
-    join_heads,
     keras_hub_table,
     match_score,
     require_only,
@@ -44,7 +42,7 @@ def _stored_convolution(path, array, arguments):
     return transpose_kernels(path, array)
 
 
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     {
         "token_embedding": "embeddings.word_embeddings",
         "position_embedding": "embeddings.position_embeddings",
@@ -78,7 +76,6 @@ HUGGINGFACE_NAMES = NameTable(
         },
         "token_head/bias": {None: f"{_LEGACY}.bias", "authors": f"{_AUTHORS}.bias"},
     },
-    leaves=PYTORCH_LEAVES,
     layout=_convolution_layout,
     stored_layout=_stored_convolution,
     prefix=r"deberta\.",
@@ -101,7 +98,7 @@ def _keras_hub_stored_layout(path, array, arguments):
 
 
 _HUB = "disentangled_attention_encoder_{i}"
-KERAS_HUB_NAMES = NameTable(
+KERAS_HUB_NAMES = KerasHubNames(
     {
         "token_embedding": "reversible_embedding",
         "embedding_norm": "layer_normalization",
@@ -119,11 +116,7 @@ KERAS_HUB_NAMES = NameTable(
         "classifier/logits": "task/layers/dense_1",
         # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
     },
-    leaves=KERAS_HUB_LEAVES,
-    layout=join_heads,
     stored_layout=_keras_hub_stored_layout,
-    prefix="layers/",
-    begin="layers/",
     ignored="task/optimizer/.*",
     spellings={"disentangled_attention_encoder/": "disentangled_attention_encoder_0/"},
 )

@@ -4,22 +4,18 @@ import functools
 
 from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
-    KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
+    KerasHubNames,
     Key,
-    NameTable,
+    PyTorchNames,
     architectures,
     counts,
     dropout_rules,
-    join_heads,
     keras_hub_table,
     match_score,
-    split_heads,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.models.distilbert import DistilBertBackbone
@@ -60,24 +56,17 @@ _KERAS_HUB = {
     "classifier/logits": "task/layers/dense_1",
     # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
 }
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     _HUGGINGFACE,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"distilbert\.",
     spellings={".gamma": ".weight", ".beta": ".bias"},
     buffers={"embeddings.position_ids": counts},
     copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
 )
-KERAS_HUB_NAMES = NameTable(
+KERAS_HUB_NAMES = KerasHubNames(
     _KERAS_HUB,
-    leaves=KERAS_HUB_LEAVES,
-    layout=join_heads,
-    stored_layout=split_heads,
-    prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
     ignored="task/optimizer/.*",
-    begin="layers/",
 )
 
 

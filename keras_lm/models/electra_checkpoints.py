@@ -13,18 +13,17 @@ from keras_lm.converters.bert_family import (
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
     GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Key,
     NameTable,
+    PyTorchNames,
     architectures,
     counts,
     dropouts,
     match_score,
     own_activation,
     require_only,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
@@ -52,10 +51,8 @@ class _GeneratorNames(NameTable):
         return super().resolve(sorted(tensors, key=lambda name: not name.startswith("generator/")))
 
 
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     _HUGGINGFACE,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"electra\.",
     spellings={
         "LayerNorm.gamma": "LayerNorm.weight",

@@ -4,19 +4,17 @@ import functools
 
 from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
-    KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
+    KerasHubNames,
     Key,
     NameTable,
-    join_heads,
+    PyTorchNames,
     keras_hub_table,
     match_score,
-    split_heads,
 )
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt_checkpoints import (
@@ -36,7 +34,7 @@ from keras_lm.models.gpt_checkpoints import (
     transpose_heads,
 )
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "wte",
         "position_embedding": "wpe",
@@ -44,7 +42,6 @@ NAMES = NameTable(
         "final_norm": "ln_f",
         **HUGGINGFACE_HEADS,
     },
-    leaves=PYTORCH_LEAVES,
     layout=transpose_heads,
     prefix=r"transformer\.",
     ignored=HUGGINGFACE_IGNORED,
@@ -64,7 +61,7 @@ OPENAI_NAMES = NameTable(
     begin="model/",
 )
 _DECODER = "transformer_decoder_{i}"
-KERAS_HUB_NAMES = NameTable(
+KERAS_HUB_NAMES = KerasHubNames(
     {
         "token_embedding": "reversible_embedding",
         "position_embedding": "position_embedding",
@@ -78,12 +75,7 @@ KERAS_HUB_NAMES = NameTable(
         "block_{i}/feedforward_norm": f"{_DECODER}/_feedforward_layer_norm",
         "final_norm": "layer_normalization",
     },
-    leaves=KERAS_HUB_LEAVES,
-    layout=join_heads,
-    stored_layout=split_heads,
-    prefix="layers/",
     spellings={"transformer_decoder/": "transformer_decoder_0/"},
-    begin="layers/",
 )
 
 

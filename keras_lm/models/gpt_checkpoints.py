@@ -4,13 +4,13 @@ import functools
 
 from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
     NameTable,
+    PyTorchNames,
     Refused,
     counts,
     dropout_rules,
@@ -51,14 +51,13 @@ def convolution_to_matrix(path, array):
     return array[0] if path.endswith("/kernel") else array
 
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "tokens_embed",
         "position_embedding": "positions_embed",
         **HUGGINGFACE_BLOCK,
         **HUGGINGFACE_HEADS,
     },
-    leaves=PYTORCH_LEAVES,
     layout=transpose_heads,
     prefix=r"transformer\.",
     ignored=HUGGINGFACE_IGNORED,

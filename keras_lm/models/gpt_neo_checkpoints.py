@@ -4,23 +4,21 @@ import functools
 
 from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
-    NameTable,
+    PyTorchNames,
     Refused,
     dropout_rules,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.gpt_checkpoints import HUGGINGFACE_IGNORED, inner_width
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "wte",
         "position_embedding": "wpe",
@@ -35,8 +33,6 @@ NAMES = NameTable(
         "final_norm": "ln_f",
         "classifier/logits": "score",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"transformer\.",
     ignored=HUGGINGFACE_IGNORED,
     copies={"lm_head.weight": "wte.weight"},

@@ -7,14 +7,13 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
-    NameTable,
+    PyTorchNames,
     match_score,
     transpose_kernels,
 )
@@ -71,9 +70,8 @@ def _holds_sines(array):
 _POSITIONS = [f"{half}.embed_positions.weight" for half in ("encoder", "decoder")]
 
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     _NAMES,
-    leaves=PYTORCH_LEAVES,
     layout=_layout,
     stored_layout=_stored_layout,
     prefix=r"model\.",

@@ -4,22 +4,20 @@ import functools
 
 from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
-    NameTable,
+    PyTorchNames,
     Refused,
     architectures,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.modernbert import POOLINGS, ModernBertBackbone
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "embeddings.tok_embeddings",
         "embedding_norm": "embeddings.norm",
@@ -40,8 +38,6 @@ NAMES = NameTable(
         "token_head/transformation/norm": "head.norm",
         "token_head/bias": "decoder.bias",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"model\.",
     copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )

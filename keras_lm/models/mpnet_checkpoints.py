@@ -5,22 +5,20 @@ import functools
 from keras_lm.converters.bert_family import ENCODER_RULES, WITHOUT_POOLER
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
-    NameTable,
+    PyTorchNames,
     architectures,
     counts,
     has_pooler,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.mpnet import FIRST_POSITION, NUM_BUCKETS, MPNetBackbone
 
 _BLOCK = "encoder.layer.{i}"
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "embeddings.word_embeddings",
         "position_embedding": "embeddings.position_embeddings",
@@ -43,8 +41,6 @@ NAMES = NameTable(
         "token_head/norm": "lm_head.layer_norm",
         "token_head/bias": "lm_head.bias",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"mpnet\.",
     spellings={
         "LayerNorm.gamma": "LayerNorm.weight",

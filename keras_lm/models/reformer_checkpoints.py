@@ -10,7 +10,6 @@ import re
 
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, CheckpointError, Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     STATED,
     Activation,
     ConfigTable,
@@ -18,6 +17,7 @@ from keras_lm.converters.converter import (
     Derived,
     Key,
     NameTable,
+    PyTorchNames,
     match_score,
     transpose_kernels,
 )
@@ -203,7 +203,7 @@ def _stored_layout(path, array, arguments):
 
 
 _LAYER, _SELF = "encoder.layers.{i}", "encoder.layers.{i}.attention.self_attention"
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     {
         "token_embedding": "embeddings.word_embeddings",
         "position_embedding": "embeddings.position_embeddings.embedding",
@@ -229,7 +229,6 @@ HUGGINGFACE_NAMES = NameTable(
         "classifier/logits": "classifier.out_proj",
         "span_head/logits": "qa_outputs",
     },
-    leaves=PYTORCH_LEAVES,
     layout=_layout,
     stored_layout=_stored_layout,
     prefix=r"reformer\.",

@@ -8,12 +8,11 @@ import numpy as np
 from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
-    KERAS_HUB_LEAVES,
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
-    NameTable,
+    KerasHubNames,
+    PyTorchNames,
     architectures,
     counts,
     dropouts,
@@ -23,7 +22,6 @@ from keras_lm.converters.converter import (
     match_score,
     require_only,
     split_heads,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.models.roberta import RobertaBackbone
@@ -93,10 +91,8 @@ def _no_segments(arguments):
     return None if arguments["num_segments"] else np.zeros((1, arguments["hidden_dim"]))
 
 
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     _HUGGINGFACE,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"roberta\.",
     spellings={
         "LayerNorm.gamma": "LayerNorm.weight",
@@ -107,24 +103,19 @@ HUGGINGFACE_NAMES = NameTable(
     copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
     constants={"embeddings.token_type_embeddings.weight": _no_segments},
 )
-FAIRSEQ_NAMES = NameTable(
+FAIRSEQ_NAMES = PyTorchNames(
     _FAIRSEQ,
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"(?:decoder|encoder)\.(?:sentence_encoder\.)?|classification_heads\.[^.]+\.",
     spellings={"layernorm_embedding": "emb_layer_norm"},
     ignored="version",  # of the format
     copies={"lm_head.weight": "embed_tokens.weight"},
 )
-KERAS_HUB_NAMES = NameTable(
+KERAS_HUB_NAMES = KerasHubNames(
     _KERAS_HUB,
-    leaves=KERAS_HUB_LEAVES,
     layout=_keras_hub_layout,
     stored_layout=_keras_hub_stored_layout,
-    prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
     ignored="task/optimizer/.*",
-    begin="layers/",
 )
 
 

@@ -16,10 +16,10 @@ from keras_lm.converters.converter import (
     Derived,
     Key,
     NameTable,
+    PyTorchNames,
     Refused,
     match_score,
     own_activation,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.t5 import T5Backbone, T5EncoderBackbone
@@ -61,10 +61,8 @@ def _written_matrix(kinds, arguments):
     return "lm_head.weight" if is_copy and kinds else None
 
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     _NAMES | {"classifier/logits": {"token_classification": "classifier"}},
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     twice={"shared.weight": _written_matrix},
     prefix=r"transformer\.",  # beside heads of classes
     begin="",

@@ -10,13 +10,13 @@ import numpy as np
 from keras_lm.converters.checked_files import CheckpointError, Entries
 from keras_lm.converters.converter import (
     GOOGLE_LEAVES,
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
     Fixed,
     Key,
     NameTable,
+    PyTorchNames,
     Refused,
     match_score,
     require_only,
@@ -35,7 +35,7 @@ def _holds_frequencies(array):
     return array.ndim == 1 and np.allclose(array, frequencies(2 * array.size), rtol=1e-2)
 
 
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding/cluster_{i}/embeddings": "word_emb.emb_layers.{i}.weight",
         "token_embedding/cluster_{i}/projection": "word_emb.emb_projs.{i}",
@@ -57,8 +57,6 @@ NAMES = NameTable(
         "block_{i}/feedforward_norm": "layers.{i}.pos_ff.layer_norm",
         "classifier/logits": "score",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"transformer\.",
     buffers={"pos_emb.inv_freq": _holds_frequencies},
     copies={

@@ -9,13 +9,13 @@ from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
     GOOGLE_LEAVES,
     INDEX,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
     NameTable,
+    PyTorchNames,
     Refused,
     architectures,
     match_score,
@@ -64,7 +64,7 @@ def _google_layout(path, array):
 
 
 _LAYER = "layer.{i}.rel_attn"
-HUGGINGFACE_NAMES = NameTable(
+HUGGINGFACE_NAMES = PyTorchNames(
     {
         "token_embedding": "word_embedding",
         "target_embedding/embeddings": "mask_emb",
@@ -88,7 +88,6 @@ HUGGINGFACE_NAMES = NameTable(
         "conditional_span_head/null_inner": "answer_class.dense_0",
         "conditional_span_head/null": "answer_class.dense_1",
     },
-    leaves=PYTORCH_LEAVES,
     layout=_huggingface_layout,
     stored_layout=_stored_layout,
     prefix=r"transformer\.",

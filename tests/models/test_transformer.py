@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_lm.converters import open_checkpoint
-from keras_lm.converters.converter import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.converter import PyTorchNames
 from keras_lm.layers import SinusoidalPositionEmbedding
 from keras_lm.models import Backbone, TransformerBackbone
 from keras_lm.models.sizes import estimate
@@ -34,7 +34,7 @@ def torch_names():
             f"{ours}/feedforward_norm": f"{theirs}.norm{norms}",
             f"{half}_norm": f"transformer.{half}.norm",
         }
-    return NameTable(names, leaves=PYTORCH_LEAVES, layout=transpose_kernels)
+    return PyTorchNames(names)
 
 
 def load_torch(folder):
