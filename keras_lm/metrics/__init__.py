@@ -1,8 +1,9 @@
-"""Metrics that Keras lacks: for entities, coreference, answers, labels and generated text."""
+"""Metrics that Keras lacks: of entities, coreference, answers, labels, vectors and texts."""
 
 from keras_lm.metrics.constituent_f1 import ConstituentF1
 from keras_lm.metrics.context_length import context_losses, relative_effective_context_length
 from keras_lm.metrics.coreference_f1 import CoreferenceF1
+from keras_lm.metrics.embedding_metrics import CosineSpearman, InBatchRecall
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.metrics.generation_metrics import Bleu, ChrF, Rouge
 from keras_lm.metrics.label_metrics import (
@@ -25,9 +26,11 @@ __all__ = [
     "ChrF",
     "ConstituentF1",
     "CoreferenceF1",
+    "CosineSpearman",
     "EntityF1",
     "ExactMatch",
     "ExpectedCalibrationError",
+    "InBatchRecall",
     "LooseF1",
     "MatthewsCorrelation",
     "MicroF1",

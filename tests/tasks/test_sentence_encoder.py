@@ -10,7 +10,9 @@ import tensorflow as tf
 import tiny
 
 from keras_lm import litert
+from keras_lm.evaluation import evaluate_similarity
 from keras_lm.export.fresh_process import load_plain_tflite, load_tflite
+from keras_lm.metrics import CosineSpearman, InBatchRecall
 from keras_lm.objectives import (
     AnglE,
     CoSENT,
@@ -369,3 +371,19 @@ def test_recall_rises_on_paraphrases_with_distractors(make, make_backbone, seed)
     encoder.fit((questions[:60], answers[:60]), batch_size=20, epochs=60, verbose=0)
     after = recall()
     assert before < 0.4 and after > 0.9, (before, after)
+
+
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_metrics_of_pairs_with_labels_and_without(make, eagerly):
+    encoder = make(SentenceEncoder, in_graph=not eagerly)
+    encoder.compile(metrics=[InBatchRecall()], run_eagerly=eagerly)
+    history = encoder.fit(
+        (ANCHORS, POSITIVES), validation_data=(ANCHORS, POSITIVES), verbose=0
+    ).history
+    vectors = encoder.predict((ANCHORS, POSITIVES), verbose=0)
+    expected = np.mean(np.argmax(vectors[:, 0] @ vectors[:, 1].T, axis=1) == np.arange(5))
+    np.testing.assert_allclose(history["val_in_batch_recall"], [expected])
+    encoder.compile(loss=CoSENT(), metrics=[CosineSpearman()], run_eagerly=eagerly)
+    values = encoder.evaluate((ANCHORS, POSITIVES), np.arange(5.0), verbose=0, return_dict=True)
+    measured = evaluate_similarity(encoder, ANCHORS, POSITIVES, np.arange(5.0))
+    np.testing.assert_allclose(values["cosine_spearman"], measured["spearman"], atol=1e-6)
