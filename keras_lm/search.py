@@ -12,13 +12,14 @@ import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.user_arguments import check_whole, plain_column
 
-__all__ = ["Index"]
+__all__ = ["ApproximateIndex", "Index"]
 
 MOST_DOCUMENTS = 200_000  # that are compared one by one; 300 MB of 384 numbers each
 AT_ONCE = 64  # queries that are compared together
-DOCUMENTS = "documents.json"
+DOCUMENTS, VECTORS, GRAPH = "documents.json", "vectors.npy", "graph.usearch"
 
 
 class Index:
@@ -41,6 +42,8 @@ class Index:
         index.search(["How do I open an account?"], k=3)["documents"]  # (1, 3)
     """
 
+    most: int | None = MOST_DOCUMENTS
+
     def __init__(
         self,
         encoder: Any,
@@ -49,7 +52,7 @@ class Index:
         batch_size: int = 32,
         verbose: int | str = "auto",
     ):
-        self.encoder, self.documents = encoder, _documents(documents)
+        self.encoder, self.documents = encoder, _documents(documents, self.most)
         if vectors is None:
             vectors = self.embed(self.documents, "document", batch_size, verbose)
         vectors = np.asarray(vectors, "float32")
@@ -104,16 +107,20 @@ class Index:
             raise FileExistsError(f"{folder} exists and is no index: choose another folder.")
         with replacing(folder) as new:
             new.mkdir()
-            np.save(new / "vectors.npy", self.vectors)
+            np.save(new / VECTORS, self.vectors)
             text = json.dumps(self.documents, ensure_ascii=False)
             (new / DOCUMENTS).write_text(text, encoding="utf-8", errors="surrogatepass")
+            self._write_more(new)
+
+    def _write_more(self, folder):
+        """Write what a subclass has beside documents and vectors."""
 
     @classmethod
     def load(cls, folder: PathLike, encoder: Any) -> Self:
         """Return what `save` wrote, for an encoder with the same weights."""
         folder = Path(folder)
         text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
-        return cls(encoder, json.loads(text), np.load(folder / "vectors.npy"))
+        return cls(encoder, json.loads(text), np.load(folder / VECTORS))
 
     def embed(
         self, texts: Sequence[str], role: str, batch_size: int = 32, verbose: int | str = 0
@@ -125,15 +132,95 @@ class Index:
         return _normalized(vectors)
 
 
-def _documents(documents):
+class ApproximateIndex(Index):
+    """An `Index` of any number of documents, which finds nearly all of the nearest (HNSW).
+
+    A graph of usearch's proposes candidates for each query, which are then compared as `Index`
+    compares all. It takes about 0.5 ms a document to build on one core, and pays off from some
+    100,000 documents. The package usearch is in the extra `search`.
+
+    Args:
+        candidates: int. How many documents are compared with each query, at least K. More of them
+            find more of the nearest, and take longer.
+        graph: path of the graph in a folder that `save` has written; None to build it now.
+        Other arguments: as `Index`.
+
+    Raises:
+        ImportError: if usearch is not installed.
+        ValueError: as `Index` does, or if `candidates` is less than 1 or the graph has another
+            number of documents.
+
+    Example:
+
+        index = keras_lm.search.ApproximateIndex(encoder, articles, candidates=500)
+        index.search(["How do I open an account?"], k=3)["documents"]  # (1, 3)
+
+    Source: Malkov and Yashunin 2016, https://arxiv.org/abs/1603.09320.
+    """
+
+    most = None
+
+    def __init__(
+        self,
+        encoder: Any,
+        documents: Sequence[str],
+        vectors: np.ndarray | None = None,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+        candidates: int = 200,
+        graph: PathLike | None = None,
+    ):
+        usearch = require("usearch.index", "An ApproximateIndex")
+        self.candidates: int = check_whole("candidates", candidates, 1)
+        super().__init__(encoder, documents, vectors, batch_size, verbose)
+        self._graph = usearch.Index(ndim=self.vectors.shape[1], metric="cos", dtype="f16")
+        if graph is None:
+            self._graph.add(np.arange(len(self.documents)), self.vectors)
+        else:
+            self._graph.load(str(graph))
+        if len(self._graph) != len(self.documents):
+            raise ValueError(
+                f"graph={str(graph)!r} has {len(self._graph)} documents, and there are "
+                f"{len(self.documents)}: build it again, graph=None."
+            )
+
+    def nearest(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        k = min(k, len(self.documents))
+        number = min(max(self.candidates, k), len(self.documents))
+        parts = []
+        for vector in vectors:
+            rows = np.sort(self._graph.search(vector, number).keys.astype("int64"))
+            scores = self.vectors[rows] @ vector
+            order = np.argsort(-scores, kind="stable")[:k]  # of equal ones, the first
+            parts.append([rows[order], scores[order]])
+        rows, scores = (np.stack(part) for part in zip(*parts, strict=True))
+        return rows.astype("int32"), scores
+
+    def _write_more(self, folder):
+        self._graph.save(str(folder / GRAPH))
+
+    @classmethod
+    def load(cls, folder: PathLike, encoder: Any, candidates: int = 200) -> Self:
+        folder = Path(folder)
+        text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
+        vectors = np.load(folder / VECTORS)
+        graph = (
+            folder / GRAPH if (folder / GRAPH).is_file() else None
+        )  # of an `Index` there is none
+        return cls(encoder, json.loads(text), vectors, candidates=candidates, graph=graph)
+
+
+def _documents(documents, most):
     """Return documents as a list of str; ValueError if there are none, or too many."""
     if isinstance(documents, (str, bytes)):
         raise ValueError(f"documents={documents[:60]!r} is one text: pass a list of texts.")
     documents = [*plain_column(documents, "documents")]
-    if not 1 <= len(documents) <= MOST_DOCUMENTS:
+    if not documents:
+        raise ValueError("documents has no texts: pass one or more.")
+    if most is not None and len(documents) > most:
         raise ValueError(
-            f"documents has {len(documents)} texts: pass 1 to {MOST_DOCUMENTS:,}, which are "
-            "compared one by one. Divide more of them, or index their vectors by a library for it."
+            f"documents has {len(documents)} texts: pass at most {most:,}, which are compared one "
+            "by one, or use keras_lm.search.ApproximateIndex."
         )
     for row, text in enumerate(documents):
         if not isinstance(text, str):

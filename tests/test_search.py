@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_lm.search import Index
+from keras_lm.search import ApproximateIndex, Index
 
 RANDOM = np.random.default_rng(0)
 
@@ -64,11 +64,11 @@ def test_it_comes_back_from_its_folder(encoder, tmp_path):
 @pytest.mark.parametrize(
     "documents, options, message",
     [
-        ([], {}, "documents has 0 texts"),
+        ([], {}, "documents has no texts"),
         (["a", 1], {}, r"documents\[1\] is 1, and not a string"),
         ("text 1", {}, "is one text: pass a list"),
         (["text 1"], {"vectors": np.ones((2, 8))}, r"vectors has the shape \(2, 8\): pass a row"),
-        (range(200_001), {}, "has 200001 texts: pass 1 to 200,000"),
+        (range(200_001), {}, "has 200001 texts: pass at most 200,000"),
     ],
 )
 def test_documents_that_do_not_fit(encoder, documents, options, message):
@@ -79,3 +79,25 @@ def test_documents_that_do_not_fit(encoder, documents, options, message):
 def test_a_number_of_hits_that_is_none(encoder):
     with pytest.raises(ValueError, match="k=0"):
         Index(encoder, ["text 1"]).search(["text 2"], k=0)
+
+
+def test_an_approximate_index_finds_nearly_all(tmp_path):
+    pytest.importorskip("usearch")
+    vectors = RANDOM.normal(size=(3000, 16)).astype("float32")
+    table = {f"text {i}": vector for i, vector in enumerate(vectors)}
+    documents, queries = [*table][:2900], [*table][2900:]
+    exact = Index(Encoder(table), documents).search(queries, 5)
+    index = ApproximateIndex(Encoder(table), documents, candidates=100)
+    answers = index.search(queries, 5)
+    assert np.mean(answers["rows"] == exact["rows"]) > 0.97
+    same = answers["rows"] == exact["rows"]
+    np.testing.assert_allclose(answers["scores"][same], exact["scores"][same], atol=1e-6)
+    assert index.search(queries[:1], 1)["rows"].shape == (1, 1)
+    index.save(tmp_path / "index")
+    loaded = ApproximateIndex.load(tmp_path / "index", Encoder(table), candidates=100)
+    np.testing.assert_array_equal(loaded.search(queries, 5)["rows"], answers["rows"])
+    with pytest.raises(ValueError, match="has 2900 documents, and there are 10"):
+        graph = tmp_path / "index" / "graph.usearch"
+        ApproximateIndex(Encoder(table), documents[:10], graph=graph)
+    few = ApproximateIndex(Encoder(table), documents[:3])
+    assert sorted(few.search(queries[:2], 9)["rows"][0]) == [0, 1, 2]

@@ -25,9 +25,9 @@ SECTIONS = {
         "export": "export",
         "serve": "serve",
         "predict": "predict",
-        "search": "search",
     },
     "Besides": {
+        "search": "search",
         "translate": "predict",
         "features": "predict",
         "distill": "distill",

@@ -81,26 +81,33 @@ def search_command(options):
       keras-lm search encoder answers.txt --index answers --export answers-search
       keras-lm search encoder answers "When are you open?" --k 5
 
-    ENCODER is a preset of a sentence-encoder, or any checkpoint. DOCUMENTS is a file of up to
-    200,000 texts, one a line or in a column, or a folder that --index has written. Questions are
+    ENCODER is a preset of a sentence-encoder, or any checkpoint. DOCUMENTS is a file of texts, one
+    a line or in a column, or a folder that --index has written. Questions are
     arguments, or come from --input, one a line or in a column text, or else from standard input.
 
-    Each question is compared with all documents. A line of --output is {"text": "…", "rows": […],
-    "documents": […], "scores": […]}: the numbers of documents from 0, and their cosines, the best
-    first. The encoder's prompts, query and document, stand before texts if it has them.
+    Each question is compared with all documents, of more than 200,000 with those that an
+    approximate index proposes, for which usearch has to be installed. A line of --output is
+    {"text": "…", "rows": […], "documents": […], "scores": […]}: the numbers of documents from 0,
+    and their cosines, the best first. The encoder's prompts, query and document, stand before texts
+    if it has them.
     """
     writes_only = (options.index or options.export_path) and not options.queries
     asks = options.input_file is not None or not writes_only
     documents = None if Path(options.documents).is_dir() else _read_documents(options)
 
     from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.search import Index
+    from keras_lm.search import GRAPH, MOST_DOCUMENTS, ApproximateIndex, Index
+
+    many = documents and len(documents) > MOST_DOCUMENTS
+    if documents is None:
+        many = (Path(options.documents) / GRAPH).is_file()
+    cls = ApproximateIndex if many else Index
 
     def make_index():
         encoder = load_task(presets.Source.open(options.encoder), tasks.SentenceEncoder)
         if documents is None:
-            return Index.load(options.documents, encoder)
-        return Index(encoder, documents, batch_size=options.batch_size, verbose=0)
+            return cls.load(options.documents, encoder)
+        return cls(encoder, documents, batch_size=options.batch_size, verbose=0)
 
     if asks:
         with open_input(options.queries, options.input_file, None) as rows:

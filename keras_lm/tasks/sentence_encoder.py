@@ -25,7 +25,7 @@ from keras_lm.objectives.embeddings import (
     normalized,
 )
 from keras_lm.packers import AnchoredTexts, Texts
-from keras_lm.search import Index
+from keras_lm.search import MOST_DOCUMENTS, Index
 from keras_lm.tasks.feature_extractor import EncoderPreprocessor, FeatureExtractor
 from keras_lm.tasks.runtime import IS_TENSORFLOW, outputs_of, require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
@@ -149,6 +149,11 @@ class Corpus:
         check_whole("k", k, 1)
         if k > len(index.documents):
             raise ValueError(f"k={k}, and corpus has {len(index.documents)} texts: pass as many.")
+        if len(index.documents) > MOST_DOCUMENTS:
+            raise ValueError(
+                f"corpus has {len(index.documents)} texts: an export compares {MOST_DOCUMENTS:,} "
+                "at most. Ask a keras_lm.search.ApproximateIndex in Python for more."
+            )
         self.k = k
         self.documents = [text.encode("utf-8", "surrogatepass") for text in index.documents]
         self.vectors = tf.Variable(index.vectors, trainable=False, name="corpus")

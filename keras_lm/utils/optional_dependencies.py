@@ -19,6 +19,7 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "tf2onnx": "onnx",
     "tokenizers": "vocab",
+    "usearch": "search",
     "uvicorn": "serving",
 }
 INSTALL_TEXT = (
