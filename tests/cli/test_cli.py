@@ -22,7 +22,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 
 COMMANDS = [
-    *("convert", "finetune", "evaluate", "export", "serve", "predict"),
+    *("convert", "finetune", "evaluate", "export", "serve", "predict", "search"),
     *("translate", "features", "distill", "inspect", "models", "vocab", "knowledge", "prepare"),
     *("pretrain", "launch", "lecture"),
 ]
