@@ -18,7 +18,7 @@ import click
 
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, Rows, open_rows
-from keras_lm.utils import files
+from keras_lm.utils import files, table_files
 from keras_lm.utils.files import export_format
 from keras_lm.utils.json_values import json_line
 from keras_lm.utils.optional_dependencies import check_installed
@@ -293,8 +293,9 @@ format = option(
     metavar="NAME",
     is_eager=True,
     help=f"What the file is: {', '.join(PLAIN)}; or a published data set, "
-    f"{', '.join(PUBLISHED)}.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json, "
-    "perhaps with .gz; .json is squad, and for a tagger, .txt is conll]",
+    f"{', '.join(PUBLISHED)}.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json "
+    ".parquet .arrow .feather, but for tables perhaps with .gz; .json is squad, and for a tagger, "
+    ".txt is conll]",
 )
 text = together(
     option("--text", metavar="COLUMN", help="Column of the texts.  [default: text or sentence]"),
@@ -336,8 +337,8 @@ input_file = option(
     "--input",
     "input_file",
     type=INPUT_FILE,
-    help="Read texts from a file: .txt one a line, .csv, .tsv or .jsonl by column; - for standard "
-    "input, lines unless --format says otherwise.",
+    help="Read texts from a file: .txt one a line, .csv, .tsv, .jsonl, .parquet, .arrow or "
+    ".feather by column; - for standard input, lines unless --format says otherwise.",
 )
 tensorboard = option(
     "--tensorboard",
@@ -530,6 +531,20 @@ def progress(size, label):
         return
     with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
         yield bar.update
+
+
+def table_or_texts(texts, path):
+    """Return texts of the line and the path of `--input`; a table alone on the line is the file."""
+    (table, *_) = texts or [""]
+    is_table = len(texts) == 1 and table_files.format_of(table) and os.path.isfile(table)
+    return ((), table) if is_table and path is None else (texts, path)
+
+
+def refuse_same_file(path, output):
+    """Raise an error if a command would replace the file that it reads."""
+    are_there = path and output and os.path.isfile(path) and output.exists()
+    if are_there and os.path.samefile(path, output):
+        raise click.UsageError(f"--output {output} is the file that is read: name another.")
 
 
 def open_input(texts, path, format):

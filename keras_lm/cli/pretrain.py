@@ -407,7 +407,7 @@ def _train(task, corpus, words, options, strategy):
 def _find_corpus(options):
     """Return the files of texts, or the folder of shards, to train on and to validate on."""
     return {
-        name: find_shards(paths) or find_files(paths)
+        name: find_shards(paths) or find_files(paths, tables=True)
         for name, paths in (("text", options.files), ("validation", options.validation))
         if paths
     }

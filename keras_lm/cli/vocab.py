@@ -71,7 +71,7 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, special_token
         raise click.UsageError(
             f"--special-tokens t5 is not for --kind {kind}: T5's is unigram, or sentencepiece-bpe."
         )
-    find_files(files)  # raises if there is none, before TensorFlow is imported
+    find_files(files, tables=True)  # raises if there is none, before TensorFlow is imported
 
     from keras_lm import presets, tokenizers
 

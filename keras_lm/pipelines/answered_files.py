@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
-from keras_lm.datasets.row_files import choose_columns, find_format, lacks_text, parse_rows
+from keras_lm.datasets.row_files import (
+    TableRows,
+    choose_columns,
+    find_format,
+    lacks_text,
+    parse_rows,
+)
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
@@ -23,6 +29,7 @@ from keras_lm.serving.predictors import by_length, open_predictor
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import naming_a_full_disk
 from keras_lm.utils.json_values import first_line, json_line, plain
+from keras_lm.utils.table_files import refuse_binary
 from keras_lm.utils.user_arguments import checks_flags
 
 INDEX = "answers.json"
@@ -133,7 +140,7 @@ def answer_files(
     Args:
         model: see `TextModelHandler`.
         files: paths or patterns, on this machine or any of Beam's filesystems: CSV, TSV, JSONL, or
-            lines, which may be `.gz`.
+            lines, which may be `.gz`; Parquet or Arrow.
         folder: path of the folder to write.
         batch_size: int.
         format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None infers it from the suffix.
@@ -238,6 +245,8 @@ class ReadRows(beam.DoFn):
         try:
             with open_unpacked(path) as stream:
                 rows = parse_rows(path, stream, format, with_errors=True)
+                if isinstance(rows, TableRows):
+                    refuse_binary(path, rows.schema)
                 columns = choose_columns(rows, self.names, self.given)
                 lines = iter(rows)
                 for shard in itertools.count():

@@ -39,7 +39,7 @@ def find_inputs(patterns):
         if is_local(pattern):
             inputs += [
                 (os.path.abspath(path), os.stat(path).st_size)
-                for path in input_files.find_files(pattern)
+                for path in input_files.find_files(pattern, tables=True)
             ]
             continue
         matched = FileSystems.match([pattern])[0].metadata_list

@@ -19,15 +19,15 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # What the files of other programs begin with, and how to save what is in them.
 AS_JSONL = "save it as JSONL, by pandas.read_{} and to_json(orient='records', lines=True)."
+NAMED = "save it as JSONL, or end its name in {} where a command or a function reads rows."
 UNPACK, AS_UTF_8 = "unpack it first.", "save it as UTF-8."
 NOT_TEXT = {
     b"PK\x03\x04": "a spreadsheet (.xlsx, .ods) or another archive: save it as CSV, in UTF-8.",
     b"\xd0\xcf\x11\xe0": "a spreadsheet of an older format (.xls): save it as CSV, in UTF-8.",
-    b"PAR1": f"Parquet: {AS_JSONL.format('parquet')}",
-    b"ARROW1": f"Arrow (Feather): {AS_JSONL.format('feather')}",
+    b"PAR1": f"Parquet: {NAMED.format('.parquet')}",
+    b"ARROW1": f"Arrow (Feather): {NAMED.format('.arrow')}",
     b"FEA1": f"Feather: {AS_JSONL.format('feather')}",
-    b"\xff\xff\xff\xff": "a stream of Arrow: save it as JSONL, by datasets.Dataset.from_file and "
-    "to_json.",
+    b"\xff\xff\xff\xff": f"a stream of Arrow: {NAMED.format('.arrow')}",
     b"Obj\x01": "Avro: save it as JSONL.",
     b"\x80[\x02-\x05]": "a pickle of Python: save it as JSONL where it was made.",
     b"\x93NUMPY": "an array of numpy (.npy): save its texts in a file, one a line.",
@@ -47,15 +47,17 @@ NOT_TEXT = {
     b"\xff\xfe\x00\x00|\x00\x00\xfe\xff": f"text in UTF-32: {AS_UTF_8}",
     b"\xff\xfe|\xfe\xff": f"text in UTF-16: {AS_UTF_8}",
 }
+TABLES = (".parquet", ".arrow", ".feather")
 START = 1024  # bytes by which a file is judged
 CONTROLS = bytes({*range(32)} - set(b"\b\t\n\v\f\r\x1a\x1b"))  # that are rare in texts
 
 
-def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
+def find_files(files: PathLike | Iterable[PathLike], tables: bool = False) -> list[str]:
     """Return the files that match paths and glob patterns, without duplicates, sorted per pattern.
 
     Args:
         files: path or glob pattern (`**` includes subfolders), or a list of these.
+        tables: bool. Whether files that end in `.parquet`, `.arrow` or `.feather` are read, too.
 
     Raises:
         FileNotFoundError: if a path or pattern matches no file.
@@ -71,7 +73,8 @@ def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
         if not matching:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
         for path in matching:
-            require_text(path)
+            if not (tables and path.lower().endswith(TABLES)):
+                require_text(path)
         paths += matching
     return list(dict.fromkeys(paths))
 
