@@ -41,6 +41,7 @@ from keras_lm.utils import table_files
 from keras_lm.utils.files import replacing
 from keras_lm.utils.json_values import plain
 from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.remote_files import as_local
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 
@@ -374,7 +375,7 @@ def load_predictor(source, text_pair, task=None, vectors=None, writing=None):
 
     vectors, writing = vectors or {}, writing or {}
     if Path(source).suffix == ".tflite" and not vectors and task is None:
-        return open_litert(Path(source).expanduser(), **writing)
+        return open_litert(as_local(source), **writing)
     if vectors and task is None:
         task = "feature-extractor"
     source = presets.Source.open(source)

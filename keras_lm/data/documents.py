@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ from keras_lm.utils.input_files import (
     unpacking,
     whole,
 )
+from keras_lm.utils.remote_files import open_file, size_of
 from keras_lm.utils.table_files import format_of, read_texts
 from keras_lm.utils.user_arguments import iterable
 
@@ -132,7 +132,8 @@ def _batches(path, document):
 
 
 def _open(path):
-    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")
+    file = open_file(path)
+    return gzip.open(file) if path.endswith(".gz") else file
 
 
 def _up_to(size, documents):
@@ -157,7 +158,7 @@ def _refuse(path):
 def _documents(file, path, document):
     """Yield the documents of an open file, bytes."""
     # Parts of a file are no larger than the file, but a small .gz can unpack to any size.
-    size = None if path.endswith(".gz") else os.path.getsize(path)
+    size = None if path.endswith(".gz") else size_of(path)
     if document == "file":
         yield whole(file, path, size or LARGEST_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
         return

@@ -28,7 +28,8 @@ from keras_lm.datasets.text_lines import (
     table_rows,
     undecoded,
 )
-from keras_lm.utils import input_files, table_files
+from keras_lm.utils import input_files, remote_files, table_files
+from keras_lm.utils.files import as_path
 from keras_lm.utils.registry import advice
 from keras_lm.utils.user_arguments import names_of_feature, warn
 
@@ -354,7 +355,7 @@ def open_rows(path, format=None, targets=None, labels=None):
     """Yield the `Rows` of a file.
 
     Args:
-        path: str; `"-"` is standard input.
+        path: str, on a disk or an address, see `remote_files`; `"-"` is standard input.
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"`, `"parquet"`, `"arrow"`, or the name of a
             published data set, see `read_published`. None infers it from the suffix; standard input
             is then lines.
@@ -372,16 +373,16 @@ def open_rows(path, format=None, targets=None, labels=None):
             yield Rows(f"{path} and {targets}", pairs, ["text", "labels"])
     elif path == "-":
         yield parse_rows("standard input", sys.stdin.buffer, format or "lines", labels)
-    elif Path(path).is_dir():
+    elif not remote_files.is_remote(path) and Path(path).is_dir():
         yield _rows_of_folder(path, format or find_format(path))
     else:
         format = format or find_format(path)
         if format not in table_files.FORMATS:
             input_files.require_text(path)
-        with open(path, "rb") as file:
+        with remote_files.open_file(path) as file:
             is_packed = path.lower().endswith(".gz")
             stream = gzip.GzipFile(fileobj=file) if is_packed else file
-            size = os.fstat(file.fileno()).st_size
+            size = remote_files.size_of(path)
             rows = parse_rows(str(path), stream, format, labels, size=size, position=file.tell)
             if format in PLAIN and format != "lines":
                 rows.name_classes(class_names_in(rows) or class_names_beside(path))
@@ -553,7 +554,7 @@ def class_names_beside(path):
     Raises:
         ValueError: if such a file cannot be read.
     """
-    for file in (Path(path).with_name(name) for name in FEATURE_FILES):
+    for file in (as_path(path).with_name(name) for name in FEATURE_FILES):
         if not file.is_file():
             continue
         try:

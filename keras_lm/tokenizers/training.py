@@ -20,6 +20,7 @@ from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import require
+from keras_lm.utils.remote_files import open_file
 from keras_lm.utils.table_files import format_of, read_texts
 from keras_lm.utils.user_arguments import iterable
 
@@ -117,8 +118,8 @@ class _Lines:
 
     def __iter__(self):
         for path in self.paths:
-            opened = gzip.open if path.endswith(".gz") else open
-            with opened(path, "rb") as file:
+            with open_file(path) as packed:
+                file = gzip.GzipFile(fileobj=packed) if path.endswith(".gz") else packed
                 if format_of(path):
                     for text in read_texts(path, file):
                         yield from text.decode().splitlines()

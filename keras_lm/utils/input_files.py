@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.remote_files import find_remote, is_remote, open_file
 
 LONGEST_LINE = 2**26  # bytes
 LARGEST_CONTENT = 2**28  # bytes of a file that is read at once
@@ -56,7 +57,8 @@ def find_files(files: PathLike | Iterable[PathLike], tables: bool = False) -> li
     """Return the files that match paths and glob patterns, without duplicates, sorted per pattern.
 
     Args:
-        files: path or glob pattern (`**` includes subfolders), or a list of these.
+        files: path or glob pattern (`**` includes subfolders), on a disk or an address such as
+            `gs://bucket/corpus/*.txt`, or a list of these.
         tables: bool. Whether files that end in `.parquet`, `.arrow` or `.feather` are read, too.
 
     Raises:
@@ -66,10 +68,12 @@ def find_files(files: PathLike | Iterable[PathLike], tables: bool = False) -> li
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []
     for pattern in map(os.fspath, patterns):
-        matching = (
-            [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
-        )
-        matching = [path for path in matching if os.path.isfile(path)]
+        if is_remote(pattern):
+            matching = find_remote(pattern)
+        elif os.path.isfile(pattern):
+            matching = [pattern]
+        else:
+            matching = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not matching:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
         for path in matching:
@@ -142,7 +146,7 @@ def not_utf8(name, number, error):
 
 def require_text(path):
     """Raise a NotText if a file is not text but, say, a spreadsheet, by its start."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         is_packed = os.fspath(path).lower().endswith(".gz")
         try:
             start = (gzip.GzipFile(fileobj=file) if is_packed else file).read(START)
