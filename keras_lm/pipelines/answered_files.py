@@ -44,11 +44,11 @@ class Failure(NamedTuple):
 
 
 class TextModelHandler(ModelHandler):
-    """A preset, a SavedModel or a `.tflite` for `RunInference`: dicts of strings → answers.
+    """A preset, a SavedModel or a `.tflite` for `RunInference`: texts → answers.
 
-    An answer is a dict, as in the output of `keras-lm predict`. Texts of similar lengths are
-    batched together. If the model refuses a text, its answer is a `Failure`; the other texts of
-    the batch are answered.
+    A text is a string, the first input of the model, or a dict of all inputs. An answer is a dict,
+    as in the output of `keras-lm predict`. Texts of similar lengths are batched together. If the
+    model refuses a text, its answer is a `Failure`; the other texts of the batch are answered.
 
     Args:
         model: path, the same on every worker, of a model for `keras-lm predict`.
@@ -85,12 +85,23 @@ class TextModelHandler(ModelHandler):
 
     def run_inference(
         self,
-        batch: Sequence[dict[str, Any]],
+        batch: Sequence[str | dict[str, Any]],
         model: Any,
         inference_args: dict[str, Any] | None = None,
     ) -> list[Any]:
-        """Return the answer to each dict of `batch`, or a `Failure`."""
-        columns = {name: [texts[name] for texts in batch] for name in model.inputs}
+        """Return the answer to each string or dict of `batch`, or a `Failure`.
+
+        Raises:
+            ValueError: if an element lacks an input of the model.
+        """
+        rows = [{model.inputs[0]: row} if isinstance(row, str) else row for row in batch]
+        for row in rows:
+            if missing := [name for name in model.inputs if name not in row]:
+                raise ValueError(
+                    f"an element has {', '.join(row)}, and {', '.join(missing)} is missing: the "
+                    f"model takes dicts of {', '.join(model.inputs)}."
+                )
+        columns = {name: [row[name] for row in rows] for name in model.inputs}
         answers = [None] * len(batch)
         for places, texts in by_length(columns, self.batch_size):
             for place, answer in zip(places, _answers(model, texts), strict=True):
