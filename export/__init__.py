@@ -7,7 +7,9 @@ if __name__ != "keras_lm.export":
     # With the root of the source tree on `sys.path`, every class would exist twice.
     raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
 
+import functools
 import importlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +22,9 @@ from keras_lm.models.backbone import are_random
 from keras_lm.tensorflow import INSTALL_TEXT, require_text
 from keras_lm.tokenizers.strings import has_text_operations
 from keras_lm.utils.argument_types import PathLike, RawTexts
-from keras_lm.utils.files import ONE_FILE, export_format
+from keras_lm.utils.files import ONE_FILE, as_path, export_format, numbered
 from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
+from keras_lm.utils.remote_files import is_remote, upload
 from keras_lm.utils.user_arguments import checks_flags, warn
 
 if TYPE_CHECKING:
@@ -47,6 +50,27 @@ def __getattr__(name):
     return getattr(importlib.import_module("keras_lm.export.comparison"), name)
 
 
+def _to_addresses(function):
+    """Decorate `export`: what goes to an address is made on a disk, and uploaded."""
+
+    @functools.wraps(function)
+    def export_there(task, path, *args, **kwargs):
+        if not is_remote(path):
+            return function(task, path, *args, **kwargs)
+        target = as_path(path)
+        target.exists()  # raises if it cannot be reached, before the work
+        with tempfile.TemporaryDirectory(prefix="keras_lm-") as folder:
+            written = function(task, Path(folder) / (target.name or "model"), *args, **kwargs)
+            if written.parent != Path(folder):  # a version of a SavedModel
+                versions = numbered(target) if target.is_dir() else {}
+                target = target / str(max(versions, default=0) + 1)
+            upload(written, target)
+        return target
+
+    return export_there
+
+
+@_to_addresses
 @checks_flags
 def export(
     task: keras.Model,
@@ -72,7 +96,7 @@ def export(
         task: `keras_lm.tasks.Task` with a tokenizer.
         path: for `"saved_model"`, the folder of all versions, in which the next version is created;
             its path is returned. For `"web"`, the folder of the page; for others, the `.tflite` or
-            `.onnx` file. They may be replaced.
+            `.onnx` file. They may be replaced. All may be at an address, such as `s3://bucket/name`.
         format: `"saved_model"` (TensorFlow, TF Serving), `"litert"` (a `.tflite` for LiteRT),
             `"onnx"` (for ONNX Runtime and others, opset 18) or `"web"` (a page whose model answers
             in the browser). None goes by the suffix of `path`: LiteRT for `.tflite`, ONNX for

@@ -196,6 +196,7 @@ def test_extras_that_contain_others_repeat_their_requirements(project):
         "demo",
         "docs",
         "knowledge",
+        "tables",
         "tensorboard",
         "translation",
         "vocab",

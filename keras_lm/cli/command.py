@@ -20,6 +20,7 @@ from click.core import ParameterSource
 from keras_lm.utils import optional_dependencies
 from keras_lm.utils.quiet_stderr import quiet
 from keras_lm.utils.registry import advice
+from keras_lm.utils.remote_files import OF_A_PATH
 
 WRITTEN = "run.toml"
 # What other programs call an option → names here, of which a command may have one.
@@ -55,13 +56,24 @@ class Command(click.Command):
 
     def parse_args(self, ctx, args):
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            self._refuse_addresses(ctx)
+            return rest
         except click.NoSuchOption as error:
             ours = [flag for option in self.params for flag in option.opts]
             wanted = OTHER_NAMES.get(error.option_name.replace("_", "-"), ())
             if known := [flag for flag in wanted if flag in ours]:
                 error.possibilities = known
             raise
+
+    def _refuse_addresses(self, ctx):
+        """Raise an error if an address stands for a path that must be on this machine."""
+        for param in self.params:
+            value = ctx.params.get(param.name)
+            if isinstance(value, Path) and OF_A_PATH.match(str(value)):
+                raise click.BadParameter(
+                    f"{value} comes from an address: name a path on this machine.", ctx, param
+                )
 
     def invoke(self, ctx):
         try:

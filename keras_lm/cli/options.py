@@ -18,12 +18,14 @@ import click
 
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, Rows, open_rows
-from keras_lm.utils import files
-from keras_lm.utils.files import export_format
+from keras_lm.utils import files, table_files
+from keras_lm.utils.files import as_path, export_format
 from keras_lm.utils.json_values import json_line
 from keras_lm.utils.optional_dependencies import check_installed
 from keras_lm.utils.registry import advice
+from keras_lm.utils.remote_files import is_remote, local_copy
 
+PRESET_CONFIG = "keras_lm.json"
 MODELS = Path(__file__).parents[1] / "models"
 # As options name them → the classes in `keras_lm.tasks`.
 TASKS = {
@@ -112,6 +114,8 @@ class Source(click.ParamType):
         path = Path(value).expanduser()
         if path.is_dir() or value in size_names():
             return value
+        if is_remote(value) and not value.startswith("hf://"):
+            return value  # it is looked for when it is read
         if value.startswith("hf://"):
             if value.count("/") < 3:
                 self.fail(f"{value} is not of the form hf://OWNER/NAME.", param, ctx)
@@ -138,7 +142,7 @@ def check_artefact(path):
     """Raise an error if a command cannot ask what lies there; TensorFlow is not imported."""
     if Path(path).suffix != ".tflite":
         Source().convert(path, None, None)
-    elif not Path(path).expanduser().exists():
+    elif not is_remote(path) and not Path(path).expanduser().exists():
         raise click.UsageError(f"No such file: {path!r}.")
     else:
         check_installed("ai_edge_litert", "a .tflite")
@@ -155,16 +159,24 @@ class PresetFolder(click.Path):
     """A folder to write a preset to; refuses, before anything is loaded, what cannot be.
 
     A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`). For
-    another `kind` of folder, `mark` is the name of a file in each.
+    another `kind` of folder, `mark` is the name of a file in each. It may be at an address with
+    `takes_addresses`: what is trained is first on a disk.
     """
 
-    def __init__(self, kind="preset", mark="keras_lm.json"):
+    def __init__(self, kind="preset", mark=PRESET_CONFIG, takes_addresses=False):
         super().__init__(path_type=Path)
-        self.kind, self.mark = kind, mark
+        self.kind, self.mark, self.takes_addresses = kind, mark, takes_addresses
 
     def convert(self, value, param, ctx):
         """Return the `Path` if there is nothing or an empty folder, or a preset to replace."""
-        folder = Path(value).expanduser()
+        folder = as_path(value)
+        if is_remote(folder) and not self.takes_addresses:
+            self.fail(
+                f"{folder} is an address: train to a folder on a disk, then keras-lm convert "
+                f"FOLDER {folder}.",
+                param,
+                ctx,
+            )
         if folder.is_file():
             self.fail(f"{folder} is a file: choose another name for the {self.kind}.", param, ctx)
         if folder.is_dir() and any(folder.iterdir()):
@@ -191,7 +203,7 @@ class OutputFile(click.Path):
 
     def convert(self, value, param, ctx):
         """Return the `Path` if it can be written."""
-        path = Path(value).expanduser()
+        path = as_path(value)
         if str(value) == "-" and self.allow_dash:
             return path
         if path.is_dir():
@@ -210,9 +222,11 @@ class ExportPath(click.Path):
 
     def convert(self, value, param, ctx):
         """Return the `Path` if it can be written."""
-        path = Path(value).expanduser()
+        path = as_path(value)
         given = ctx.params.get("export_as")  # not a string if it is not given
         export_as = export_format(path, given if isinstance(given, str) else None)
+        if is_remote(path) and export_as == "saved_model":
+            return path  # of which the next version is written
         if export_as == "web" and path.is_dir() and any(path.iterdir()):
             if not (path / "model.tflite").is_file():
                 self.fail(f"{path} exists and is not a page: name another folder.", param, ctx)
@@ -234,6 +248,8 @@ def _require_overwrite(kind, path, what, param, ctx):
 
 
 def _require_writable(kind, path, param, ctx):
+    if is_remote(path):
+        return  # writing shows it
     parent = next(parent for parent in path.absolute().parents if parent.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         kind.fail(f"{path} cannot be made: {parent} is not a writable folder.", param, ctx)
@@ -249,6 +265,8 @@ class InputFile(click.Path):
         """Return the path as it was given, or fail."""
         published = ctx and PUBLISHED.get(ctx.params.get("format"))
         self.dir_okay = bool(published and published.in_folder)
+        if is_remote(value):
+            return value
         return super().convert(value, param, ctx)
 
 
@@ -296,8 +314,9 @@ format = option(
     metavar="NAME",
     is_eager=True,
     help=f"What the file is: {', '.join(PLAIN)}; or a published data set, "
-    f"{', '.join(PUBLISHED)}.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json, "
-    "perhaps with .gz; .json is squad, and for a tagger, .txt is conll]",
+    f"{', '.join(PUBLISHED)}.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json "
+    ".parquet .arrow .feather, but for tables perhaps with .gz; .json is squad, and for a tagger, "
+    ".txt is conll]",
 )
 text = together(
     option("--text", metavar="COLUMN", help="Column of the texts.  [default: text or sentence]"),
@@ -339,8 +358,8 @@ input_file = option(
     "--input",
     "input_file",
     type=INPUT_FILE,
-    help="Read texts from a file: .txt one a line, .csv, .tsv or .jsonl by column; - for standard "
-    "input, lines unless --format says otherwise.",
+    help="Read texts from a file: .txt one a line, .csv, .tsv, .jsonl, .parquet, .arrow or "
+    ".feather by column; - for standard input, lines unless --format says otherwise.",
 )
 tensorboard = option(
     "--tensorboard",
@@ -525,6 +544,7 @@ def say_rows(pairs):
 
 def megabytes(path):
     """Return the size of a file, or of all files in a folder, as text."""
+    path = local_copy(str(path)) if is_remote(path) else path
     return f"{files.size(path) / 1e6:.1f} MB"
 
 
@@ -536,6 +556,26 @@ def progress(size, label):
         return
     with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
         yield bar.update
+
+
+def table_or_texts(texts, path):
+    """Return texts of the line and the path of `--input`; a table alone on the line is the file."""
+    (table, *_) = texts or [""]
+    is_table = len(texts) == 1 and table_files.format_of(table)
+    is_there = is_table and path is None and (is_remote(table) or os.path.isfile(table))
+    return ((), table) if is_there else (texts, path)
+
+
+def refuse_same_file(path, output):
+    """Raise an error if a command would replace the file that it reads."""
+    if not path or not output:
+        return
+    if is_remote(path) or is_remote(output):
+        is_same = str(as_path(path)) == str(as_path(output))
+    else:
+        is_same = os.path.isfile(path) and output.exists() and os.path.samefile(path, output)
+    if is_same:
+        raise click.UsageError(f"--output {output} is the file that is read: name another.")
 
 
 def open_input(texts, path, format):

@@ -22,11 +22,13 @@ from keras_lm.cli.options import (
     names_of,
     notes,
     open_input,
+    refuse_same_file,
     say_left_out,
     say_rows,
+    table_or_texts,
     with_progress,
 )
-from keras_lm.datasets.row_files import batches, choose_columns
+from keras_lm.datasets.row_files import TableRows, batches, choose_columns
 from keras_lm.serving.predictors import (
     ServerPredictor,
     TaskPredictor,
@@ -35,8 +37,11 @@ from keras_lm.serving.predictors import (
     open_litert,
     open_predictor,
 )
+from keras_lm.utils import table_files
 from keras_lm.utils.files import replacing
 from keras_lm.utils.json_values import plain
+from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.remote_files import as_local
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 
@@ -230,8 +235,9 @@ class PredictOptions(AnswerOptions, VectorOptions, WritingOptions):
 @opt.option(
     "--output",
     type=FileOrFolder(),
-    help="JSONL file to write, or .npz for vectors; it appears when all texts are answered. With "
-    "--runner, the folder.  [default: standard output]",
+    help="JSONL file to write; .parquet, .arrow or .feather for a table with the columns of the "
+    "input, or .npz for vectors. It appears when all texts are answered. With --runner, the "
+    "folder.  [default: standard output]",
 )
 @opt.overwrite
 @opt.batch_size
@@ -259,6 +265,7 @@ def predict_command(options):
     \b
       keras-lm predict film-critic "never a dull moment"
       keras-lm predict exported --input reviews.csv --output answers.jsonl
+      keras-lm predict film-critic reviews.parquet --output answers.parquet
       cat texts.txt | keras-lm predict model.tflite | head
       keras-lm predict --server http://localhost:8501 --model film-critic "a text"
       keras-lm predict bert-base --task feature-extractor --input texts.txt --output vectors.npz
@@ -274,7 +281,9 @@ def predict_command(options):
 
     Texts are arguments, or come from --input, or else from standard input, one a line. They are
     read, answered and written batch by batch, so a file may be larger than the memory. A line of
-    output is {"input": {…}, "answer": {…}}: "input" is the whole row, so an id stays with it.
+    output is {"input": {…}, "answer": {…}}: "input" is the whole row, so an id stays with it. A
+    table has the columns of the input as they are, and one for each part of the answers, of which
+    "labels" is called label.
 
     --layers to --prompt are for the vectors of --task feature-extractor, for search, clustering or
     another program's classifier; of a folder of sentence-transformers, the vectors are its own,
@@ -344,13 +353,16 @@ def answer(load, texts, options, lines=False):
 
     `options` are `AnswerOptions`; with `lines`, answers are written as texts, one a line.
     """
-    with open_input(texts, options.input_file, options.format) as rows:
+    texts, input_file = table_or_texts(texts, options.input_file)
+    refuse_same_file(input_file, options.output)
+    with open_input(texts, input_file, options.format) as rows:
+        writer = _writer(options.output, lines, rows)
         model = load()
         columns = choose_columns(rows, model.inputs, options.columns)
         # Of a file nobody waits for the first line, but vectors of many tokens are large.
-        waits = options.input_file in (None, "-") or isinstance(model, TokenVectors)
+        waits = input_file in (None, "-") or isinstance(model, TokenVectors)
         number = options.batch_size * (1 if waits else BATCHES_SORTED)
-        with _writer(options.output, lines, isinstance(model, TokenVectors)) as write:
+        with writer(isinstance(model, TokenVectors)) as write:
             windows = batches(rows, columns, number, options.skip_empty)
             for window, texts in with_progress(windows, rows, "Answering"):
                 write(window, model.answers(texts, options.batch_size))
@@ -363,7 +375,7 @@ def load_predictor(source, text_pair, task=None, vectors=None, writing=None):
 
     vectors, writing = vectors or {}, writing or {}
     if Path(source).suffix == ".tflite" and not vectors and task is None:
-        return open_litert(Path(source).expanduser(), **writing)
+        return open_litert(as_local(source), **writing)
     if vectors and task is None:
         task = "feature-extractor"
     source = presets.Source.open(source)
@@ -441,20 +453,51 @@ def _answer_files(options):
 # === What is written ===
 
 
-@contextlib.contextmanager
-def _writer(output, lines, is_ragged):
-    """Yield `write(rows, answers)`, to a file or to standard output for None."""
+def _writer(output, lines, rows):
+    """Return a function from whether vectors are ragged to a context of `write(rows, answers)`.
+
+    `output` is a file, or None for standard output; what it cannot hold of `rows` is refused.
+    """
+    if output is not None and table_files.format_of(output):
+        if lines:
+            raise click.UsageError(f"--lines writes lines, and {output} is a table: leave one out.")
+        check_installed("pyarrow", f"--output {output}")
+        return lambda is_ragged: _table_file(output, rows)
     if output is not None and output.suffix == ".npz":
-        with _vector_file(output, is_ragged) as write:
-            yield write
-    elif lines:
-        with json_lines(output, _text_line) as write:
-            yield lambda rows, answers: write(answers)
-    else:
-        with json_lines(output) as write:
-            yield lambda rows, answers: write(
-                {"input": row, "answer": plain(answer)} for row, answer in zip(rows, answers)
-            )
+        return lambda is_ragged: _vector_file(output, is_ragged)
+    if lines:
+        return lambda is_ragged: _text_lines(output)
+    if isinstance(rows, TableRows):
+        table_files.refuse_binary(rows.name, rows.schema)
+    return lambda is_ragged: _json_lines(output)
+
+
+@contextlib.contextmanager
+def _text_lines(output):
+    with json_lines(output, _text_line) as write:
+        yield lambda rows, answers: write(answers)
+
+
+@contextlib.contextmanager
+def _json_lines(output):
+    with json_lines(output) as write:
+
+        def write_rows(rows, answers):
+            rows = rows if isinstance(rows, list) else table_files.row_dicts(rows)
+            write({"input": row, "answer": plain(answer)} for row, answer in zip(rows, answers))
+
+        yield write_rows
+
+
+@contextlib.contextmanager
+def _table_file(output, rows):
+    """Yield `write(rows, answers)`, which writes a table by groups of rows."""
+    schema = rows.schema if isinstance(rows, TableRows) else None
+    with (
+        replacing(output) as temporary,
+        table_files.TableWriter(temporary, rows.name, schema) as writer,
+    ):
+        yield writer.write
 
 
 def _text_line(answer):

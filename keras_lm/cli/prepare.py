@@ -18,6 +18,7 @@ from keras_lm.cli.objective_options import (
     objective_option,
 )
 from keras_lm.cli.options import Choice, Source, check_size, flag_of, names_of, say_rows
+from keras_lm.utils.remote_files import is_remote
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ INDEX = "tokens.json"  # as `keras_lm.data.shards` calls it, without its TensorF
 
 def find_shards(paths):
     """Return the folder if `paths` names one with shards, else None."""
-    remote = [path for path in paths if "://" in path]
+    remote = [path for path in paths if is_remote(path) and not _is_of_files(path)]
     folders = [path for path in paths if Path(path).expanduser().is_dir()]
     if not remote and not folders:
         return None
@@ -182,6 +183,11 @@ def find_shards(paths):
             "keras-lm prepare, to the end."
         )
     return paths[0] if remote else Path(paths[0]).expanduser()
+
+
+def _is_of_files(path):
+    """Whether an address is that of files of text, or a pattern, and not a folder's."""
+    return "*" in path or "." in path.rpartition("/")[2]
 
 
 def files_of(corpus):

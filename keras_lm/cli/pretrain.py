@@ -48,6 +48,7 @@ from keras_lm.cli.prepare import check_shards, files_of, find_shards, take_over
 from keras_lm.datasets.text_lines import decoded
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import check_installed
+from keras_lm.utils.remote_files import open_file
 
 DEFAULT_SIZE = "gpt2_base_en"
 # Options that do not change what a run ends in.
@@ -407,7 +408,7 @@ def _train(task, corpus, words, options, strategy):
 def _find_corpus(options):
     """Return the files of texts, or the folder of shards, to train on and to validate on."""
     return {
-        name: find_shards(paths) or find_files(paths)
+        name: find_shards(paths) or find_files(paths, tables=True)
         for name, paths in (("text", options.files), ("validation", options.validation))
         if paths
     }
@@ -525,10 +526,8 @@ def _rows(options, backbone):
 
 def _contents(paths):
     """The contents of files, in parts, and an empty one after each file."""
-    import tensorflow as tf
-
     for path in paths:
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with open_file(path) as file:
             yield from iter(lambda file=file: file.read(2**20), b"")
         yield b""
 

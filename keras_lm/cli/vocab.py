@@ -35,7 +35,9 @@ NUM_SENTINELS = 100
     "vocab", cls=Command, short_help="A corpus → a tokenizer with a vocabulary of its own."
 )
 @click.argument("files", nargs=-1, required=True)
-@opt.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
+@opt.option(
+    "--output", required=True, type=PresetFolder(takes_addresses=True), help="The folder to write."
+)
 @opt.option(
     "--kind",
     type=Choice([*KINDS]),
@@ -71,7 +73,7 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, special_token
         raise click.UsageError(
             f"--special-tokens t5 is not for --kind {kind}: T5's is unigram, or sentencepiece-bpe."
         )
-    find_files(files)  # raises if there is none, before TensorFlow is imported
+    find_files(files, tables=True)  # raises if there is none, before TensorFlow is imported
 
     from keras_lm import presets, tokenizers
 

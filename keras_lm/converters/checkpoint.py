@@ -29,6 +29,7 @@ from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.utils import files
 from keras_lm.utils.files import DamagedFileError, check_sums
 from keras_lm.utils.model_versions import find_models, find_saved_model
+from keras_lm.utils.remote_files import is_remote, local_copy
 from keras_lm.utils.user_arguments import warn
 
 # A preset's configuration, and the folder of its vocabulary.
@@ -111,7 +112,8 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     """Open a keras_lm preset or a published checkpoint; weights are read on access.
 
     Args:
-        source: a folder, or `hf://owner/name[@revision]`.
+        source: a folder, also at an address such as `s3://bucket/name`, of which a temporary copy
+            is made; or `hf://owner/name[@revision]`.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -255,7 +257,7 @@ def _has_vocabulary(folder):
 def _find_root(source):
     if source.startswith(hub.PREFIX):
         return hub.fetch(source)
-    folder = pathlib.Path(source).expanduser()
+    folder = local_copy(source) if is_remote(source) else pathlib.Path(source).expanduser()
     if not folder.exists():
         files.recover(folder)  # a preset whose replacement was killed in the middle
     if folder.is_file():

@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +18,8 @@ from keras_lm.utils.input_files import (
     unpacking,
     whole,
 )
+from keras_lm.utils.remote_files import open_file, size_of
+from keras_lm.utils.table_files import format_of, read_texts
 from keras_lm.utils.user_arguments import iterable
 
 UNITS = ("line", "block", "file")
@@ -37,10 +38,12 @@ def read_documents(
     Args:
         files: see `find_files`. Text is UTF-8; a byte order mark at the start of a file is left
             out. Files that end in `.gz` are decompressed.
-        document: what a document is: `"line"` (blank lines are skipped), `"block"` (the lines
-            between blank lines, as in BERT's format with one sentence per line) or `"file"`. Each
-            must fit into memory. Blocks and decompressed files may have up to 256 MiB, and their
-            lines up to 64 MiB.
+            Of tables that end in `.parquet`, `.arrow` or `.feather`, each row is a document, in
+            the column `text`, or in the only column of strings.
+        document: what a document is, in text: `"line"` (blank lines are skipped), `"block"` (the
+            lines between blank lines, as in BERT's format with one sentence per line) or `"file"`.
+            Each must fit into memory. Blocks and decompressed files may have up to 256 MiB, and
+            their lines up to 64 MiB.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -54,7 +57,7 @@ def read_documents(
     """
     if document not in UNITS:
         raise ValueError(f"document={document!r}: use one of {UNITS}.")
-    paths = find_files(files)
+    paths = find_files(files, tables=True)
     # TensorFlow's own readers have no limit, check no encoding, and are slower than batches.
     return tf.data.Dataset.from_generator(
         lambda: itertools.chain.from_iterable(_batches(path, document) for path in paths),
@@ -118,7 +121,8 @@ def document_batches(documents):
 def _batches(path, document):
     """Yield a file's documents in arrays (B,), so large that a check of each costs little."""
     with unpacking(path), _open(path) as file:
-        documents = _documents(file, path, document)
+        is_table = format_of(path)
+        documents = read_texts(path, file) if is_table else _documents(file, path, document)
         while batch := [*_up_to(READ_AT_ONCE, documents)]:
             try:
                 b"\n".join(batch).decode()
@@ -128,7 +132,8 @@ def _batches(path, document):
 
 
 def _open(path):
-    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")
+    file = open_file(path)
+    return gzip.open(file) if path.endswith(".gz") else file
 
 
 def _up_to(size, documents):
@@ -153,7 +158,7 @@ def _refuse(path):
 def _documents(file, path, document):
     """Yield the documents of an open file, bytes."""
     # Parts of a file are no larger than the file, but a small .gz can unpack to any size.
-    size = None if path.endswith(".gz") else os.path.getsize(path)
+    size = None if path.endswith(".gz") else size_of(path)
     if document == "file":
         yield whole(file, path, size or LARGEST_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
         return

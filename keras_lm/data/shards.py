@@ -332,7 +332,7 @@ def _write(dataset, tokenizer, folder, num_shards, index):
     """Write a folder of windows or rows with its index; return their number."""
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards}: pass 1 or more.")
-    folder = Path(folder).expanduser()
+    folder = files.as_path(folder)
     files.require_free(folder, "holds no tokens", marker=INDEX)
     with files.replacing(folder) as new:
         new.mkdir()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-from pathlib import Path
 from typing import Any
 
 from keras_lm.datasets.aligned_texts import aligned
@@ -11,6 +10,7 @@ from keras_lm.datasets.trees import labels_of_trees
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import as_path
 from keras_lm.utils.registry import advice
+from keras_lm.utils.remote_files import is_remote
 
 __all__ = ["PUBLISHED", "PublishedRows", "read_published"]
 
@@ -95,10 +95,10 @@ def read_published(
         raise ValueError(f"labels={labels!r}: leave it out, as the columns of {name} are known.")
     if targets is None:
         numbered = (
-            row for file in files_of(path) for row in _rows_of(Path(file), published, *chosen)
+            row for file in files_of(path) for row in _rows_of(as_path(file), published, *chosen)
         )
     elif published.in_pairs:
-        files = [Path(path), Path(targets)]
+        files = [as_path(path), as_path(targets)]
         numbered = aligned(*(_rows_of(file, published) for file in files), [*map(str, files)])
     else:
         raise ValueError(
@@ -131,6 +131,8 @@ def read_published(
 def files_of(path):
     """Return the files in a folder and its subfolders, sorted; or the file itself."""
     path = as_path(path)
+    if is_remote(path):
+        return [path]
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path} is an empty folder.")
@@ -138,7 +140,7 @@ def files_of(path):
 
 
 def _rows_of(file, published, *labels):
-    with open(file, "rb") as packed:
+    with file.open("rb") as packed:
         stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
         for number, row in published.rows(str(file), stream, *labels):
             if isinstance(row, Exception):

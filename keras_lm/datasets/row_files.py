@@ -1,7 +1,7 @@
-"""Rows of CSV, TSV and JSONL files, of published data sets and of plain lines, read one at a time.
+"""Rows of CSV, TSV, JSONL, Parquet and Arrow files, published data sets, and plain lines.
 
-Text is UTF-8, with or without a byte order mark, in any locale; `.gz` is unpacked. An error names
-the file and the line.
+They are read one at a time. Text is UTF-8, with or without a byte order mark, in any locale; `.gz`
+is unpacked. An error names the file and the line.
 
 Here, too: which columns hold what, what counts as empty, and the names of classes that a data set
 of Hugging Face states beside its files.
@@ -28,11 +28,12 @@ from keras_lm.datasets.text_lines import (
     table_rows,
     undecoded,
 )
-from keras_lm.utils import input_files
+from keras_lm.utils import input_files, remote_files, table_files
+from keras_lm.utils.files import as_path
 from keras_lm.utils.registry import advice
 from keras_lm.utils.user_arguments import names_of_feature, warn
 
-PLAIN = ("csv", "tsv", "jsonl", "lines")
+PLAIN = ("csv", "tsv", "jsonl", "lines", *table_files.FORMATS)
 FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -41,6 +42,7 @@ FORMATS = {
     ".conll": "conll",
     ".conllu": "conll",
     ".json": "squad",
+    **table_files.SUFFIXES,
 }  # by suffix
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # The usual names of columns, which are looked for if the user names none.
@@ -119,6 +121,7 @@ class Rows:
     refuses_blank = False  # whether an empty text is an error, as in training data
     skips_empty = False  # whether rows that lack a text or a label are left out
     num_empty = 0  # how many such rows have been left out so far
+    kinds = {}  # columns of a table that hold no strings → their types
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
@@ -203,9 +206,20 @@ class Rows:
     def text(self, line, row, column):
         """Return a row's string in a column; raise an error if it is not a string."""
         value = self.value(line, row, column)
+        if column in self.kinds:
+            raise self.error(
+                line,
+                f"{column!r} is {_shown(value)}, of the type {self.kinds[column]}, not a string: "
+                "make it a column of strings, or name another.",
+            )
         if not isinstance(value, str):
-            raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, not a string.")
+            raise self.error(line, f"{column!r} is {_shown(value)}, not a string.")
         return value
+
+    def windows(self, size, columns):
+        """Yield the next rows and `(line, dict)` of each, up to `size` at once; see `batches`."""
+        while numbered := list(itertools.islice(self._lines, size)):
+            yield [row for _, row in numbered], numbered
 
     def filled(self, line, row, column):
         """Return a row's string in a column; raise an error if `refuses_blank` and it is blank."""
@@ -226,9 +240,7 @@ class Rows:
         """Return a row's list of strings in a column; raise an error if it is not such a list."""
         value = self.value(line, row, column)
         if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-            raise self.error(
-                line, f"{column!r} is {json.dumps(value)[:40]}, not a list of strings."
-            )
+            raise self.error(line, f"{column!r} is {_shown(value)}, not a list of strings.")
         return value
 
     def labels(self, line, value, separator=None):
@@ -271,6 +283,55 @@ class Rows:
         return number
 
 
+class TableRows(Rows):
+    """The rows of a `keras_lm.utils.table_files.TableFile`; iterate once, or read by `windows`.
+
+    A row is a dict as JSON has it.
+    """
+
+    unit = "row"
+
+    def __init__(self, file, size=None):
+        self.file = file
+        self.schema = file.schema
+        self.kinds = table_files.types_that_are_no_text(file.schema)
+        self._needed, self._read = (), 0
+        size = size if file.num_rows else None
+        super().__init__(file.name, self._dicts(), file.schema.names, size, self._position)
+
+    def _position(self):
+        return int(self.size * self._read / self.file.num_rows) if self.size else 0
+
+    def _dicts(self):
+        for start, batch in self._batches():
+            yield from enumerate(table_files.row_dicts(batch), start=start)
+
+    def _batches(self, *size):
+        for start, batch in self.file.batches(*size):
+            self._read += batch.num_rows
+            yield start, batch
+
+    def leave_out_empty(self, columns):
+        self._needed = [*columns]
+        super().leave_out_empty(columns)
+
+    def windows(self, size, columns):
+        """The same with a `pyarrow.RecordBatch` of all columns, and dicts of those in `columns`."""
+        for start, batch in self._batches(size):
+            rows = table_files.row_dicts(batch.select(list(dict.fromkeys(columns))))
+            numbered = [*enumerate(rows, start=start)]
+            if self._needed:
+                kept = [n for n, row in enumerate(rows) if not lacks_text(row, self._needed)]
+                self.num_empty += len(rows) - len(kept)
+                numbered, batch = [numbered[n] for n in kept], batch.take(kept)
+            if numbered:
+                yield batch, numbered
+
+
+def _shown(value):
+    return json.dumps(value, default=str)[:40]
+
+
 def _raising(lines):
     for line, row in lines:
         if isinstance(row, Exception):
@@ -300,9 +361,10 @@ def open_rows(path, format=None, targets=None, labels=None):
     """Yield the `Rows` of a file.
 
     Args:
-        path: str; `"-"` is standard input.
-        format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"`, or the name of a published data set, see
-            `read_published`. None infers it from the suffix; standard input is then lines.
+        path: str, on a disk or an address, see `remote_files`; `"-"` is standard input.
+        format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"`, `"parquet"`, `"arrow"`, or the name of a
+            published data set, see `read_published`. None infers it from the suffix; standard input
+            is then lines.
         targets: str, the path of a second file of lines, or of WMT's segments, which become the
             column `labels`. Both files need the same number of lines.
         labels: str, the column of the labels, by which files of words are read.
@@ -317,23 +379,31 @@ def open_rows(path, format=None, targets=None, labels=None):
             yield Rows(f"{path} and {targets}", pairs, ["text", "labels"])
     elif path == "-":
         yield parse_rows("standard input", sys.stdin.buffer, format or "lines", labels)
-    elif Path(path).is_dir():
+    elif not remote_files.is_remote(path) and Path(path).is_dir():
         yield _rows_of_folder(path, format or find_format(path))
     else:
         format = format or find_format(path)
-        input_files.require_text(path)
-        with open(path, "rb") as file:
+        if format not in table_files.FORMATS:
+            input_files.require_text(path)
+        with remote_files.open_file(path) as file:
             is_packed = path.lower().endswith(".gz")
             stream = gzip.GzipFile(fileobj=file) if is_packed else file
-            size = os.fstat(file.fileno()).st_size
+            size = remote_files.size_of(path)
             rows = parse_rows(str(path), stream, format, labels, size=size, position=file.tell)
-            if format in DELIMITERS or format == "jsonl":
-                rows.name_classes(class_names_beside(path))
+            if format in PLAIN and format != "lines":
+                rows.name_classes(class_names_in(rows) or class_names_beside(path))
             yield rows
 
 
 def parse_rows(name, stream, format, labels=None, **options):
     """Return the `Rows` of an open file; `options` are arguments of `Rows`."""
+    if format in table_files.FORMATS:
+        if name.lower().endswith(".gz") or not stream.seekable():
+            raise ValueError(
+                f"{name} cannot be read as {table_files.FORMATS[format]}, which is not read from "
+                "its beginning to its end: pass a file on a disk, unpacked."
+            )
+        return TableRows(table_files.TableFile(name, stream, format), options.get("size"))
     chosen = labels if format in PUBLISHED and PUBLISHED[format].chooses_labels else None
     rows = Rows(name, *_parse(name, stream, format, chosen), **options)
     if format in PUBLISHED:
@@ -465,20 +535,20 @@ def choose_columns(rows, inputs, given):
 def batches(rows, columns, batch_size, skip_empty=False):
     """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
 
-    For words and choices, the lists contain lists. With `skip_empty`, rows that lack a text are
-    left out.
+    The rows of a table are a `pyarrow.RecordBatch` instead. For words and choices, the lists
+    contain lists. With `skip_empty`, rows that lack a text are left out.
     """
     if skip_empty:
         rows.leave_out_empty(columns.values())
-    while batch := list(itertools.islice(rows, batch_size)):
+    for window, numbered in rows.windows(batch_size, columns.values()):
         try:
             texts = {
-                name: [rows.text_or_list(line, row, column) for line, row in batch]
+                name: [rows.text_or_list(line, row, column) for line, row in numbered]
                 for name, column in columns.items()
             }
         except EmptyRow as error:
             raise EmptyRow(f"{error} skip_empty=True leaves such rows out.") from error
-        yield [row for _, row in batch], texts
+        yield window, texts
 
 
 # === Names of classes, stated beside a file ===
@@ -490,7 +560,7 @@ def class_names_beside(path):
     Raises:
         ValueError: if such a file cannot be read.
     """
-    for file in (Path(path).with_name(name) for name in FEATURE_FILES):
+    for file in (as_path(path).with_name(name) for name in FEATURE_FILES):
         if not file.is_file():
             continue
         try:
@@ -503,6 +573,15 @@ def class_names_beside(path):
             ) from error
         return _names_of_columns(stated)
     return {}
+
+
+def class_names_in(rows):
+    """Return the same for what `datasets` states within a table, in the metadata of its schema."""
+    metadata = getattr(rows, "schema", None) and rows.schema.metadata
+    if not metadata or b"huggingface" not in metadata:
+        return {}
+    stated = json_value(metadata[b"huggingface"].decode("utf-8", "replace"))
+    return _names_of_columns(stated.get("info") if isinstance(stated, dict) else None)
 
 
 def _names_of_columns(stated):

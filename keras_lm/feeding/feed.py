@@ -26,6 +26,7 @@ from keras_lm.utils.user_arguments import (
     columns_of,
     names_of_feature,
     plain_column,
+    read_table,
     refuse_queries,
     refuse_tables,
     warn,
@@ -42,10 +43,11 @@ def columns_from_user(x, names, required=None, lists=()):
 
     `x` is a list or array of strings, a tuple of two of these (pairs), a list of pairs of strings,
     or a dict keyed by `names`. The `required` names, by default the first, come first and must not
-    be missing; rows of the names in `lists` may be lists of strings. A table is read by the names
-    of its columns, and may have others. A `ValueError` names the argument, the value and the
-    remedy.
+    be missing; rows of the names in `lists` may be lists of strings. A table, or a query of DuckDB,
+    is read by the names of its columns, and may have others. A `ValueError` names the argument, the
+    value and the remedy.
     """
+    x = read_table(x)
     if names_in_table(x) is not None:
         x = columns_of_table(x, names, required)
     if isinstance(x, (str, bytes)) or (
@@ -571,6 +573,7 @@ def labelled(feed, x, y):
         ValueError: if the task needs labels, and a table has none; if they are a dict with other
             names than the task's.
     """
+    x = read_table(x)
     column_names = names_in_table(x)
     labels, is_packed = feed.labels, feed.preprocessor.is_packed(x)
     check_label_names(labels, y, is_packed)

@@ -24,7 +24,7 @@ from keras_lm.feeding.feed import is_stream, labelled
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.training.distribution import gather
 from keras_lm.utils.batch_iteration import iterate_batches, with_progress
-from keras_lm.utils.user_arguments import check_batch_size
+from keras_lm.utils.user_arguments import check_batch_size, read_table
 
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values
@@ -43,6 +43,7 @@ def sorted_batches(
     For a dataset or a generator, and with `steps`, the order does not change, and the places are
     None.
     """
+    x = read_table(x)
     if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
         batched = batches(feed, x, y, sample_weight, batch_size, needs_labels=needs_labels)
         return batched, None

@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
-from keras_lm.datasets.row_files import choose_columns, find_format, lacks_text, parse_rows
+from keras_lm.datasets.row_files import (
+    TableRows,
+    choose_columns,
+    find_format,
+    lacks_text,
+    parse_rows,
+)
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
@@ -23,6 +29,7 @@ from keras_lm.serving.predictors import by_length, open_predictor
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import naming_a_full_disk
 from keras_lm.utils.json_values import first_line, json_line, plain
+from keras_lm.utils.table_files import refuse_binary
 from keras_lm.utils.user_arguments import checks_flags
 
 INDEX = "answers.json"
@@ -37,11 +44,11 @@ class Failure(NamedTuple):
 
 
 class TextModelHandler(ModelHandler):
-    """A preset, a SavedModel or a `.tflite` for `RunInference`: dicts of strings → answers.
+    """A preset, a SavedModel or a `.tflite` for `RunInference`: texts → answers.
 
-    An answer is a dict, as in the output of `keras-lm predict`. Texts of similar lengths are
-    batched together. If the model refuses a text, its answer is a `Failure`; the other texts of
-    the batch are answered.
+    A text is a string, the first input of the model, or a dict of all inputs. An answer is a dict,
+    as in the output of `keras-lm predict`. Texts of similar lengths are batched together. If the
+    model refuses a text, its answer is a `Failure`; the other texts of the batch are answered.
 
     Args:
         model: path, the same on every worker, of a model for `keras-lm predict`.
@@ -78,12 +85,23 @@ class TextModelHandler(ModelHandler):
 
     def run_inference(
         self,
-        batch: Sequence[dict[str, Any]],
+        batch: Sequence[str | dict[str, Any]],
         model: Any,
         inference_args: dict[str, Any] | None = None,
     ) -> list[Any]:
-        """Return the answer to each dict of `batch`, or a `Failure`."""
-        columns = {name: [texts[name] for texts in batch] for name in model.inputs}
+        """Return the answer to each string or dict of `batch`, or a `Failure`.
+
+        Raises:
+            ValueError: if an element lacks an input of the model.
+        """
+        rows = [{model.inputs[0]: row} if isinstance(row, str) else row for row in batch]
+        for row in rows:
+            if missing := [name for name in model.inputs if name not in row]:
+                raise ValueError(
+                    f"an element has {', '.join(row)}, and {', '.join(missing)} is missing: the "
+                    f"model takes dicts of {', '.join(model.inputs)}."
+                )
+        columns = {name: [row[name] for row in rows] for name in model.inputs}
         answers = [None] * len(batch)
         for places, texts in by_length(columns, self.batch_size):
             for place, answer in zip(places, _answers(model, texts), strict=True):
@@ -133,7 +151,7 @@ def answer_files(
     Args:
         model: see `TextModelHandler`.
         files: paths or patterns, on this machine or any of Beam's filesystems: CSV, TSV, JSONL, or
-            lines, which may be `.gz`.
+            lines, which may be `.gz`; Parquet or Arrow.
         folder: path of the folder to write.
         batch_size: int.
         format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None infers it from the suffix.
@@ -238,6 +256,8 @@ class ReadRows(beam.DoFn):
         try:
             with open_unpacked(path) as stream:
                 rows = parse_rows(path, stream, format, with_errors=True)
+                if isinstance(rows, TableRows):
+                    refuse_binary(path, rows.schema)
                 columns = choose_columns(rows, self.names, self.given)
                 lines = iter(rows)
                 for shard in itertools.count():

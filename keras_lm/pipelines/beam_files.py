@@ -20,6 +20,7 @@ from keras_lm.utils import files, input_files
 from keras_lm.utils.folder_lock import HOLDER, take
 
 NOTE = ".note.json"
+KEPT = ".kept"  # suffix of files that only a running pipeline needs
 
 
 def is_local(path):
@@ -39,7 +40,7 @@ def find_inputs(patterns):
         if is_local(pattern):
             inputs += [
                 (os.path.abspath(path), os.stat(path).st_size)
-                for path in input_files.find_files(pattern)
+                for path in input_files.find_files(pattern, tables=True)
             ]
             continue
         matched = FileSystems.match([pattern])[0].metadata_list
@@ -113,9 +114,14 @@ class GrowingFolder:
         self._lock = None
         if is_local(folder):  # elsewhere there are no locks
             self._lock = take(self.path)
+            self._remove_kept()
             return
         with contextlib.suppress(OSError):  # it exists
             FileSystems.mkdirs(self.path)
+
+    def _remove_kept(self):
+        for path in Path(self.path).glob(f"*{KEPT}") if is_local(self.path) else ():
+            path.unlink(missing_ok=True)
 
     def finish(self, names):
         """Rename the folder, with only the files in `names` in it; return its index."""
@@ -133,6 +139,7 @@ class GrowingFolder:
 
     def give_up(self):
         """Remove the folder if no part is finished, and release its lock."""
+        self._remove_kept()
         parts = Path(self.path).iterdir() if is_local(self.folder) else []
         if is_local(self.folder) and not any(
             part.stat().st_size for part in parts if not part.name.endswith((NOTE, HOLDER))

@@ -12,6 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
 from keras_lm.pipelines.running import input_error
 from keras_lm.utils import input_files
+from keras_lm.utils.table_files import format_of, read_texts
 
 PART_BYTES = 2**24  # bytes of a file that a worker reads at a time
 
@@ -25,7 +26,7 @@ class Part(NamedTuple):
 
 
 def cut_into_parts(inputs, document, part_bytes=PART_BYTES):
-    """Divide files, `(path, bytes)` each, into parts; compressed files are not divided.
+    """Divide files, `(path, bytes)` each, into parts; compressed files and tables are not divided.
 
     Raises:
         ValueError: if `document` is unknown.
@@ -34,7 +35,8 @@ def cut_into_parts(inputs, document, part_bytes=PART_BYTES):
         raise ValueError(f"document={document!r}: use one of {UNITS}.")
     parts = []
     for path, size in inputs:
-        if document == "file" or path.endswith(".gz") or size <= part_bytes:
+        is_whole = document == "file" or path.endswith(".gz") or format_of(path)
+        if is_whole or size <= part_bytes:
             parts.append(Part(path))
         else:
             parts += [Part(path, i, i + part_bytes) for i in range(0, size, part_bytes)]
@@ -70,6 +72,8 @@ class ReadDocuments(beam.DoFn):
 
     def _documents(self, file, part):
         """Return `(position, document)` of a part."""
+        if format_of(part.path):
+            return ((0, text) for text in read_texts(part.path, file))
         if self.document == "file":
             text = input_files.whole(file, part.path, LARGEST_DOCUMENT)
             input_files.check_start(part.path, text)

@@ -3,6 +3,9 @@
 A document's hash decides its shard, and its place in the shard. So equal documents are in the same
 shard, the order is random, and neither depends on how the work is divided. Each shard is then
 packed on its own, as in `keras_lm.data`.
+
+The DirectRunner has all that passes from one step to the next in memory. So it is only given where
+documents are, in files of their own in the unfinished folder, from which a shard is packed.
 """
 
 import hashlib
@@ -20,8 +23,15 @@ from keras_lm.data import pretraining_rows, shards, split_sentences, token_windo
 from keras_lm.packers.packer import Template
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
+from keras_lm.pipelines.kept_files import (
+    RANGES,
+    BucketWriter,
+    FindRepeats,
+    new_path,
+    read_documents,
+)
 from keras_lm.pipelines.near_duplicates import buckets
-from keras_lm.pipelines.running import input_error, run
+from keras_lm.pipelines.running import input_error, is_direct, run
 from keras_lm.tokenizers import Tokenizer
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import ITSELF, naming_a_full_disk, with_sum
@@ -54,8 +64,9 @@ def prepare_shards(
     one process or many. To continue an interrupted run, call it again: finished shards are kept. On
     a local disk they are in `FOLDER.unfinished` until the end.
 
-    A worker has the documents of one shard in memory. The DirectRunner has all documents in memory:
-    for larger corpora, use another runner.
+    A worker has the documents of one shard in memory. The DirectRunner has some hundred bytes of
+    each document in memory, and the texts meanwhile on the disk of `folder`, which has to have room
+    for them; if it is not local, all texts are in memory.
 
     Args:
         files: paths or patterns, on this machine or any of Beam's filesystems, in UTF-8; `.gz`
@@ -117,7 +128,9 @@ def prepare_shards(
     }
     growing = beam_files.GrowingFolder(folder, shards.INDEX, overwrite)
     names = [shards.shard_name(i, number) for i in range(number)]
-    pipeline = _Pipeline(parts, document, duplicates, packing, index, names, growing.path, seed)
+    keeps = beam_files.is_local(growing.path) and is_direct(flags)
+    read = ReadHashed(document, seed, duplicates == "near", growing.path if keeps else None)
+    pipeline = _Pipeline(parts, read, duplicates, packing, index, names, growing.path)
     try:
         with naming_a_full_disk(growing.path):
             run(pipeline.build, flags)
@@ -131,38 +144,44 @@ def prepare_shards(
 class _Pipeline:
     """The steps from parts of files to the index of a folder."""
 
-    def __init__(self, parts, document, duplicates, packing, index, names, folder, seed):
+    def __init__(self, parts, read, duplicates, packing, index, names, folder):
         self.parts = parts
-        self.document = document
+        self.read = read
         self.duplicates = duplicates
         self.packing = packing
         self.index = index
         self.names = names
         self.folder = folder
-        self.seed = seed
 
     def build(self, pipeline):
         """Apply all steps."""
-        number, seed = len(self.names), self.seed
-        texts = (
+        number = len(self.names)
+        read = (
             pipeline
             | "Parts" >> beam.Create(self.parts)
             | "Share parts" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(ReadDocuments(self.document))
-            | "Hash" >> beam.Map(_hashed, seed)
+            | "Read" >> beam.ParDo(self.read).with_outputs("buckets", main="texts")
         )
         inputs = {
-            "texts": texts | "To shards" >> beam.Map(_to_shard, number),
+            "texts": read["texts"] | "To shards" >> beam.Map(_to_shard, number),
             "all": pipeline | beam.Create([(i, None) for i in range(number)]),
         }
         if self.duplicates == "near":
-            inputs["repeats"] = (
-                texts
-                | "Buckets" >> beam.FlatMap(_in_buckets)
-                | "Meet" >> beam.GroupByKey()
-                | "Repeats" >> beam.FlatMap(_repeats)
-                | "Repeats to shards" >> beam.Map(_to_shard, number)
-            )
+            if self.read.folder is None:
+                repeats = (
+                    read["buckets"]
+                    | "Meet" >> beam.GroupByKey()
+                    | "Repeats" >> beam.FlatMap(_repeats)
+                )
+            else:
+                repeats = (
+                    pipeline
+                    | "Ranges" >> beam.Create(range(RANGES))
+                    | "Share ranges" >> beam.Reshuffle()
+                    | "Repeats"
+                    >> beam.ParDo(FindRepeats(self.folder), beam.pvalue.AsList(read["buckets"]))
+                )
+            inputs["repeats"] = repeats | "Repeats to shards" >> beam.Map(_to_shard, number)
         write = WriteShard(
             self.packing, self.names, self.folder, self.index, self.duplicates != "keep"
         )
@@ -175,19 +194,46 @@ class _Pipeline:
         )
 
 
-def _hashed(text, seed):
-    return hashlib.blake2b(text, digest_size=16, salt=seed.to_bytes(16, "little")).digest(), text
+class ReadHashed(ReadDocuments):
+    """`Part` → `(hash, document)`, and as `buckets` those of near duplicates, `(bucket, hash)`.
+
+    With a folder, both go to files in it: a document is `(name, start, bytes)` there, and `buckets`
+    are the names of files for `FindRepeats`.
+    """
+
+    def __init__(self, document, seed, in_buckets, folder=None):
+        super().__init__(document)
+        self.salt = seed.to_bytes(16, "little")
+        self.in_buckets = in_buckets
+        self.folder = folder
+
+    def process(self, part):
+        """Yield all of these for a part."""
+        if self.folder is None:
+            for digest, text in self._hashed(part):
+                for bucket in buckets(text.decode()) if self.in_buckets else ():
+                    yield beam.pvalue.TaggedOutput("buckets", (bucket, digest))
+                yield digest, text
+            return
+        path, writer = new_path(self.folder), BucketWriter(self.folder)
+        with open(path, "wb") as file:
+            for digest, text in self._hashed(part):
+                if self.in_buckets:
+                    writer.add(buckets(text.decode()), digest)
+                yield digest, (os.path.basename(path), file.tell(), len(text))
+                file.write(text)
+        writer.flush()
+        for name in writer.names:
+            yield beam.pvalue.TaggedOutput("buckets", name)
+
+    def _hashed(self, part):
+        for text in super().process(part):
+            yield hashlib.blake2b(text, digest_size=16, salt=self.salt).digest(), text
 
 
 def _to_shard(element, number):
     digest = element[0] if isinstance(element, tuple) else element
     return int.from_bytes(digest[:8], "little") % number, element
-
-
-def _in_buckets(element):
-    digest, text = element
-    for bucket in buckets(text.decode()):
-        yield bucket, digest
 
 
 def _repeats(element):
@@ -275,6 +321,8 @@ class WriteShard(beam.DoFn):
                 near += 1
             else:
                 kept.append(text)
+        if kept and not isinstance(kept[0], bytes):
+            kept = read_documents(self.folder, kept)
         made_from = hashlib.sha256(json.dumps(self.index, sort_keys=True).encode())
         for text in kept:
             made_from.update(len(text).to_bytes(8, "little") + text)

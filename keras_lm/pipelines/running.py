@@ -15,6 +15,11 @@ def input_error(message):
     return ValueError(f"{OPENS}{message}{CLOSES}")
 
 
+def is_direct(flags):
+    """Return whether Beam's options choose the DirectRunner, which is the default."""
+    return PipelineOptions(list(flags)).get_all_options()["runner"] in (None, "DirectRunner")
+
+
 def run(build, flags=()):
     """Run a pipeline to its end.
 

@@ -10,6 +10,7 @@ from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import check_sums
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.model_versions import find_saved_model
+from keras_lm.utils.remote_files import as_local
 from keras_lm.utils.user_arguments import checks_flags
 
 KNOWN_ORDER = ("text", "text_pair")
@@ -40,7 +41,7 @@ def open_predictor(
         model = keras_lm.serving.open_predictor("exported/film-critic")
         model.answers({"text": ["a joy", "dull"]}, batch_size=32)  # a dict for each text
     """
-    path = Path(model).expanduser()
+    path = as_local(model)
     folder = find_saved_model(path, version)
     if folder is not None:
         return SavedModelPredictor(folder, signature or "serving_default")

@@ -42,6 +42,7 @@ from keras_lm.tasks.word_reader import WordPreprocessor, WordReader
 from keras_lm.tensorflow import IS_INSTALLED, tf
 from keras_lm.tokenizers import splitting, strings
 from keras_lm.utils.argument_types import RawTexts, Tensor
+from keras_lm.utils.user_arguments import read_table
 
 
 def entities_of(answer, texts, plain=False):
@@ -376,6 +377,7 @@ class TaggerPreprocessor(WordPreprocessor):
     def columns(self, x):
         if not self.rows.predicate:
             return super().columns(x)
+        x = read_table(x)
         if names_in_table(x) is not None:
             x = columns_of_table(x, self.rows.names, self.rows.required)
         x = dict(zip(self.rows.names, x, strict=True)) if isinstance(x, tuple) else x

@@ -20,6 +20,8 @@ from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import require
+from keras_lm.utils.remote_files import open_file
+from keras_lm.utils.table_files import format_of, read_texts
 from keras_lm.utils.user_arguments import iterable
 
 # The special tokens of each kind, by role: those of BERT, GPT-2, T5 and T5.
@@ -56,7 +58,8 @@ def train_vocabulary(
             ALBERT, T5, XLNet) or `"sentencepiece_bpe"`.
         vocabulary_size: int, the maximum number of entries, with special tokens. SentencePiece has
             exactly that many, the others fewer if the corpus is small.
-        files: see `keras_lm.data.find_files`; each line is a text in UTF-8. `.gz` is decompressed.
+        files: see `keras_lm.data.find_files`; each line is a text in UTF-8. `.gz` is decompressed;
+            of Parquet and Arrow, the column `text` is read.
         texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of strings or of
             batches of them.
         lowercase: bool. Lower-case text first; not for byte pairs.
@@ -111,12 +114,16 @@ def train_vocabulary(
 
 class _Lines:
     def __init__(self, files):
-        self.paths = find_files(files)
+        self.paths = find_files(files, tables=True)
 
     def __iter__(self):
         for path in self.paths:
-            opened = gzip.open if path.endswith(".gz") else open
-            with opened(path, "rb") as file:
+            with open_file(path) as packed:
+                file = gzip.GzipFile(fileobj=packed) if path.endswith(".gz") else packed
+                if format_of(path):
+                    for text in read_texts(path, file):
+                        yield from text.decode().splitlines()
+                    continue
                 for _, line in decoded(path, file):
                     yield line.rstrip("\r\n")
 

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_lm.utils.remote_files import OF_A_PATH, RemotePath, is_remote, uploading
+
 try:
     import fcntl
 except ImportError:  # Windows has no fcntl; there, leftovers of killed processes stay
@@ -47,7 +49,18 @@ CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def as_path(path):
-    """Return a user's path as `Path`; raise a ValueError if it is none, or has a null byte."""
+    """Return a user's path as `Path`, or an address as `RemotePath`.
+
+    Raises:
+        ValueError: if it is neither, or has a null byte.
+    """
+    if is_remote(path):
+        return path if isinstance(path, RemotePath) else RemotePath(path)
+    if isinstance(path, os.PathLike) and OF_A_PATH.match(os.fspath(path)):
+        raise ValueError(
+            f"{os.fspath(path)!r} comes from an address: pass that as a str where addresses are "
+            "taken, or name a path on this machine."
+        )
     if not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"{path!r} is a {type(path).__name__}: pass a path, a str or a Path.")
     if "\0" in str(path):
@@ -62,6 +75,8 @@ def as_path(path):
 def replacing(path):
     """Yield a temporary path to write a file or a folder to, and move it to `path` at the end.
 
+    To an address, it is uploaded, see `remote_files`.
+
     Until then, it is in a hidden folder next to `path`, see `hidden`; if anything fails, `path` is
     unchanged. A file cannot replace a folder, nor a folder a file.
 
@@ -69,6 +84,10 @@ def replacing(path):
     killed between two renames leaves no `path`; `recover` and the next write restore it.
     """
     path = as_path(path)
+    if is_remote(path):
+        with uploading(path) as new:
+            yield new
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with hidden(path.parent, path.name) as beside:
         new = beside / f"new{path.suffix}"  # some writers depend on the suffix

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.remote_files import find_remote, is_remote, open_file
 
 LONGEST_LINE = 2**26  # bytes
 LARGEST_CONTENT = 2**28  # bytes of a file that is read at once
@@ -19,15 +20,15 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # What the files of other programs begin with, and how to save what is in them.
 AS_JSONL = "save it as JSONL, by pandas.read_{} and to_json(orient='records', lines=True)."
+NAMED = "save it as JSONL, or end its name in {} where a command or a function reads rows."
 UNPACK, AS_UTF_8 = "unpack it first.", "save it as UTF-8."
 NOT_TEXT = {
     b"PK\x03\x04": "a spreadsheet (.xlsx, .ods) or another archive: save it as CSV, in UTF-8.",
     b"\xd0\xcf\x11\xe0": "a spreadsheet of an older format (.xls): save it as CSV, in UTF-8.",
-    b"PAR1": f"Parquet: {AS_JSONL.format('parquet')}",
-    b"ARROW1": f"Arrow (Feather): {AS_JSONL.format('feather')}",
+    b"PAR1": f"Parquet: {NAMED.format('.parquet')}",
+    b"ARROW1": f"Arrow (Feather): {NAMED.format('.arrow')}",
     b"FEA1": f"Feather: {AS_JSONL.format('feather')}",
-    b"\xff\xff\xff\xff": "a stream of Arrow: save it as JSONL, by datasets.Dataset.from_file and "
-    "to_json.",
+    b"\xff\xff\xff\xff": f"a stream of Arrow: {NAMED.format('.arrow')}",
     b"Obj\x01": "Avro: save it as JSONL.",
     b"\x80[\x02-\x05]": "a pickle of Python: save it as JSONL where it was made.",
     b"\x93NUMPY": "an array of numpy (.npy): save its texts in a file, one a line.",
@@ -47,15 +48,18 @@ NOT_TEXT = {
     b"\xff\xfe\x00\x00|\x00\x00\xfe\xff": f"text in UTF-32: {AS_UTF_8}",
     b"\xff\xfe|\xfe\xff": f"text in UTF-16: {AS_UTF_8}",
 }
+TABLES = (".parquet", ".arrow", ".feather")
 START = 1024  # bytes by which a file is judged
 CONTROLS = bytes({*range(32)} - set(b"\b\t\n\v\f\r\x1a\x1b"))  # that are rare in texts
 
 
-def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
+def find_files(files: PathLike | Iterable[PathLike], tables: bool = False) -> list[str]:
     """Return the files that match paths and glob patterns, without duplicates, sorted per pattern.
 
     Args:
-        files: path or glob pattern (`**` includes subfolders), or a list of these.
+        files: path or glob pattern (`**` includes subfolders), on a disk or an address such as
+            `gs://bucket/corpus/*.txt`, or a list of these.
+        tables: bool. Whether files that end in `.parquet`, `.arrow` or `.feather` are read, too.
 
     Raises:
         FileNotFoundError: if a path or pattern matches no file.
@@ -64,14 +68,17 @@ def find_files(files: PathLike | Iterable[PathLike]) -> list[str]:
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []
     for pattern in map(os.fspath, patterns):
-        matching = (
-            [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
-        )
-        matching = [path for path in matching if os.path.isfile(path)]
+        if is_remote(pattern):
+            matching = find_remote(pattern)
+        elif os.path.isfile(pattern):
+            matching = [pattern]
+        else:
+            matching = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
         if not matching:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
         for path in matching:
-            require_text(path)
+            if not (tables and path.lower().endswith(TABLES)):
+                require_text(path)
         paths += matching
     return list(dict.fromkeys(paths))
 
@@ -139,7 +146,7 @@ def not_utf8(name, number, error):
 
 def require_text(path):
     """Raise a NotText if a file is not text but, say, a spreadsheet, by its start."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         is_packed = os.fspath(path).lower().endswith(".gz")
         try:
             start = (gzip.GzipFile(fileobj=file) if is_packed else file).read(START)

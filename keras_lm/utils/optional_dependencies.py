@@ -9,6 +9,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "prometheus_client": "serving",
+    "pyarrow": "tables",
     "rouge_score": "translation",
     "sacrebleu": "translation",
     "scipy": "coreference",

@@ -8,6 +8,7 @@ tensors, and columns of pandas, polars, pyarrow and `datasets`. None of these is
 """
 
 import functools
+import importlib.util
 import inspect
 import math
 import numbers
@@ -206,6 +207,27 @@ def plain_column(column, name):
     if isinstance(column, np.ndarray) and column.dtype.name == "bfloat16":  # no type of numpy
         return column.astype("float32")
     return column
+
+
+def read_table(value):
+    """Return the table of pyarrow that a query of DuckDB, or a dataset of pyarrow, has as its rows.
+
+    Its columns are read together, since a query may have another order each time. Without pyarrow,
+    DuckDB makes a DataFrame. What is no such thing is returned as it is.
+    """
+    library = _library(type(value))
+    if library == "pyarrow":
+        for method in ("to_table", "read_all"):  # of a Dataset or a Scanner; of a reader
+            if hasattr(value, method):
+                return getattr(value, method)()
+    if library in ("duckdb", "_duckdb"):
+        is_there = importlib.util.find_spec("pyarrow") is not None
+        for method in ("to_arrow_table", "fetch_arrow_table") if is_there else ("df",):
+            if hasattr(value, method):
+                with warnings.catch_warnings():  # that results are copied
+                    warnings.simplefilter("ignore", UserWarning)
+                    return getattr(value, method)()
+    return value
 
 
 def columns_of(value):

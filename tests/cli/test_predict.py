@@ -140,10 +140,12 @@ def test_mistakes_are_answered_in_a_sentence(fail, critic, tiny, exported, write
 
 
 def test_files_that_are_not_text_are_refused_by_what_they_are(fail, critic, write):
-    parquet = write("rows.parquet", b"PAR1\x15\x04\x15\x18\x15\x1c\n\0\0PAR1")
+    parquet = write("rows.txt", b"PAR1\x15\x04\x15\x18\x15\x1c\n\0\0PAR1")
     assert f"{parquet} is a file: pass it by --input {parquet}" in fail("predict", critic, parquet)
-    for arguments in (["--input", parquet], ["--input", parquet, "--format", "lines"]):
-        assert "is Parquet: save it as JSONL" in fail("predict", critic, *arguments)
+    for arguments in (["--input", parquet], ["--input", parquet, "--format", "csv"]):
+        assert "is Parquet: save it as JSONL, or end its name" in fail(
+            "predict", critic, *arguments
+        )
     piped = fail("predict", critic, input=parquet.read_bytes())
     assert "standard input is Parquet: save it as JSONL" in piped
     assert "is text in UTF-16" in fail("predict", critic, input="a film".encode("utf-16"))

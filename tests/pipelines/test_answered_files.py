@@ -3,11 +3,18 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
+import tiny
 
 pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
 
-from keras_lm import pipelines
+import apache_beam as beam
+from apache_beam.ml.inference import base
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.util import assert_that
+
+from keras_lm import pipelines, tasks
 from keras_lm.pipelines import answered_files as answers
 from keras_lm.pipelines import beam_files
 
@@ -108,6 +115,37 @@ def test_texts_of_like_lengths_run_together():
     actual = handler.run_inference(texts, model)
     assert actual[1] == answers.Failure("one of them is refused")
     assert [actual[i]["length"] for i in (0, 2, 3)] == [4, 9, 4]
+
+
+def test_strings_are_the_first_input():
+    model, handler = Model(), pipelines.TextModelHandler("model")
+    actual = handler.run_inference(["one", {"text": "three"}], model)
+    assert [answer["length"] for answer in actual] == [3, 5]
+    with pytest.raises(ValueError, match="an element has review, and text is missing: the model"):
+        handler.run_inference([{"review": "one"}], model)
+
+
+@pytest.mark.slow
+def test_run_inference_of_exports(tokenizer_of, tmp_path):
+    tokenizer = tokenizer_of("wordpiece")
+    backbone = tiny.make_backbone("BertBackbone", tokenizer.vocabulary_size)
+    task = tasks.TextClassifier(backbone, tokenizer=tokenizer, class_names=["bad", "good"])
+    texts = ["a film", "a longer text about a film", ""]
+    expected = task.classify(texts)
+    task.export(tmp_path / "exported")
+    task.export(tmp_path / "critic.tflite")
+    for name in ("exported", "critic.tflite"):
+        handler = base.KeyedModelHandler(pipelines.TextModelHandler(tmp_path / name))
+
+        def check(actual):
+            actual = [answer for _, answer in sorted(actual, key=lambda pair: pair[0])]
+            assert [answer["labels"] for answer in actual] == expected["labels"].tolist()
+            scores = [answer["scores"] for answer in actual]
+            assert np.array(scores) == pytest.approx(expected["scores"], abs=1e-5)
+
+        with TestPipeline() as pipeline:
+            answered = pipeline | beam.Create([*enumerate(texts)]) | base.RunInference(handler)
+            assert_that(answered, check)
 
 
 @pytest.mark.slow

@@ -1,0 +1,70 @@
+"""Addresses in the place of paths, by fsspec's filesystem in memory."""
+
+import json
+import uuid
+
+import fsspec
+import pytest
+
+from keras_lm import tasks
+
+pytestmark = pytest.mark.eager
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """An address; and the tests see that no folder is called like its scheme."""
+    monkeypatch.chdir(tmp_path)
+    address = f"memory://{uuid.uuid4().hex}"
+    yield address
+    assert not list(tmp_path.glob("*:*"))
+    system = fsspec.filesystem("memory")
+    if system.exists(address):
+        system.rm(address, recursive=True)
+
+
+def test_predict_reads_and_writes(run, fail, critic, task, expect, memory):
+    texts = ["the film was good", "a bad song"]
+    fsspec.filesystem("memory").pipe_file(f"{memory}/in.txt", "\n".join(texts).encode())
+    output = f"{memory}/answers/out.jsonl"
+    run("predict", critic, "--input", f"{memory}/in.txt", "--output", output)
+    lines = fsspec.open(output).open().read().splitlines()
+    assert [json.loads(line)["answer"] for line in lines] == expect(task, texts)
+    again = ["predict", critic, "--input", f"{memory}/in.txt", "--output"]
+    assert "exists: choose another name, or replace it" in fail(*again, output)
+    message = fail(*again, f"{memory}/in.txt", "--overwrite")
+    assert "in.txt is the file that is read" in message
+    assert "no.txt" in fail("predict", critic, "--input", f"{memory}/no.txt")
+
+
+def test_presets_and_exports(run, fail, critic, task, memory):
+    expected = task.predict(["the film"], verbose=0)
+    run("convert", critic, f"{memory}/critic")
+    loaded = tasks.TextClassifier.from_preset(f"{memory}/critic")
+    assert loaded.predict(["the film"], verbose=0) == pytest.approx(expected, abs=1e-6)
+    assert "is a preset already" in fail("convert", critic, f"{memory}/critic")
+    task.save_to_preset(f"{memory}/critic")
+    assert run("predict", f"{memory}/critic", "the film").startswith('{"input"')
+    assert "There is no f" in fail("predict", f"{memory}/none", "the film")
+
+
+@pytest.mark.slow
+def test_exports(run, critic, task, memory):
+    for number in (1, 2):
+        assert str(task.export(f"{memory}/exported")) == f"{memory}/exported/{number}"
+    run("export", critic, f"{memory}/critic.tflite")
+    asked = [
+        json.loads(run("predict", f"{memory}/{name}", "the film"))["answer"]
+        for name in ("exported", "critic.tflite")
+    ]
+    assert asked[0]["labels"] == asked[1]["labels"]
+    assert asked[0]["scores"] == pytest.approx(asked[1]["scores"], abs=1e-5)
+
+
+def test_what_must_be_on_a_disk_says_so(fail, tiny, write, memory):
+    rows = write("a.csv", "text,label\na film,good\n")
+    message = fail("finetune", tiny, rows, "--output", f"{memory}/trained")
+    assert f"train to a folder on a disk, then keras-lm convert FOLDER {memory}/trained" in message
+    logs = ["--tensorboard", f"{memory}/logs"]
+    message = fail("finetune", tiny, rows, "--output", "trained", *logs)
+    assert "comes from an address: name a path on this machine" in message
