@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
+from keras_lm.serving.keys import KEY
 from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 
 # === Arrays and the JSON of requests and answers ===
@@ -183,6 +184,7 @@ HTTP_CODES = {
 }
 
 REMEDIES = {
+    "UNAUTHENTICATED": "Pass api_key=; or, on the command line, set KERAS_LM_API_KEY.",
     "NOT_FOUND": "Check model= and version= against what the server was started with.",
     "UNAVAILABLE": "Is a server running there, and is this its {protocol} port?",
     "DEADLINE_EXCEEDED": "Pass a longer timeout= than {timeout:g} seconds, or fewer texts at once.",
@@ -217,9 +219,10 @@ class Client:
         model: str. The model's name on the server.
         version: int. None is the latest version that the server has loaded.
         timeout: float. Seconds to wait for an answer.
+        api_key: str, for a server that asks for one, such as `keras-lm serve --api-key @FILE`.
 
     Raises:
-        ValueError: if `url` has another form, or `model` is missing.
+        ValueError: if `url` has another form, `model` is missing, or `api_key` is not a key.
 
     Example:
 
@@ -228,7 +231,12 @@ class Client:
     """
 
     def __init__(
-        self, url: str, model: str | None = None, version: int | None = None, timeout: float = 60.0
+        self,
+        url: str,
+        model: str | None = None,
+        version: int | None = None,
+        timeout: float = 60.0,
+        api_key: str | None = None,
     ):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
@@ -240,8 +248,10 @@ class Client:
                 f"model={model!r}: name the model to ask, as in Client({url!r}, 'film-critic'); "
                 "`keras-lm serve` prints the names that it serves."
             )
+        if api_key is not None and not KEY.fullmatch(api_key):
+            raise ValueError("api_key has other characters than letters, digits and -._~+/=.")
         transport = _Grpc if parts.scheme == "grpc" else _Rest
-        self._transport = transport(url.rstrip("/"), model, version, timeout)
+        self._transport = transport(url.rstrip("/"), model, version, timeout, api_key)
         self._signatures = {}
 
     def predict(
@@ -332,11 +342,12 @@ class _Transport:
 
     protocol = None
 
-    def __init__(self, url, model, version, timeout):
+    def __init__(self, url, model, version, timeout, api_key):
         self.url = url
         self.model = model
         self.version = version
         self.timeout = timeout
+        self.authorization = None if api_key is None else f"Bearer {api_key}"
 
     def error(self, code, message):
         remedy = REMEDIES.get(code, "").format(protocol=self.protocol, timeout=self.timeout)
@@ -356,6 +367,12 @@ class _Rest(_Transport):
         self.requests = requests
         self.session = requests.Session()
         self.session.trust_env = not _is_here(self.url)  # no proxy for this machine itself
+        if self.authorization is not None:
+            self.session.auth = self._authorize  # as a header, one of ~/.netrc would replace it
+
+    def _authorize(self, request):
+        request.headers["Authorization"] = self.authorization
+        return request
 
     def predict(self, inputs, signature, expected):
         # Servers fill in the defaults of inputs over gRPC only.
@@ -469,6 +486,7 @@ class _Grpc(_Transport):
             ("grpc.enable_http_proxy", int(not _is_here(self.url))),
         ]
         self.channel = grpc.insecure_channel(f"{parts.hostname}:{parts.port or 8500}", options)
+        self.metadata = self.authorization and [("authorization", self.authorization)]
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
@@ -526,7 +544,7 @@ class _Grpc(_Transport):
 
     def call(self, method, request):
         try:
-            return method(request, timeout=self.timeout)
+            return method(request, timeout=self.timeout, metadata=self.metadata)
         except self.grpc.RpcError as error:
             raise self.error(error.code().name, error.details() or "") from None
 

@@ -28,6 +28,8 @@ from keras_lm.utils.model_versions import check_name, default_name, find_version
 BINARY = "tensorflow_model_server"
 IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
 PATIENCE = 10  # seconds that a server has to end after SIGTERM
+# Options that must not be without effect → what TensorFlow Serving lacks for them.
+PROTECTIONS = {"api_keys": "does not check keys"}
 
 
 class LaunchError(Exception):
@@ -105,6 +107,9 @@ class ChildServer:
     @classmethod
     def problem(cls, plan):
         """Return why this engine cannot serve a plan, or None."""
+        for option, what in PROTECTIONS.items():
+            if plan.limits.get(option):
+                return f"TensorFlow Serving {what}"
         files = [path.name for path in plan.models.values() if path.is_file()]
         if files:
             return f"TensorFlow Serving does not have the operations of {files[0]}"
@@ -317,7 +322,8 @@ class Plan:
     """What to serve, and where; port 0 takes a free one.
 
     `models` is a dict of name → absolute `Path` of its versions or `.tflite`; see `find_models`.
-    `limits` are further arguments of `Server`, for the embedded server only, except for `cors`.
+    `limits` are further arguments of `Server`, for the embedded server only, except for `cors`;
+    with one of `PROTECTIONS`, TensorFlow Serving is not started.
     """
 
     models: dict

@@ -55,7 +55,7 @@ def write_models(names):
 def write_error(message, status):
     """Return the body of an error, as OpenAI's clients read it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = "model_not_found" if status == 404 else None
+    code = {401: "invalid_api_key", 404: "model_not_found"}.get(status)
     return _dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
@@ -254,3 +254,4 @@ def _event(document):
 
 
 ANSWERS = {"/v1/embeddings": embeddings, "/v1/completions": completions}
+PATHS = {"/v1/models", *ANSWERS}

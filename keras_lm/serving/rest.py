@@ -4,12 +4,12 @@
     GET  /v1/models/NAME[/versions/N|/labels/L]/metadata   signatures
     POST /v1/models/NAME[/versions/N|/labels/L]:predict    also :classify and :regress
     POST /v1/models/NAME[/versions/N|/labels/L]:stream     text as it is written; not in TF Serving
-    GET  /                                                 a page to try the models
+    GET  /, /page.json                                     a page to try the models, and its data
     GET  /healthz, /readyz                                 200 if it lives; if all models answer
     GET  /metrics                                          measures for Prometheus
     GET  /openapi.json, /docs                              what can be asked, see `openapi`
 
-and OpenAI's for embeddings and completions, see `openai_api`.
+and OpenAI's for embeddings and completions, see `openai_api`. Who may ask is for `access` to say.
 
 The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and answers
 about models have threads of their own, so that a server that lives can always say so.
@@ -35,7 +35,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from keras_lm.serving import messages, monitoring, openai_api, openapi, rest_json
+from keras_lm.serving import messages, monitoring, openai_api, openapi, page, rest_json
+from keras_lm.serving.access import OPEN_PATHS, Access
 from keras_lm.serving.callers import Caller, Callers, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.http_server import Hosts
@@ -55,7 +56,7 @@ POST_PATH = re.compile(
 CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Content-Type",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
 }
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
@@ -86,7 +87,8 @@ class Application:
         writers: executor for streams, each of which occupies a thread for long.
         tellers: executor for answers about models.
         callers: `Callers`, whom all that wait join.
-        render_page: function from the models' names to the HTML of the page.
+        page_data: function that returns the data of the page, see `page.data`.
+        access: `Access`, who may ask.
         hosts: `Hosts` that requests may name.
         max_request_bytes: int, the largest body, both as sent and unzipped.
         body_memory: `BodyMemory` for all bodies.
@@ -100,7 +102,8 @@ class Application:
     writers: Executor
     tellers: Executor
     callers: Callers
-    render_page: Callable[[list[str]], str]
+    page_data: Callable[[], dict]
+    access: Access
     hosts: Hosts
     max_request_bytes: int
     body_memory: BodyMemory
@@ -141,17 +144,11 @@ class Application:
             return refused
         if self.cors and request.method == "OPTIONS":
             return Response()
-        if request.method in ("GET", "HEAD"):
-            if path == "/healthz":
-                return live()
-            if path == "/":
-                page = await _in_a_thread(self.tellers, self.render_page, self.models.names)
-                return HTMLResponse(page)
-            if path in PROBES:
-                return await _in_a_thread(self.tellers, PROBES[path], self.models, self.monitor)
-        if not path.lower().startswith("/v1/"):
-            return _error(path, f"Not found: {path}", 404)
         try:
+            if (about := await self._answer_about_itself(request, path)) is not None:
+                return about
+            if not path.lower().startswith("/v1/"):
+                return _error(path, f"Not found: {path}", 404)
             answered = await self._answer_api(request, path)
             return answered if isinstance(answered, Response) else _json_response(answered)
         except HTTPException as error:
@@ -159,6 +156,27 @@ class Application:
         except ServingError as error:
             message, status = error.message, HTTP_STATUS.get(error.code, 500)
         return _error(path, message, status)
+
+    async def _answer_about_itself(self, request, path):
+        """Return the answer about this server; None for a path that is not of this kind.
+
+        It raises a `ServingError` for a request without a key, of any path but the open ones.
+        """
+        is_get = request.method in ("GET", "HEAD")
+        if not (is_get and path in OPEN_PATHS):
+            self.access.check(request.headers.getlist("authorization"))
+        if not is_get:
+            return None
+        if path == "/healthz":
+            return live()
+        if path == "/":
+            data = None if self.access.needs_key else self.page_data()
+            return HTMLResponse(await _in_a_thread(self.tellers, page.render, data))
+        if path == "/page.json":
+            return _json_response(json.dumps(self.page_data()))
+        if path in PROBES:
+            return await _in_a_thread(self.tellers, PROBES[path], self.models, self.monitor)
+        return None
 
     async def _answer_api(self, request, path):
         """Return the response, or its JSON, to a request below `/v1/`."""
@@ -242,7 +260,7 @@ def _about_models(models, path):
 
 def _error(path, message, status, headers=None):
     """Return the response of an error, in OpenAI's form for OpenAI's paths."""
-    if path in openai_api.ANSWERS:
+    if path in openai_api.PATHS:
         return _json_response(openai_api.write_error(message, status), status, headers)
     return _json_response(rest_json.write_error(message), status, headers)
 
@@ -267,6 +285,8 @@ def _in_a_thread(threads, function, *arguments):
 def _json_response(body, status=200, headers=None):
     if status in (429, 503):
         headers = {"Retry-After": "1"}
+    if status == 401:
+        headers = {"WWW-Authenticate": "Bearer"}
     return Response(body, status, headers, "application/json")
 
 

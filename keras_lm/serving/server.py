@@ -15,10 +15,12 @@ import grpc
 
 from keras_lm.layers.tensorflow import MOST_TOKENS
 from keras_lm.serving import page
+from keras_lm.serving.access import Access
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
 from keras_lm.serving.http_server import Hosts, HttpServer
+from keras_lm.serving.keys import Keys
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import Application
@@ -50,10 +52,10 @@ class Server:
     the files change. A `.tflite` is served alike, and taken up again when it is replaced; its
     version is the second in which it was written. TensorFlow Serving cannot serve it.
 
-    There is no authentication and no encryption, so by default only this machine can reach the
-    server; see `host`. Requests for another host name are refused, so that a web page cannot reach
-    the server by DNS rebinding. Over gRPC, clients may change the names, versions and labels of the
-    served models (`HandleReloadConfigRequest`), but cannot add folders.
+    By default everyone may ask, but only this machine can reach the server; see `host` and
+    `api_keys`. There is no encryption. Requests for another host name are refused, so that a web
+    page cannot reach the server by DNS rebinding. Over gRPC, clients may change the names, versions
+    and labels of the served models (`HandleReloadConfigRequest`), but cannot add folders.
 
     Args:
         folders: path of a folder of numbered versions or of a `.tflite`, as `task.export` writes
@@ -92,6 +94,11 @@ class Server:
             that the process may use.
         cors: bool. Whether web pages of other origins may ask over REST, as with
             TensorFlow Serving's `rest_api_enable_cors_support`.
+        api_keys: list of str, or a `pathlib.Path` of a file with a key on each line, which is read
+            again when it changes, so that keys can be replaced. Requests then need the header
+            `Authorization: Bearer KEY`, over gRPC the metadata `authorization`, and are else
+            answered with 401, or `UNAUTHENTICATED`. The page asks for the key. `/healthz` and
+            `/readyz` are open to everyone. None for no keys.
         examples: dict of a model's name → what its fields on the page contain at first: a text,
             or a dict of inputs → text, or list of texts. None for examples of the task.
 
@@ -101,7 +108,8 @@ class Server:
         NotADirectoryError: if a folder is a file other than a `.tflite`.
         ValueError: if a path is a version instead of the folder of all, `folders` is empty, two
             models have the same name, a name cannot be part of a URL, a number is out of range,
-            `allowed_hosts` is a single string, or `examples` has no texts of a model.
+            `allowed_hosts` is a single string, `api_keys` has no keys, or `examples` has no texts
+            of a model.
 
     Example:
 
@@ -128,34 +136,30 @@ class Server:
         num_threads: int | None = None,
         cors: bool = False,
         examples: Mapping[str, Any] | None = None,
+        api_keys: Sequence[str] | Path | None = None,
     ):
         self._configs = _make_configs(folders)
         if max_connections is None:
             max_connections = _default_connections()
         if max_total_bytes is None:
             max_total_bytes = 2 * max_request_bytes
-        for name, value in {
-            "poll_seconds": poll_seconds,
-            "max_request_bytes": max_request_bytes,
-            "max_connections": max_connections,
-            "request_timeout": request_timeout,
-            "max_total_bytes": max_total_bytes,
-            "max_rows": max_rows,
-            "num_interpreters": num_interpreters,
-            "num_threads": num_threads,
-        }.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value}: pass a number above 0.")
+        _check_positive(
+            poll_seconds=poll_seconds,
+            max_request_bytes=max_request_bytes,
+            max_connections=max_connections,
+            request_timeout=request_timeout,
+            max_total_bytes=max_total_bytes,
+            max_rows=max_rows,
+            num_interpreters=num_interpreters,
+            num_threads=num_threads,
+        )
         if max_total_bytes < max_request_bytes:
             raise ValueError(
                 f"max_total_bytes={max_total_bytes} is less than max_request_bytes="
                 f"{max_request_bytes}: pass at least as many."
             )
         self._host = host
-        self._ports = {"rest_port": rest_port, "grpc_port": grpc_port}
-        for name, port in self._ports.items():
-            if not 0 <= port < 2**16:
-                raise ValueError(f"{name}={port}: pass a number from 1 to 65535, or 0 for any.")
+        self._ports = _check_ports(rest_port=rest_port, grpc_port=grpc_port)
         self._poll_seconds = poll_seconds
         self._hosts = Hosts(host, allowed_hosts)
         self._max_request_bytes = max_request_bytes
@@ -166,6 +170,8 @@ class Server:
         work = Work(REQUESTS_AT_ONCE * MOST_TOKENS)
         self._models = Models(max_rows, num_interpreters, num_threads, work)
         self._monitor = Monitor(self._models)
+        self._keys = api_keys if isinstance(api_keys, (Keys, type(None))) else Keys(api_keys)
+        self._access = Access(self._keys, self._monitor)
         self._cors = cors
         self._examples = _check_examples(examples or {}, self.model_names)
         self._is_running = False
@@ -222,7 +228,8 @@ class Server:
             writers=self._writers,
             tellers=self._tellers,
             callers=self._callers,
-            render_page=lambda names: page.render(names, self.grpc_address, self._examples),
+            page_data=self._page_data,
+            access=self._access,
             hosts=self._hosts,
             max_request_bytes=self._max_request_bytes,
             body_memory=self._body_memory,
@@ -282,6 +289,9 @@ class Server:
     def __exit__(self, *exception):
         self.stop()
 
+    def _page_data(self):
+        return page.data(self._models.names, self.grpc_address, self._examples)
+
     def _bind_rest(self):
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         # asyncio sets TCP_NODELAY only if the socket names TCP as its protocol; without it, small
@@ -299,7 +309,7 @@ class Server:
     def _bind_grpc(self):
         server = grpc.server(
             ThreadPoolExecutor(GRPC_THREADS, "keras-lm-grpc"),
-            interceptors=[self._arrivals, self._monitor],
+            interceptors=[self._access, self._arrivals, self._monitor],
             maximum_concurrent_rpcs=self._max_connections,
             options=[
                 ("grpc.max_send_message_length", -1),  # no limit
@@ -330,10 +340,25 @@ class Server:
     def _poll(self):
         while not self._stopping.wait(self._poll_seconds):
             self._arrivals.end_late()
+            if self._keys is not None:
+                self._keys.poll()
             try:
                 self._models.poll()
             except Exception:
                 logger.exception("Looking for new versions failed.")
+
+
+def _check_positive(**numbers):
+    for name, value in numbers.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name}={value}: pass a number above 0.")
+
+
+def _check_ports(**ports):
+    for name, port in ports.items():
+        if not 0 <= port < 2**16:
+            raise ValueError(f"{name}={port}: pass a number from 1 to 65535, or 0 for any.")
+    return ports
 
 
 def _default_connections():
