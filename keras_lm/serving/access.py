@@ -6,8 +6,8 @@ from keras_lm.serving.errors import ServingError, StatusCode
 
 # What anyone may ask, since it says nothing about models: whether the server lives and is ready,
 # and the page, which then asks for the key.
-OPEN_PATHS = ("/", "/healthz", "/readyz")
-OPEN_METHODS = ()
+OPEN_PATHS = ("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
+OPEN_METHODS = tuple(f"/inference.GRPCInferenceService/Server{what}" for what in ("Live", "Ready"))
 
 
 class Access(grpc.ServerInterceptor):

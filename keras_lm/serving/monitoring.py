@@ -112,7 +112,8 @@ class Monitor(grpc.ServerInterceptor):
 
         def answer(request, context):
             begin, code = time.perf_counter(), "OK"
-            model = getattr(getattr(request, "model_spec", None), "name", "")
+            spec = getattr(request, "model_spec", None)  # TF Serving's messages have one
+            model = getattr(spec, "name", "") or getattr(request, "model_name", "")
             try:
                 with self.running.track_inprogress():
                     return handler.unary_unary(request, context)

@@ -9,7 +9,8 @@
     GET  /metrics                                          measures for Prometheus
     GET  /openapi.json, /docs                              what can be asked, see `openapi`
 
-and OpenAI's for embeddings and completions, see `openai_api`. Who may ask is for `access` to say.
+and OpenAI's for embeddings and completions, see `openai_api`, and the Open Inference Protocol below
+/v2, see `open_inference`. Who may ask is for `access` to say.
 
 The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and answers
 about models have threads of their own, so that a server that lives can always say so.
@@ -35,7 +36,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from keras_lm.serving import messages, monitoring, openai_api, openapi, page, rest_json
+from keras_lm.serving import (
+    messages,
+    monitoring,
+    open_inference,
+    openai_api,
+    openapi,
+    page,
+    rest_json,
+)
 from keras_lm.serving.access import OPEN_PATHS, Access
 from keras_lm.serving.callers import Caller, Callers, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
@@ -52,11 +61,16 @@ GET_PATH = re.compile(MODEL + r"(?:/(?P<verb>metadata))?", re.ASCII | re.IGNOREC
 POST_PATH = re.compile(
     MODEL + r":(?P<verb>classify|regress|predict|stream)", re.ASCII | re.IGNORECASE
 )
+V2_PATH = re.compile(
+    r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d+))?(?:/(?P<verb>infer|ready))?",
+    re.ASCII,
+)
 
 CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Allow-Headers": f"Authorization, Content-Type, {open_inference.HEADER}",
+    "Access-Control-Expose-Headers": f"Retry-After, {open_inference.HEADER}",
 }
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
@@ -147,9 +161,10 @@ class Application:
         try:
             if (about := await self._answer_about_itself(request, path)) is not None:
                 return about
-            if not path.lower().startswith("/v1/"):
-                return _error(path, f"Not found: {path}", 404)
-            answered = await self._answer_api(request, path)
+            if path.lower().startswith("/v1/"):
+                answered = await self._answer_api(request, path)
+            else:
+                answered = await self._answer_inference(request, path)
             return answered if isinstance(answered, Response) else _json_response(answered)
         except HTTPException as error:
             message, status = error.detail, error.status_code
@@ -201,6 +216,25 @@ class Application:
             if verb == "stream":
                 return await self._stream(request, spec, parse, write_event)
             return await self._run(request, rest_json.VERBS[verb], spec, parse)
+
+    async def _answer_inference(self, request, path):
+        """Return the answer to a request of the Open Inference Protocol."""
+        match = V2_PATH.fullmatch(path)
+        spec, verb = (_read_spec(match), match["verb"]) if match else (None, None)
+        if request.method in ("GET", "HEAD") and path.startswith("/v2"):
+            about = functools.partial(open_inference.about, self.models, path, spec, verb)
+            if (answered := await _in_a_thread(self.tellers, about)) is not None:
+                status, document = answered
+                return _json_response(rest_json.dump(document), status)
+        if request.method != "POST" or verb != "infer":
+            raise HTTPException(404, f"Not found: {path}")
+        request.state.asked |= {"method": verb, "model": spec["name"]}
+        with self.body_memory.share() as take:
+            body = await read_body(request, self.workers, self.max_request_bytes, take)
+            json_length = request.headers.get(open_inference.HEADER)
+            parse = functools.partial(open_inference.parse, body, json_length)
+            infer = functools.partial(open_inference.infer, spec["name"])
+            return await self._run(request, infer, spec, parse)
 
     async def _answer_openai(self, request, path):
         """Return the answer of a model in the form of OpenAI's API."""
@@ -299,7 +333,8 @@ def _read_spec(match):
         if len(digits) > len(str(LARGEST_VERSION)) or int(digits) > LARGEST_VERSION:
             raise invalid(f"Failed to convert version: {version} to numeric.")
         version = int(digits)
-    name, label = (match[key] and urllib.parse.unquote(match[key]) for key in ("name", "label"))
+    named = match.groupdict()
+    name, label = (named.get(key) and urllib.parse.unquote(named[key]) for key in ("name", "label"))
     return {"name": name, "version": version, "label": label}
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import grpc
 
 from keras_lm.layers.tensorflow import MOST_TOKENS
-from keras_lm.serving import page
+from keras_lm.serving import open_inference_grpc, page
 from keras_lm.serving.access import Access
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
@@ -324,6 +324,7 @@ class Server:
         )
         folders = [config.folder for config in self._configs]
         add_services(server, self._models, folders, self._body_memory, self._callers)
+        open_inference_grpc.add_service(server, self._models, self._body_memory, self._callers)
         try:
             port = server.add_insecure_port(self.grpc_address)
         except RuntimeError as error:
