@@ -9,8 +9,9 @@
     GET  /metrics                                          measures for Prometheus
     GET  /openapi.json, /docs                              what can be asked, see `openapi`
 
-and OpenAI's for embeddings and completions, see `openai_api`, and the Open Inference Protocol below
-/v2, see `open_inference`. Who may ask is for `access` to say.
+and OpenAI's for embeddings and completions, see `openai_api`, `/rerank` and `/v1/search`, see
+`search_api`, and the Open Inference Protocol below /v2, see `open_inference`. Who may ask is for
+`access` to say.
 
 The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and answers
 about models have threads of their own, so that a server that lives can always say so.
@@ -44,6 +45,7 @@ from keras_lm.serving import (
     openapi,
     page,
     rest_json,
+    search_api,
 )
 from keras_lm.serving.access import OPEN_PATHS, Access
 from keras_lm.serving.callers import Caller, Callers, unless_gone, watched
@@ -65,6 +67,7 @@ V2_PATH = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d+))?(?:/(?P<verb>infer|ready))?",
     re.ASCII,
 )
+ANSWERS = openai_api.ANSWERS | search_api.ANSWERS
 
 CORS = {
     "Access-Control-Allow-Origin": "*",
@@ -161,7 +164,9 @@ class Application:
         try:
             if (about := await self._answer_about_itself(request, path)) is not None:
                 return about
-            if path.lower().startswith("/v1/"):
+            if request.method == "POST" and path in ANSWERS:
+                answered = await self._answer_by_model_field(request, path)
+            elif path.lower().startswith("/v1/"):
                 answered = await self._answer_api(request, path)
             else:
                 answered = await self._answer_inference(request, path)
@@ -203,8 +208,6 @@ class Application:
             spec, verb = _read_spec(match), match["verb"]
             if spec["name"] and verb in (*rest_json.VERBS, "stream"):
                 return await self._answer_verb(request, spec, verb)
-        if request.method == "POST" and path in openai_api.ANSWERS:
-            return await self._answer_openai(request, path)
         raise invalid(f"Malformed request: {request.method} {path}")
 
     async def _answer_verb(self, request, spec, verb):
@@ -236,18 +239,18 @@ class Application:
             infer = functools.partial(open_inference.infer, spec["name"])
             return await self._run(request, infer, spec, parse)
 
-    async def _answer_openai(self, request, path):
-        """Return the answer of a model in the form of OpenAI's API."""
+    async def _answer_by_model_field(self, request, path):
+        """Return the answer of the model that the body of a request names, to one of `ANSWERS`."""
         with self.body_memory.share() as take:
             body = await read_body(request, self.workers, self.max_request_bytes, take)
             document = await _in_a_thread(self.workers, rest_json.parse, body)
             spec = {"name": openai_api.model_name(document, self.models.names)}
             request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
-            if document.get("stream"):
+            if "completions" in path and document.get("stream"):
                 asked = openai_api.stream_request(document)
                 events = openai_api.event_writer(document)
                 return await self._stream(request, spec, lambda: asked, events)
-            return await self._run(request, openai_api.ANSWERS[path], spec, lambda: document)
+            return await self._run(request, ANSWERS[path], spec, lambda: document)
 
     async def _run(self, request, run, spec, parse):
         """Return the answer of a model, once it has a thread of the model's share."""
@@ -293,8 +296,8 @@ def _about_models(models, path):
 
 
 def _error(path, message, status, headers=None):
-    """Return the response of an error, in OpenAI's form for OpenAI's paths."""
-    if path in openai_api.PATHS:
+    """Return the response of an error, in OpenAI's form for paths like OpenAI's."""
+    if path == "/v1/models" or path in ANSWERS:
         return _json_response(openai_api.write_error(message, status), status, headers)
     return _json_response(rest_json.write_error(message), status, headers)
 
