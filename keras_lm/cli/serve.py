@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -13,8 +14,10 @@ from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import Choice, FloatRange, names_of
 from keras_lm.serving.keys import VARIABLE, Keys, parse_keys
+from keras_lm.serving.logs import write_json
 
 PORT = click.IntRange(0, 65535)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def read_api_keys(ctx, param, value):
@@ -50,6 +53,10 @@ class Limits:
     num_threads: int | None
     cors: bool
     api_keys: Keys | None
+    certificate: Path | None
+    private_key: Path | None
+    requests_per_minute: int | None
+    max_waiting: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +70,7 @@ class ServeOptions(Limits):
     grpc_port: int
     engine: str
     examples: tuple[str, ...]
+    log_format: str
 
 
 @click.command("serve", cls=Command)
@@ -136,6 +144,30 @@ class ServeOptions(Limits):
     help="File with a key on each line. Requests need one of them: Authorization: Bearer KEY. The "
     f"file is read again when it changes.  [default: {VARIABLE} of the environment, or no key]",
 )
+@opt.option(
+    "--tls-certificate",
+    "certificate",
+    type=FILE,
+    help="PEM file of a certificate, for HTTPS and encrypted gRPC.",
+)
+@opt.option("--tls-key", "private_key", type=FILE, help="PEM file of the certificate's key.")
+@opt.option(
+    "--requests-per-minute",
+    type=click.IntRange(1),
+    help="How often a client may ask, by its key or else by its address.  [any number of times]",
+)
+@opt.option(
+    "--max-waiting",
+    type=click.IntRange(1),
+    help="How many requests may wait for a model; further ones are refused.  [all connections]",
+)
+@opt.option(
+    "--log-format",
+    type=Choice(["text", "json"]),
+    default="text",
+    help="json writes an object a line to stderr, for each request and each change of a model; "
+    "text writes warnings.",
+)
 @takes(ServeOptions)
 def serve_command(options):
     """Serve exported models over REST and gRPC.
@@ -152,8 +184,8 @@ def serve_command(options):
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
     has a page to play with; TF Serving is what production wants. The options from --allowed-host
-    on, but for --cors, are for the embedded server alone; TF Serving is not started with
-    --api-key, which it could not check.
+    on, but for --cors, are for the embedded server alone; TF Serving is not started with those that
+    protect it: keys, certificates, --requests-per-minute and --max-waiting.
     """
     from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
 
@@ -163,6 +195,8 @@ def serve_command(options):
         limits = {name: getattr(options, name) for name in names_of(Limits)}
         limits = {name: value for name, value in limits.items() if value}
         models = find_models(options.folders, options.names)
+        if options.log_format == "json":
+            write_json(sys.stderr)
         if options.examples:
             limits["examples"] = read_examples(options.examples, models)
         plan = Plan(models, options.host, options.rest_port, options.grpc_port, limits)
@@ -200,16 +234,13 @@ def read_examples(examples, names):
 
 def announce(server, names, examples, api_keys=None):
     """Print where the models are, and a request to try."""
-    from keras_lm.serving.client import Client
-
     click.echo(f"REST:   {server.rest_url}")
     click.echo(f"gRPC:   {server.grpc_address}")
     if server.has_page:
         click.echo(f"Page:   {server.rest_url}/")
     for name in names:
-        with Client(server.rest_url, name, api_key=api_keys and api_keys.own) as client:
-            signatures = client.metadata()
-        line = curl_line(server.rest_url, name, signatures, examples.get(name), bool(api_keys))
+        signatures, example = server.signatures(name), examples.get(name)
+        line = curl_line(server.rest_url, name, signatures, example, bool(api_keys))
         click.echo(f"Model:  {name}\n        {line}")
     click.echo("Ctrl-C ends it.")
 

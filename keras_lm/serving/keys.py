@@ -11,7 +11,6 @@ import hmac
 import logging
 import os
 import re
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,16 +82,12 @@ class Keys:
         source: list of str; or a `Path`, of a file with a key on each line, which is read again
             when it has changed.
 
-    Attributes:
-        own: str, a key of this process, for what it asks its own server.
-
     Raises:
         OSError: if the file cannot be read.
         ValueError: if there are no keys, or one has other characters than keys have.
     """
 
     def __init__(self, source: Sequence[str] | Path):
-        self.own = secrets.token_hex(32)
         self._path = source if isinstance(source, Path) else None
         if self._path is None:
             if isinstance(source, (str, bytes)) or not isinstance(source, Sequence):
@@ -102,10 +97,10 @@ class Keys:
                 )
             if not all(isinstance(key, str) for key in source):
                 raise ValueError("api_keys has a value that is not a string.")
-            self._digests = self._taken(parse_keys("\n".join(source), "api_keys"))
+            self._digests = _digests(parse_keys("\n".join(source), "api_keys"))
             return
         self._state = self._stat()
-        self._digests = self._taken(read_keys(self._path))
+        self._digests = _digests(read_keys(self._path))
 
     def identify(self, header: str | None) -> bytes | None:
         """Return the digest of the key in an `Authorization` header; None if it is not one of ours.
@@ -123,14 +118,11 @@ class Keys:
             return
         self._state = state
         try:
-            self._digests = self._taken(read_keys(self._path))
+            self._digests = _digests(read_keys(self._path))
         except (OSError, ValueError) as error:
             logger.error("The keys stay as they were. %s", error)
         else:
-            logger.info("%s was read again: it has %d keys.", self._path, len(self._digests) - 1)
-
-    def _taken(self, keys):
-        return frozenset(map(_digest, [*keys, self.own]))
+            logger.info("%s was read again: it has %d keys.", self._path, len(self._digests))
 
     def _stat(self):
         with contextlib.suppress(OSError):  # the file is just being replaced
@@ -142,3 +134,7 @@ class Keys:
 
 def _digest(key):
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def _digests(keys):
+    return frozenset(map(_digest, keys))

@@ -5,6 +5,7 @@ this order, and keeps the first that starts.
 """
 
 import gc
+import json
 import os
 import shutil
 import socket
@@ -17,11 +18,12 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.serving.client import Client, ServerError
+from keras_lm.serving.client import Client, ServerError, signatures_from_json
 from keras_lm.utils import model_versions, optional_dependencies
 from keras_lm.utils.model_versions import check_name, default_name, find_versions
 
@@ -29,7 +31,12 @@ BINARY = "tensorflow_model_server"
 IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
 PATIENCE = 10  # seconds that a server has to end after SIGTERM
 # Options that must not be without effect → what TensorFlow Serving lacks for them.
-PROTECTIONS = {"api_keys": "does not check keys"}
+PROTECTIONS = {
+    "api_keys": "does not check keys",
+    "certificate": "does not encrypt REST",
+    "requests_per_minute": "does not limit the requests of a client",
+    "max_waiting": "does not limit the requests that wait",
+}
 
 
 class LaunchError(Exception):
@@ -137,6 +144,11 @@ class ChildServer:
         except BaseException:
             self.stop()
             raise
+
+    def signatures(self, name):
+        """Return a model's signatures, as `Client.metadata` does."""
+        with Client(self.rest_url, name) as client:
+            return client.metadata()
 
     def wait(self):
         """Block until the server ends by itself, then raise a `LaunchError` that says why."""
@@ -299,9 +311,16 @@ class EmbeddedServer:
             self.server.start()
         except (OSError, RuntimeError, ValueError) as error:  # a wrong model or port
             raise LaunchError(str(error)) from error
-        self.rest_url = f"http://{reachable(plan.host)}:{self.server.rest_url.rpartition(':')[2]}"
+        rest = urlsplit(self.server.rest_url)
+        self.rest_url = f"{rest.scheme}://{reachable(plan.host)}:{rest.port}"
         self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
         self.wait = self.server.wait
+
+    def signatures(self, name):
+        from keras_lm.serving.rest import write_metadata
+
+        metadata = json.loads(write_metadata(self.server._models, {"name": name}))["metadata"]
+        return signatures_from_json(metadata["signature_def"])
 
     def stop(self):
         """End the server, and the whole process if a request does not end."""

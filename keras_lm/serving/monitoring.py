@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client.metrics_core import GaugeMetricFamily
 
+from keras_lm.serving import logs
 from keras_lm.serving.errors import ServingError
 
 ROWS = tuple(2**power for power in range(11))  # 1 to 1,024
@@ -88,11 +89,19 @@ class Monitor(grpc.ServerInterceptor):
         """Return the body in Prometheus's text format, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE
 
-    def answered(self, protocol, method, model, code, seconds):
-        """Count a request; a model that is not served is counted as "", as clients invent names."""
+    def answered(self, protocol, method, model, code, seconds, request_id=None):
+        """Count and log a request; a model that is not served is "", as clients invent names."""
         model = model if model and model in self._models.names else ""
         self._requests.labels(protocol, method, model, str(code)).inc()
         self._seconds.labels(protocol, method, model).observe(seconds)
+        logs.log_request(
+            request_id=request_id or logs.request_id(),
+            protocol=protocol,
+            route=method,
+            model=model,
+            code=str(code),
+            milliseconds=round(1000 * seconds, 3),
+        )
 
     def batched(self, model, rows, waits):
         """Count a batch: its rows, and the seconds that each of its requests has waited."""
@@ -109,6 +118,9 @@ class Monitor(grpc.ServerInterceptor):
         if handler is None or handler.unary_unary is None:
             return handler
         method = handler_call_details.method.rpartition("/")[2]
+        metadata = handler_call_details.invocation_metadata or ()
+        given = next((value for name, value in metadata if name == "x-request-id"), None)
+        request_id = logs.request_id(given)
 
         def answer(request, context):
             begin, code = time.perf_counter(), "OK"
@@ -122,7 +134,8 @@ class Monitor(grpc.ServerInterceptor):
                 code = "UNKNOWN" if code is None else code.name
                 raise
             finally:
-                self.answered("grpc", method, model, code, time.perf_counter() - begin)
+                seconds = time.perf_counter() - begin
+                self.answered("grpc", method, model, code, seconds, request_id)
 
         return grpc.unary_unary_rpc_method_handler(
             answer, handler.request_deserializer, handler.response_serializer

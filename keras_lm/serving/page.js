@@ -459,7 +459,7 @@ function drawCommands() {
   $("grpc").textContent = isPlain ? predictCommand(address, values) : [
     "python - <<'END'",
     ...(config.needs_key ? ["import os"] : []), "import json", "from keras_lm.serving import Client", "",
-    `client = Client(${python(`grpc://${address}`)}, ${python(state.model)}${config.needs_key ? ', api_key=os.environ["KERAS_LM_API_KEY"]' : ""})`,
+    `client = Client(${python(`${config.grpc_scheme}://${address}`)}, ${python(state.model)}${config.needs_key ? ', api_key=os.environ["KERAS_LM_API_KEY"]' : ""})`,
     `outputs = client.predict(${python(inputs)}, ${python(state.signature)})`,
     "print(json.dumps({name: value.tolist() for name, value in outputs.items()}))",
     "END",
@@ -468,7 +468,7 @@ function drawCommands() {
 
 // Texts alone are what the command line takes.
 function predictCommand(address, values) {
-  const command = `keras-lm predict --server ${quoted(`grpc://${address}`)} --model ${quoted(state.model)}`;
+  const command = `keras-lm predict --server ${quoted(`${config.grpc_scheme}://${address}`)} --model ${quoted(state.model)}`;
   const all = Object.values(values);
   if (all.length > 1) return `printf '%s\\n' ${quoted(JSON.stringify(values))} | ${command} --input - --format jsonl`;
   const texts = Array.isArray(all[0]) ? filled(all[0]) : all;

@@ -14,7 +14,7 @@ SCRIPTS = ("page_tokens.js", "page_graph.js", "page_answers.js", "page_rows.js",
 ATTENTION = "../analysis/attention_page"
 
 
-def data(model_names, grpc_address, examples=None):
+def data(model_names, grpc_address, examples=None, grpc_scheme="grpc"):
     """Return what the page says about a server, as a dict that JSON can hold.
 
     `examples` is a dict of a model's name → what its fields contain at first; see `Server`.
@@ -23,6 +23,7 @@ def data(model_names, grpc_address, examples=None):
         "models": list(model_names),
         "examples": examples or {},
         "grpc_address": grpc_address,
+        "grpc_scheme": grpc_scheme,
     }
 
 

@@ -38,6 +38,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.serving import (
+    logs,
     messages,
     monitoring,
     open_inference,
@@ -106,6 +107,7 @@ class Application:
         callers: `Callers`, whom all that wait join.
         page_data: function that returns the data of the page, see `page.data`.
         access: `Access`, who may ask.
+        max_waiting: int, how many requests may wait for a model; None for any number.
         hosts: `Hosts` that requests may name.
         max_request_bytes: int, the largest body, both as sent and unzipped.
         body_memory: `BodyMemory` for all bodies.
@@ -126,14 +128,17 @@ class Application:
     body_memory: BodyMemory
     monitor: Monitor
     cors: bool = False
+    max_waiting: int | None = None
 
     def __post_init__(self):
+        self._waiting = collections.Counter()
         self._shares = collections.defaultdict(lambda: asyncio.Semaphore(self.share))
 
     async def __call__(self, scope, receive, send):
         """Answer a request, and count it."""
         request, begin = Request(scope, receive), time.perf_counter()
         request.state.asked = {"method": "other", "model": ""}
+        request_id = logs.request_id(request.headers.get("x-request-id"))
         try:
             with self.monitor.running.track_inprogress():
                 response = await self._answer(request)
@@ -149,9 +154,9 @@ class Application:
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         asked, seconds = request.state.asked, time.perf_counter() - begin
         self.monitor.answered(
-            "rest", asked["method"], asked["model"], response.status_code, seconds
+            "rest", asked["method"], asked["model"], response.status_code, seconds, request_id
         )
-        response.headers.update(CORS if self.cors else {})
+        response.headers.update({"X-Request-Id": request_id} | (CORS if self.cors else {}))
         await response(scope, receive, send)
 
     async def _answer(self, request):
@@ -174,7 +179,9 @@ class Application:
         except HTTPException as error:
             message, status = error.detail, error.status_code
         except ServingError as error:
-            message, status = error.message, HTTP_STATUS.get(error.code, 500)
+            status, seconds = HTTP_STATUS.get(error.code, 500), error.retry_after
+            headers = seconds and {"Retry-After": str(seconds)}
+            return _error(path, error.message, status, headers)
         return _error(path, message, status)
 
     async def _answer_about_itself(self, request, path):
@@ -184,7 +191,8 @@ class Application:
         """
         is_get = request.method in ("GET", "HEAD")
         if not (is_get and path in OPEN_PATHS):
-            self.access.check(request.headers.getlist("authorization"))
+            address = request.client.host if request.client else ""
+            self.access.check(request.headers.getlist("authorization"), address)
         if not is_get:
             return None
         if path == "/healthz":
@@ -258,7 +266,8 @@ class Application:
         is_known = spec["name"] in self.models.names
         share = self._shares[spec["name"]] if is_known else asyncio.Semaphore()
         async with watched(request, self.callers.add(Caller())) as (caller, gone):
-            await unless_gone(share.acquire(), gone)
+            with self._place(spec["name"], share):
+                await unless_gone(share.acquire(), gone)
             try:
                 return await _in_a_thread(
                     self.workers, rest_json.answer, run, self.models, spec, parse, caller
@@ -266,6 +275,27 @@ class Application:
             finally:
                 share.release()
                 caller.leave()  # it has its answer
+
+    @contextlib.contextmanager
+    def _place(self, name, share):
+        """Hold a place among the requests that wait for a model; raise if all are taken."""
+        if (
+            share.locked()
+            and self.max_waiting is not None
+            and (self._waiting[name] >= self.max_waiting)
+        ):
+            raise ServingError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"As many requests as may wait for this model, {self.max_waiting}, wait already: "
+                "try again later.",
+            )
+        self._waiting[name] += 1
+        try:
+            yield
+        finally:
+            self._waiting[name] -= 1
+            if not self._waiting[name]:
+                del self._waiting[name]
 
     async def _stream(self, request, spec, parse, write_event):
         gone = functools.partial(self.monitor.gone, **request.state.asked)
@@ -292,7 +322,7 @@ def _about_models(models, path):
     spec = _read_spec(match)
     if not spec["name"]:
         raise invalid("Missing model name in request.")
-    return (_write_status if match["verb"] is None else _write_metadata)(models, spec)
+    return (_write_status if match["verb"] is None else write_metadata)(models, spec)
 
 
 def _error(path, message, status, headers=None):
@@ -320,7 +350,7 @@ def _in_a_thread(threads, function, *arguments):
 
 
 def _json_response(body, status=200, headers=None):
-    if status in (429, 503):
+    if status in (429, 503) and headers is None:
         headers = {"Retry-After": "1"}
     if status == 401:
         headers = {"WWW-Authenticate": "Bearer"}
@@ -347,7 +377,8 @@ def _write_status(models, spec):
     return json.dumps(_message_to_dict(status), indent=1).encode()
 
 
-def _write_metadata(models, spec):
+def write_metadata(models, spec):
+    """Return the body of the answer with the signatures of a model."""
     with models.lease(**spec) as served:
         signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=served.signature_defs)
         version = str(served.number)

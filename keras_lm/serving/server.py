@@ -19,7 +19,7 @@ from keras_lm.serving.access import Access
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
-from keras_lm.serving.http_server import Hosts, HttpServer
+from keras_lm.serving.http_server import Hosts, HttpServer, check_certificate
 from keras_lm.serving.keys import Keys
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
@@ -52,9 +52,9 @@ class Server:
     the files change. A `.tflite` is served alike, and taken up again when it is replaced; its
     version is the second in which it was written. TensorFlow Serving cannot serve it.
 
-    By default everyone may ask, but only this machine can reach the server; see `host` and
-    `api_keys`. There is no encryption. Requests for another host name are refused, so that a web
-    page cannot reach the server by DNS rebinding. Over gRPC, clients may change the names, versions
+    By default everyone may ask, but only this machine can reach the server; see `host`, `api_keys`
+    and `certificate`. Requests for another host name are refused, so that a web page cannot reach
+    the server by DNS rebinding. Over gRPC, clients may change the names, versions
     and labels of the served models (`HandleReloadConfigRequest`), but cannot add folders.
 
     Args:
@@ -99,6 +99,14 @@ class Server:
             `Authorization: Bearer KEY`, over gRPC the metadata `authorization`, and are else
             answered with 401, or `UNAUTHENTICATED`. The page asks for the key. `/healthz` and
             `/readyz` are open to everyone. None for no keys.
+        certificate, private_key: paths of PEM files, of a certificate, with those that it depends
+            on after it, and its key: REST is then HTTPS, and gRPC encrypted. They are read once.
+        requests_per_minute: int. How often a client may ask over both protocols, each by its key,
+            or without keys by its address; by default any number of times. Further requests are
+            answered with 429 and `Retry-After`, or `RESOURCE_EXHAUSTED`.
+        max_waiting: int. How many requests may wait for a model, over REST while it answers 16, and
+            over gRPC while 64 of all are answered. Further ones are refused as above. By default as
+            many as there are connections.
         examples: dict of a model's name → what its fields on the page contain at first: a text,
             or a dict of inputs → text, or list of texts. None for examples of the task.
 
@@ -137,12 +145,12 @@ class Server:
         cors: bool = False,
         examples: Mapping[str, Any] | None = None,
         api_keys: Sequence[str] | Path | None = None,
+        certificate: PathLike | None = None,
+        private_key: PathLike | None = None,
+        requests_per_minute: int | None = None,
+        max_waiting: int | None = None,
     ):
         self._configs = _make_configs(folders)
-        if max_connections is None:
-            max_connections = _default_connections()
-        if max_total_bytes is None:
-            max_total_bytes = 2 * max_request_bytes
         _check_positive(
             poll_seconds=poll_seconds,
             max_request_bytes=max_request_bytes,
@@ -152,18 +160,16 @@ class Server:
             max_rows=max_rows,
             num_interpreters=num_interpreters,
             num_threads=num_threads,
+            requests_per_minute=requests_per_minute,
+            max_waiting=max_waiting,
         )
-        if max_total_bytes < max_request_bytes:
-            raise ValueError(
-                f"max_total_bytes={max_total_bytes} is less than max_request_bytes="
-                f"{max_request_bytes}: pass at least as many."
-            )
+        max_total_bytes = _total_bytes(max_total_bytes, max_request_bytes)
         self._host = host
         self._ports = _check_ports(rest_port=rest_port, grpc_port=grpc_port)
         self._poll_seconds = poll_seconds
         self._hosts = Hosts(host, allowed_hosts)
         self._max_request_bytes = max_request_bytes
-        self._max_connections = max_connections
+        self._max_connections = max_connections or _default_connections()
         self._request_timeout = request_timeout
         self._body_memory = BodyMemory(max_total_bytes)
         self._arrivals = Arrivals(max_total_bytes // max_request_bytes, request_timeout)
@@ -171,7 +177,10 @@ class Server:
         self._models = Models(max_rows, num_interpreters, num_threads, work)
         self._monitor = Monitor(self._models)
         self._keys = api_keys if isinstance(api_keys, (Keys, type(None))) else Keys(api_keys)
-        self._access = Access(self._keys, self._monitor)
+        self._access = Access(self._keys, requests_per_minute, self._monitor)
+        check_certificate(certificate, private_key)
+        self._certificate, self._private_key = certificate, private_key
+        self._max_waiting = max_waiting
         self._cors = cors
         self._examples = _check_examples(examples or {}, self.model_names)
         self._is_running = False
@@ -180,7 +189,7 @@ class Server:
     @property
     def rest_url(self) -> str:
         """The URL of REST, such as "http://127.0.0.1:8501"."""
-        return f"http://{self._address('rest_port')}"
+        return f"http{'s' if self._certificate else ''}://{self._address('rest_port')}"
 
     @property
     def grpc_address(self) -> str:
@@ -230,6 +239,7 @@ class Server:
             callers=self._callers,
             page_data=self._page_data,
             access=self._access,
+            max_waiting=self._max_waiting,
             hosts=self._hosts,
             max_request_bytes=self._max_request_bytes,
             body_memory=self._body_memory,
@@ -237,7 +247,12 @@ class Server:
             cors=self._cors,
         )
         self._rest = HttpServer(
-            application, self._max_connections, self._request_timeout, GRACE + STOPPING
+            application,
+            self._max_connections,
+            self._request_timeout,
+            GRACE + STOPPING,
+            self._certificate,
+            self._private_key,
         )
         self._rest_thread = threading.Thread(
             target=self._rest.run, args=([rest_socket],), name="keras-lm-rest", daemon=True
@@ -290,7 +305,8 @@ class Server:
         self.stop()
 
     def _page_data(self):
-        return page.data(self._models.names, self.grpc_address, self._examples)
+        scheme = "grpcs" if self._certificate else "grpc"
+        return page.data(self._models.names, self.grpc_address, self._examples, scheme)
 
     def _bind_rest(self):
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
@@ -310,7 +326,9 @@ class Server:
         server = grpc.server(
             ThreadPoolExecutor(GRPC_THREADS, "keras-lm-grpc"),
             interceptors=[self._access, self._arrivals, self._monitor],
-            maximum_concurrent_rpcs=self._max_connections,
+            maximum_concurrent_rpcs=min(
+                self._max_connections, GRPC_THREADS + (self._max_waiting or self._max_connections)
+            ),
             options=[
                 ("grpc.max_send_message_length", -1),  # no limit
                 ("grpc.max_receive_message_length", self._max_request_bytes),
@@ -326,7 +344,12 @@ class Server:
         add_services(server, self._models, folders, self._body_memory, self._callers)
         open_inference_grpc.add_service(server, self._models, self._body_memory, self._callers)
         try:
-            port = server.add_insecure_port(self.grpc_address)
+            if self._certificate:
+                pair = Path(self._private_key).read_bytes(), Path(self._certificate).read_bytes()
+                credentials = grpc.ssl_server_credentials([pair])
+                port = server.add_secure_port(self.grpc_address, credentials)
+            else:
+                port = server.add_insecure_port(self.grpc_address)
         except RuntimeError as error:
             raise self._bind_error("grpc_port", error) from error
         self._ports["grpc_port"] = port
@@ -353,6 +376,17 @@ def _check_positive(**numbers):
     for name, value in numbers.items():
         if value is not None and not value > 0:
             raise ValueError(f"{name}={value}: pass a number above 0.")
+
+
+def _total_bytes(max_total_bytes, max_request_bytes):
+    if max_total_bytes is None:
+        return 2 * max_request_bytes
+    if max_total_bytes < max_request_bytes:
+        raise ValueError(
+            f"max_total_bytes={max_total_bytes} is less than max_request_bytes="
+            f"{max_request_bytes}: pass at least as many."
+        )
+    return max_total_bytes
 
 
 def _check_ports(**ports):

@@ -44,7 +44,6 @@ def test_a_key_on_each_line():
     keys = Keys([KEY, OTHER])
     assert keys.identify(f"Bearer {KEY}") == keys.identify(f"bearer  {KEY} ")
     assert keys.identify(f"Bearer {KEY}") != keys.identify(f"Bearer {OTHER}") is not None
-    assert keys.identify(f"Bearer {keys.own}") is not None
     wrong = (None, "", KEY, f"Basic {KEY}", "Bearer", "Bearer ", f"Bearer {KEY}x", "Bearer \ud800")
     for header in wrong:
         assert keys.identify(header) is None
