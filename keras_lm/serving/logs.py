@@ -14,6 +14,7 @@ import uuid
 
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 requests_logger = logging.getLogger("keras_lm.serving.requests")
+requests_logger.disabled = True  # until `write_json`: a server is quiet otherwise
 
 
 def request_id(given=None):
@@ -57,3 +58,4 @@ def write_json(stream):
     logger.handlers = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    requests_logger.disabled = False

@@ -189,6 +189,7 @@ def lines():
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     logger.handlers, logger.propagate = before[0], before[2]
     logger.setLevel(before[1])
+    logs.requests_logger.disabled = True
 
 
 def test_requests_are_logged_without_their_texts(saved_models, rest_of, grpc_of, lines):
