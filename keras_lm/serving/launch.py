@@ -428,10 +428,14 @@ def launch(plan, engine="auto", say=print):
                     raise
                 problem = str(error)
             else:
-                say(f"Engine: {candidate.description}" + "".join(f"; {m}" for m in missed) + ".")
+                say(
+                    f"Engine: {candidate.description}"
+                    + "".join(f"; {m}" for m in dict.fromkeys(missed))
+                    + "."
+                )
                 return server
         missed.append(problem)
-    raise LaunchError("No server could be started: " + "; ".join(missed) + ".")
+    raise LaunchError("No server could be started: " + "; ".join(dict.fromkeys(missed)) + ".")
 
 
 def check_port(option, host, port):

@@ -89,15 +89,18 @@ class Monitor(grpc.ServerInterceptor):
         """Return the body in Prometheus's text format, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE
 
-    def answered(self, protocol, method, model, code, seconds, request_id=None):
-        """Count and log a request; a model that is not served is "", as clients invent names."""
+    def answered(self, protocol, method, model, code, seconds, id=None, route=None):
+        """Count and log a request; a model that is not served is "", as clients invent names.
+
+        The log has the request's `id`, a new one by default, and `route`, by default the method.
+        """
         model = model if model and model in self._models.names else ""
         self._requests.labels(protocol, method, model, str(code)).inc()
         self._seconds.labels(protocol, method, model).observe(seconds)
         logs.log_request(
-            request_id=request_id or logs.request_id(),
+            request_id=id or logs.request_id(),
             protocol=protocol,
-            route=method,
+            route=route or method,
             model=model,
             code=str(code),
             milliseconds=round(1000 * seconds, 3),

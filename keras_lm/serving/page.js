@@ -144,8 +144,9 @@ function drawButton() {
 const inputsOf = (signature) => Object.entries(state.signatures[signature]?.inputs ?? {});
 const names = (record) => Object.keys(record ?? {}).sort().join();
 
-// The default signature; or one that answers alike, and besides takes options that have defaults.
+// The search of an export with a corpus; the default signature; or one that answers alike, and besides takes options that have defaults.
 function signatureToAsk() {
+  if (kindOf(state.signatures.search?.outputs?.documents) === "text 2") return "search";
   const first = "serving_default" in state.signatures ? "serving_default" : Object.keys(state.signatures)[0];
   if (!first) throw new Refused("This model has no signature to ask.");
   const { inputs, outputs } = state.signatures[first];

@@ -153,8 +153,10 @@ class Application:
             response = _error(scope["path"], "The server is shutting down.", 503)
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         asked, seconds = request.state.asked, time.perf_counter() - begin
+        # A log may leave out the probes of an orchestrator, which come all the time.
+        route = scope["path"] if scope["path"] in (*OPEN_PATHS, *PROBES) else asked["method"]
         self.monitor.answered(
-            "rest", asked["method"], asked["model"], response.status_code, seconds, request_id
+            "rest", **asked, code=response.status_code, seconds=seconds, id=request_id, route=route
         )
         response.headers.update({"X-Request-Id": request_id} | (CORS if self.cors else {}))
         await response(scope, receive, send)

@@ -106,7 +106,9 @@ def _relevance(served, query, texts):
             vectors = vectors.astype(np.float32)
             lengths = np.linalg.norm(vectors, axis=1)
             return vectors[1:] @ vectors[0] / np.maximum(lengths[1:] * lengths[0], 1e-12)
-    raise unable("compares no texts: export a regressor or classifier of pairs, or an encoder")
+    raise unable(
+        "compares no texts: export an encoder, or a regressor or classifier with text_pair=True"
+    )
 
 
 def _query(document):
