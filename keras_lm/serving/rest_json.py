@@ -310,6 +310,7 @@ def _check_precision(value, data_type):
 
 
 def make_array(shape, values, data_type):
+    """Return the array of a flat list of values of a `types_pb2.DataType`."""
     dtype = object if data_type == types_pb2.DT_STRING else tf.as_dtype(data_type).as_numpy_dtype
     return np.array(values, dtype).reshape(shape)
 
@@ -331,6 +332,7 @@ def _decode_base64(value):
 
 
 def encode(text):
+    """Return the bytes of a string of JSON; raise if it has a lone surrogate."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
@@ -343,6 +345,7 @@ def _json_type(value):
 
 
 def show(value):
+    """Return a value as an error message shows it: as JSON, and short."""
     text = json.dumps(value)
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
@@ -448,6 +451,7 @@ def _check_batch(outputs):
 
 
 def to_lists(name, array):
+    """Return an output as nested lists that JSON can hold; `name` says if strings are base64."""
     if array.dtype == object:
         write = _base64_object if name.endswith("_bytes") else _text
         values = np.empty(array.size, object)
@@ -479,6 +483,7 @@ def _text(value):
 
 
 def dump(document):
+    """Return JSON as the body of an answer."""
     # Bytes that are not UTF-8 are sent unchanged, as by TF Serving.
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
