@@ -1,5 +1,7 @@
 """The HTTP server for REST: uvicorn, with limits on slow clients; and the names it answers to."""
 
+import asyncio
+import functools
 import socket
 import ssl
 import threading
@@ -15,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 # a second if the process cannot open more files.
 ACCEPTED_AT_ONCE = 8
 QUEUED = 1024  # by the system, until they are accepted
+HANDSHAKE = 5  # seconds for that of TLS, whose connections are not counted before its end
 
 
 class Connection(H11Protocol):
@@ -99,6 +102,13 @@ class HttpServer(uvicorn.Server):
         self.is_ready = threading.Event()
 
     async def startup(self, sockets=None):
+        if self.config.is_ssl:  # uvicorn would wait for a minute
+            loop = asyncio.get_running_loop()
+            loop.create_server = functools.partial(
+                loop.create_server,
+                ssl_handshake_timeout=HANDSHAKE,
+                ssl_shutdown_timeout=HANDSHAKE,
+            )
         try:
             await super().startup(sockets)
             for listener in sockets:

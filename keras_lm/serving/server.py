@@ -19,7 +19,7 @@ from keras_lm.serving.access import Access
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
-from keras_lm.serving.http_server import Hosts, HttpServer, check_certificate
+from keras_lm.serving.http_server import HANDSHAKE, Hosts, HttpServer, check_certificate
 from keras_lm.serving.keys import Keys
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
@@ -39,7 +39,6 @@ GRPC_THREADS = 64  # these also answer quick requests
 REQUESTS_AT_ONCE = 2  # of those that generate as much as one may
 GRACE = 5  # seconds that running requests have to end after `stop`
 STOPPING = 1  # seconds more for work that is stopped, until its next operation
-HANDSHAKE = 5000  # milliseconds for a gRPC client's handshake
 MOST_CONNECTIONS = 1000
 
 
@@ -334,7 +333,7 @@ class Server:
                 ("grpc.max_receive_message_length", self._max_request_bytes),
                 ("grpc.max_allowed_incoming_connections", self._max_connections),
                 ("grpc.max_connection_idle_ms", int(1000 * self._request_timeout)),
-                ("grpc.server_handshake_timeout_ms", HANDSHAKE),
+                ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE),
                 # Otherwise gRPC takes megabytes of messages that nobody waits for yet.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.so_reuseport", 0),  # otherwise two servers could share one port

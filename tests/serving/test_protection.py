@@ -4,6 +4,7 @@ import concurrent.futures
 import io
 import json
 import logging
+import socket
 import subprocess
 import time
 
@@ -52,6 +53,16 @@ def test_both_protocols_are_encrypted(saved_models, pair):
             requests.get(f"{plain}/healthz", timeout=5)
         page = requests.get(server.rest_url, verify=str(certificate), timeout=10).text
         assert '"grpc_scheme": "grpcs"' in page
+
+
+def test_a_client_without_a_handshake_is_closed(saved_models, pair, monkeypatch):
+    monkeypatch.setattr("keras_lm.serving.http_server.HANDSHAKE", 0.3)
+    certificate, key = pair
+    models = {"numbers": saved_models / "numbers"}
+    with Server(models, certificate=certificate, private_key=key) as server:
+        host, port = server.rest_url.removeprefix("https://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as idle:
+            assert idle.recv(1) == b""
 
 
 def test_files_that_are_no_pair(saved_models, pair, tmp_path):
