@@ -298,6 +298,7 @@ class EmbeddedServer:
         return optional_dependencies.hint(missing, "the embedded server") if missing else None
 
     def start(self):
+        from keras_lm.serving import tracing
         from keras_lm.serving.server import Server  # imports TensorFlow
 
         # What is there already stays: to look through it for garbage takes a second, in which no
@@ -311,6 +312,7 @@ class EmbeddedServer:
             self.server.start()
         except (OSError, RuntimeError, ValueError) as error:  # a wrong model or port
             raise LaunchError(str(error)) from error
+        self._send_last_traces = tracing.set_up()
         rest = urlsplit(self.server.rest_url)
         self.rest_url = f"{rest.scheme}://{reachable(plan.host)}:{rest.port}"
         self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
@@ -324,7 +326,10 @@ class EmbeddedServer:
 
     def stop(self):
         """End the server, and the whole process if a request does not end."""
-        if not self.server.stop():
+        has_ended = self.server.stop()
+        if self._send_last_traces is not None:
+            self._send_last_traces()
+        if not has_ended:
             # TensorFlow still computes in a thread, and a normal exit would wait for it.
             sys.stdout.flush()
             os._exit(0)

@@ -156,7 +156,13 @@ class Application:
         # A log may leave out the probes of an orchestrator, which come all the time.
         route = scope["path"] if scope["path"] in (*OPEN_PATHS, *PROBES) else asked["method"]
         self.monitor.answered(
-            "rest", **asked, code=response.status_code, seconds=seconds, id=request_id, route=route
+            "rest",
+            **asked,
+            code=response.status_code,
+            seconds=seconds,
+            id=request_id,
+            route=route,
+            headers=request.headers,
         )
         response.headers.update({"X-Request-Id": request_id} | (CORS if self.cors else {}))
         await response(scope, receive, send)

@@ -8,6 +8,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "onnx": "onnx",
     "onnxruntime": "onnx",
+    "opentelemetry": "otel",
     "prometheus_client": "serving",
     "rouge_score": "translation",
     "sacrebleu": "translation",
