@@ -248,9 +248,10 @@ def announce(server, names, examples, api_keys=None):
 def curl_line(rest_url, name, signatures, example=None, needs_key=False):
     """Return a command that asks a model something, or about itself if it takes no text.
 
-    `example` is a text, or a dict of inputs → text. A key is taken from the environment.
+    `example` is a text, or a dict of inputs → text. A key is taken from the environment, and gets
+    into a pipe, since all users of a machine see the arguments of commands.
     """
-    curl = f'curl -H "Authorization: Bearer ${VARIABLE}" ' if needs_key else "curl "
+    curl = f'echo "Authorization: Bearer ${VARIABLE}" | curl -H @- ' if needs_key else "curl "
     url = f"{rest_url}/v1/models/{name}"
     inputs = signatures.get("serving_default", {}).get("inputs", {})
     if not inputs or any(column["dtype"] != "DT_STRING" for column in inputs.values()):

@@ -161,7 +161,7 @@ def from_raw(name, info, shape, raw):
     """Return the array in the bytes of an input."""
     number = math.prod(shape)
     if info.dtype == types_pb2.DT_STRING:
-        return _array_of_strings(name, _split(name, raw), shape)
+        return _array_of_strings(name, _split(name, raw, number), shape)
     dtype = np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype)
     if len(raw) != number * dtype.itemsize:
         raise invalid(
@@ -171,9 +171,11 @@ def from_raw(name, info, shape, raw):
     return array.reshape(shape)
 
 
-def _split(name, raw):
+def _split(name, raw, number):
     strings, place = [], 0
     while place < len(raw):
+        if len(strings) == number:  # the next ones would only take memory
+            raise invalid(f"Input {name!r} has more strings than the {number} of its shape.")
         start = place + 4
         place = start + int.from_bytes(raw[place:start], "little")
         if place > len(raw):

@@ -451,8 +451,9 @@ function drawCommands() {
   if (!inputs) return;
   const url = new URL(`${modelPath(state.model)}:predict`, location.href).href;
   const body = { ...(state.signature === "serving_default" ? {} : { signature_name: state.signature }), inputs };
-  const header = config.needs_key ? ' -H "Authorization: Bearer $KERAS_LM_API_KEY"' : "";
-  $("curl").textContent = `curl${header} -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
+  // Through a pipe, since all users of a machine see the arguments of commands.
+  const curl = config.needs_key ? 'echo "Authorization: Bearer $KERAS_LM_API_KEY" | curl -H @-' : "curl";
+  $("curl").textContent = `${curl} -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
   const address = config.grpc_address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`);
   const isPlain = state.signature === "serving_default" && state.fields.every(({ kind }) => kind === "text" || kind === "rows")
     && ["text", "prompt", "text,text_pair"].includes(state.fields.map(({ name }) => name).join());

@@ -183,6 +183,8 @@ def test_the_command_to_try_has_the_example_of_ones_own():
         own = read_examples([example], ["m"])["m"]
         *_, body, _ = shlex.split(curl_line("http://localhost:1", "m", signatures, own))
         assert json.loads(body)["inputs"] == {"text": [texts[0]], "text_pair": [texts[1]]}
+    line = curl_line("http://localhost:1", "m", signatures, needs_key=True)
+    assert line.startswith('echo "Authorization: Bearer $KERAS_LM_API_KEY" | curl -H @- -d ')
 
 
 def test_the_guide_has_every_option(repository):
