@@ -244,6 +244,8 @@ def _objects(document, key):
         return []
     if not isinstance(objects, list) or not all(isinstance(one, dict) for one in objects):
         raise invalid(f"{key!r} has to be a list of tensors, each an object with its name.")
+    if not all(isinstance(one.get("name"), str) for one in objects):
+        raise invalid(f"{key!r} has a tensor that has no name, which has to be a string.")
     return objects
 
 
@@ -259,17 +261,14 @@ def infer(model_name, served, document):
     known = ("signature_name", "binary_data_output")
     parameters = check_parameters(document.get("parameters"), known, "The request")
     name, signature = signature_of(served, parameters)
-    inputs = {}
+    inputs, in_bytes = {}, {}
     for tensor in _objects(document, "inputs"):
-        if tensor.get("name") in inputs:
+        if tensor["name"] in inputs:
             raise invalid(f"The input {tensor['name']!r} is there twice.")
-        inputs[tensor.get("name")] = _read(served, signature, tensor)
-    in_bytes = {}
+        inputs[tensor["name"]] = _read(served, signature, tensor)
     for output in _objects(document, "outputs"):
         asked = check_parameters(output.get("parameters"), ("binary_data",), "An output")
-        in_bytes[output.get("name")] = asked.get("binary_data")
-    if not all(isinstance(one, str) for one in in_bytes):
-        raise invalid("An output has no name, which has to be a string.")
+        in_bytes[output["name"]] = asked.get("binary_data")
     outputs = served.run(name, inputs, list(in_bytes))
     every = parameters.get("binary_data_output", False)
     wanted = {one for one in outputs if (every if in_bytes.get(one) is None else in_bytes[one])}
@@ -280,8 +279,6 @@ def infer(model_name, served, document):
 def _read(served, signature, tensor):
     """Return the array of an input."""
     name, shape, data = (tensor.get(key) for key in ("name", "shape", "data"))
-    if not isinstance(name, str):
-        raise invalid("An input has no name, which has to be a string.")
     for key in tensor.keys() - {"name", "shape", "datatype", "parameters", "data"}:
         raise invalid(f"Input {name!r} has the key {rest_json.show(key)}, which tensors lack.")
     known = ("binary_data_size", "content_type")

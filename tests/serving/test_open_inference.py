@@ -5,12 +5,15 @@ import json
 import struct
 
 import grpc
+import hypothesis
 import numpy as np
 import pytest
 import requests
+from hypothesis import strategies
 
-from keras_lm.serving import open_inference_grpc
-from keras_lm.serving.errors import ServingError
+from keras_lm.serving import open_inference, open_inference_grpc
+from keras_lm.serving.errors import ServingError, StatusCode
+from keras_lm.serving.inference import SavedModel
 from keras_lm.serving.open_inference import parse, to_raw
 from keras_lm.version import __version__
 
@@ -205,6 +208,65 @@ def test_mistakes_are_named(server, words):
 def test_a_large_shape_without_values_is_refused(infer):
     huge = {"name": "x", "shape": [0, 2, 2**50], "datatype": "FP32", "data": []}
     assert "shape" in infer(huge, status=400, **of("matrix"))["error"]
+
+
+# === Anything a client may think of ===
+
+VALUES = strategies.recursive(
+    strategies.none()
+    | strategies.booleans()
+    | strategies.integers()
+    | strategies.floats()
+    | strategies.text(max_size=5),
+    lambda inner: (
+        strategies.lists(inner, max_size=3)
+        | strategies.dictionaries(strategies.text(max_size=5), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+RIGHT = {
+    "serving_default": [tensor("x", "FP32", [1, 3.5])],
+    "two": [tensor("ids", "INT32", [[1, 2]]), tensor("scale", "FP32", [0.5])],
+    "text": [tensor("text", "BYTES", ["YQ==", "YWI="], parameters={"content_type": "base64"})],
+    "matrix": [tensor("x", "FP32", [1] * 6, [1, 2, 3])],
+}
+
+
+@pytest.fixture(scope="module")
+def kinds(saved_models):
+    """The version of `kinds`, in memory."""
+    return SavedModel(saved_models / "kinds" / "7", 1024)
+
+
+@hypothesis.given(
+    strategies.sampled_from(sorted(RIGHT)),
+    strategies.sampled_from([(), ("inputs",), ("inputs", 0), ("inputs", 0, "parameters")]),
+    strategies.sampled_from(
+        ["id", "parameters", "inputs", "outputs", "name", "datatype", "shape", "data"]
+        + ["content_type", "binary_data_size"]
+    ),
+    VALUES,
+    strategies.binary(max_size=6),
+)
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_any_value_in_any_place(kinds, name, place, key, value, raw):
+    """A request that is right but for one value is answered, or refused by its mistake."""
+    document = json.loads(json.dumps({"inputs": RIGHT[name], **of(name)}))
+    changed = document
+    for step in place:
+        changed = changed.setdefault(step, {}) if isinstance(changed, dict) else changed[step]
+    if isinstance(changed, list):
+        changed.append(value)
+    else:
+        changed[key] = value
+    head = json.dumps(document).encode()
+    for body in (head, head + raw):
+        try:
+            answer = open_inference.infer("kinds", kinds, parse(body, str(len(head))))
+        except ServingError as error:
+            assert error.code in (StatusCode.INVALID_ARGUMENT, StatusCode.UNIMPLEMENTED)
+        else:
+            assert answer if isinstance(answer, bytes) else answer.body
 
 
 # === Tensors in bytes ===
