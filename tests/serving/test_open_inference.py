@@ -340,7 +340,7 @@ def test_bytes_of_a_tensor():
     assert to_raw(np.array([b"a", b""], object)) == b"\1\0\0\0a\0\0\0\0"
     assert to_raw(np.array([True, False])) == b"\1\0"
     with pytest.raises(ServingError, match="binary_data_size=-1"):
-        parse(b'{"inputs": [{"parameters": {"binary_data_size": -1}}]}', "54")
+        parse(b'{"inputs": [{"name": "x", "parameters": {"binary_data_size": -1}}]}')
 
 
 # === gRPC ===
