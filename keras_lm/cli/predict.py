@@ -413,10 +413,12 @@ def _check_writing(source, cls, options):
 def ask_server(options):
     """Return the `ServerPredictor` that the options name."""
     from keras_lm.serving.client import Client
+    from keras_lm.serving.keys import key_of_environment
 
     if not options.model:
         raise click.UsageError("--server needs --model NAME, what the server calls its model.")
-    client = Client(options.server, model=options.model, version=options.version)
+    key = key_of_environment()
+    client = Client(options.server, options.model, options.version, api_key=key)
     return ServerPredictor(client, options.signature)
 
 

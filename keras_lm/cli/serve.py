@@ -2,16 +2,41 @@
 
 import dataclasses
 import json
+import os
 import shlex
 import signal
+import sys
+from pathlib import Path
 
 import click
 
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import Choice, FloatRange, names_of
+from keras_lm.serving.keys import VARIABLE, Keys, parse_keys
+from keras_lm.serving.logs import write_json
 
 PORT = click.IntRange(0, 65535)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def read_api_keys(ctx, param, value):
+    """Return the `Keys` of `--api-key @FILE`, or else of the environment; None if there are none.
+
+    An empty variable is an error: who sets it wants keys.
+    """
+    try:
+        if value is None:
+            text = os.environ.get(VARIABLE)
+            return None if text is None else Keys(parse_keys(text, VARIABLE))
+        if not value.startswith("@"):
+            raise click.BadParameter(
+                "every user of this machine can read a key on the command line: write it to a file "
+                f"and pass @FILE, or set {VARIABLE}."
+            )
+        return Keys(Path(value[1:]).expanduser())
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +52,11 @@ class Limits:
     num_interpreters: int | None
     num_threads: int | None
     cors: bool
+    api_keys: Keys | None
+    certificate: Path | None
+    private_key: Path | None
+    requests_per_minute: int | None
+    max_waiting: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +70,7 @@ class ServeOptions(Limits):
     grpc_port: int
     engine: str
     examples: tuple[str, ...]
+    log_format: str
 
 
 @click.command("serve", cls=Command)
@@ -105,6 +136,38 @@ class ServeOptions(Limits):
 @opt.option(
     "--cors", is_flag=True, help="Allow requests over REST from web pages of other origins."
 )
+@opt.option(
+    "--api-key",
+    "api_keys",
+    metavar="@FILE",
+    callback=read_api_keys,
+    help="File with a key on each line. Requests need one of them: Authorization: Bearer KEY. The "
+    f"file is read again when it changes.  [default: {VARIABLE} of the environment, or no key]",
+)
+@opt.option(
+    "--tls-certificate",
+    "certificate",
+    type=FILE,
+    help="PEM file of a certificate, for HTTPS and encrypted gRPC.",
+)
+@opt.option("--tls-key", "private_key", type=FILE, help="PEM file of the certificate's key.")
+@opt.option(
+    "--requests-per-minute",
+    type=click.IntRange(1),
+    help="How often a client may ask, by its key or else by its address.  [any number of times]",
+)
+@opt.option(
+    "--max-waiting",
+    type=click.IntRange(1),
+    help="How many requests may wait for a model; further ones are refused.  [all connections]",
+)
+@opt.option(
+    "--log-format",
+    type=Choice(["text", "json"]),
+    default="text",
+    help="json writes an object a line to stderr, for each request and each change of a model; "
+    "text writes warnings.",
+)
 @takes(ServeOptions)
 def serve_command(options):
     """Serve exported models over REST and gRPC.
@@ -120,8 +183,9 @@ def serve_command(options):
     keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
-    has a page to play with; TF Serving is what production wants. Of the last ten options, all but
-    --cors are for the embedded server alone.
+    has a page to play with; TF Serving is what production wants. The options from --allowed-host
+    on, but for --cors, are for the embedded server alone; TF Serving is not started with those that
+    protect it: keys, certificates, --requests-per-minute and --max-waiting.
     """
     from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
 
@@ -131,11 +195,13 @@ def serve_command(options):
         limits = {name: getattr(options, name) for name in names_of(Limits)}
         limits = {name: value for name, value in limits.items() if value}
         models = find_models(options.folders, options.names)
+        if options.log_format == "json":
+            write_json(sys.stderr)
         if options.examples:
             limits["examples"] = read_examples(options.examples, models)
         plan = Plan(models, options.host, options.rest_port, options.grpc_port, limits)
         server = launch(plan, options.engine, click.echo)
-        announce(server, plan.models, limits.get("examples", {}))
+        announce(server, plan.models, limits.get("examples", {}), options.api_keys)
         server.wait()
     except KeyboardInterrupt:
         click.echo("Ended.")
@@ -166,35 +232,35 @@ def read_examples(examples, names):
     return dict(zip(names, map(read, examples)))
 
 
-def announce(server, names, examples):
+def announce(server, names, examples, api_keys=None):
     """Print where the models are, and a request to try."""
-    from keras_lm.serving.client import Client
-
     click.echo(f"REST:   {server.rest_url}")
     click.echo(f"gRPC:   {server.grpc_address}")
     if server.has_page:
         click.echo(f"Page:   {server.rest_url}/")
     for name in names:
-        with Client(server.rest_url, name) as client:
-            line = curl_line(server.rest_url, name, client.metadata(), examples.get(name))
+        signatures, example = server.signatures(name), examples.get(name)
+        line = curl_line(server.rest_url, name, signatures, example, bool(api_keys))
         click.echo(f"Model:  {name}\n        {line}")
     click.echo("Ctrl-C ends it.")
 
 
-def curl_line(rest_url, name, signatures, example=None):
+def curl_line(rest_url, name, signatures, example=None, needs_key=False):
     """Return a command that asks a model something, or about itself if it takes no text.
 
-    `example` is a text, or a dict of inputs → text.
+    `example` is a text, or a dict of inputs → text. A key is taken from the environment, and gets
+    into a pipe, since all users of a machine see the arguments of commands.
     """
+    curl = f'echo "Authorization: Bearer ${VARIABLE}" | curl -H @- ' if needs_key else "curl "
     url = f"{rest_url}/v1/models/{name}"
     inputs = signatures.get("serving_default", {}).get("inputs", {})
     if not inputs or any(column["dtype"] != "DT_STRING" for column in inputs.values()):
-        return shlex.join(["curl", f"{url}/metadata"])
+        return curl + shlex.join([f"{url}/metadata"])
     own = example if isinstance(example, dict) else {}
     usual = example if isinstance(example, str) else "never a dull moment"
     columns = {column: [own.get(column, usual)] for column in inputs}
     body = json.dumps({"inputs": columns}, ensure_ascii=not example)
-    return shlex.join(["curl", "-d", body, f"{url}:predict"])
+    return curl + shlex.join(["-d", body, f"{url}:predict"])
 
 
 def _interrupt(*_):

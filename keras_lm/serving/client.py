@@ -9,11 +9,14 @@ import json
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
+from keras_lm.serving.keys import KEY
+from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.user_arguments import ACCEPTED, plain_column, refuse_tables
 
 # === Arrays and the JSON of requests and answers ===
@@ -183,6 +186,7 @@ HTTP_CODES = {
 }
 
 REMEDIES = {
+    "UNAUTHENTICATED": "Pass api_key=; or, on the command line, set KERAS_LM_API_KEY.",
     "NOT_FOUND": "Check model= and version= against what the server was started with.",
     "UNAVAILABLE": "Is a server running there, and is this its {protocol} port?",
     "DEADLINE_EXCEEDED": "Pass a longer timeout= than {timeout:g} seconds, or fewer texts at once.",
@@ -213,13 +217,18 @@ class Client:
     Methods raise `ServerError` if the server refuses, or does not answer.
 
     Args:
-        url: `"http://HOST:PORT"` for REST (usually 8501), `"grpc://HOST:PORT"` for gRPC (8500).
+        url: `"http://HOST:PORT"` for REST (usually 8501), `"grpc://HOST:PORT"` for gRPC (8500); or
+            `"https://…"` and `"grpcs://…"` for a server with a certificate.
         model: str. The model's name on the server.
         version: int. None is the latest version that the server has loaded.
         timeout: float. Seconds to wait for an answer.
+        api_key: str, for a server that asks for one, such as `keras-lm serve --api-key @FILE`.
+        certificate: path of a PEM file, with the certificate by which an https:// or grpcs://
+            server is known if no authority of this machine vouches for it, such as its own.
 
     Raises:
-        ValueError: if `url` has another form, or `model` is missing.
+        OSError: if `certificate` cannot be read.
+        ValueError: if `url` has another form, `model` is missing, or `api_key` is not a key.
 
     Example:
 
@@ -228,10 +237,16 @@ class Client:
     """
 
     def __init__(
-        self, url: str, model: str | None = None, version: int | None = None, timeout: float = 60.0
+        self,
+        url: str,
+        model: str | None = None,
+        version: int | None = None,
+        timeout: float = 60.0,
+        api_key: str | None = None,
+        certificate: PathLike | None = None,
     ):
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
+        if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
             raise ValueError(
                 f"url={url!r}: write http://HOST:PORT for REST, or grpc://HOST:PORT for gRPC."
             )
@@ -240,8 +255,12 @@ class Client:
                 f"model={model!r}: name the model to ask, as in Client({url!r}, 'film-critic'); "
                 "`keras-lm serve` prints the names that it serves."
             )
-        transport = _Grpc if parts.scheme == "grpc" else _Rest
-        self._transport = transport(url.rstrip("/"), model, version, timeout)
+        if api_key is not None and not KEY.fullmatch(api_key):
+            raise ValueError("api_key has other characters than letters, digits and -._~+/=.")
+        if certificate is not None:
+            certificate = Path(certificate).resolve(strict=True)
+        transport = _Grpc if parts.scheme.startswith("grpc") else _Rest
+        self._transport = transport(url.rstrip("/"), model, version, timeout, api_key, certificate)
         self._signatures = {}
 
     def predict(
@@ -332,11 +351,13 @@ class _Transport:
 
     protocol = None
 
-    def __init__(self, url, model, version, timeout):
+    def __init__(self, url, model, version, timeout, api_key, certificate):
         self.url = url
         self.model = model
         self.version = version
         self.timeout = timeout
+        self.certificate = certificate
+        self.authorization = None if api_key is None else f"Bearer {api_key}"
 
     def error(self, code, message):
         remedy = REMEDIES.get(code, "").format(protocol=self.protocol, timeout=self.timeout)
@@ -356,6 +377,14 @@ class _Rest(_Transport):
         self.requests = requests
         self.session = requests.Session()
         self.session.trust_env = not _is_here(self.url)  # no proxy for this machine itself
+        if self.certificate is not None:
+            self.session.verify = str(self.certificate)
+        if self.authorization is not None:
+            self.session.auth = self._authorize  # as a header, one of ~/.netrc would replace it
+
+    def _authorize(self, request):
+        request.headers["Authorization"] = self.authorization
+        return request
 
     def predict(self, inputs, signature, expected):
         # Servers fill in the defaults of inputs over gRPC only.
@@ -468,7 +497,14 @@ class _Grpc(_Transport):
             ("grpc.max_send_message_length", -1),
             ("grpc.enable_http_proxy", int(not _is_here(self.url))),
         ]
-        self.channel = grpc.insecure_channel(f"{parts.hostname}:{parts.port or 8500}", options)
+        address = f"{parts.hostname}:{parts.port or 8500}"
+        if parts.scheme == "grpcs":
+            known = self.certificate and self.certificate.read_bytes()
+            credentials = grpc.ssl_channel_credentials(known)
+            self.channel = grpc.secure_channel(address, credentials, options)
+        else:
+            self.channel = grpc.insecure_channel(address, options)
+        self.metadata = self.authorization and [("authorization", self.authorization)]
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
@@ -526,7 +562,7 @@ class _Grpc(_Transport):
 
     def call(self, method, request):
         try:
-            return method(request, timeout=self.timeout)
+            return method(request, timeout=self.timeout, metadata=self.metadata)
         except self.grpc.RpcError as error:
             raise self.error(error.code().name, error.details() or "") from None
 

@@ -16,13 +16,15 @@ class ServingError(Exception):
     """A request that cannot be answered, or a version that cannot be loaded.
 
     `code` is a `grpc.StatusCode`, which has TensorFlow's codes; the HTTP status follows from it.
-    The message is TF Serving's, if it has one for the error.
+    The message is TF Serving's, if it has one for the error. `retry_after` is the number of seconds
+    after which the same request may succeed, or None.
     """
 
-    def __init__(self, code, message):
+    def __init__(self, code, message, retry_after=None):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after = retry_after
 
     def __str__(self):
         return f"{self.code.name}: {self.message}"

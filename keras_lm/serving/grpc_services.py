@@ -106,7 +106,7 @@ class Arrivals(grpc.ServerInterceptor):
             context.cancel()
 
 
-def _answering(method):
+def answering(method):
     """Wrap a method so that a `ServingError` ends the call with its status."""
 
     @functools.wraps(method)
@@ -153,28 +153,28 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             label=spec.version_label if choice == "version_label" else None,
         )
 
-    @_answering
+    @answering
     def Predict(self, request):
         """Run any signature on tensors."""
         _check_spec(request)
         with self._lease(request.model_spec) as served:
             return messages.predict(served, request)
 
-    @_answering
+    @answering
     def Classify(self, request):
         """Run a signature that returns classes and scores for tf.Examples."""
         _check_spec(request)
         with self._lease(request.model_spec) as served:
             return messages.classify(served, request)
 
-    @_answering
+    @answering
     def Regress(self, request):
         """Run a signature that returns a number for each tf.Example."""
         _check_spec(request)
         with self._lease(request.model_spec) as served:
             return messages.regress(served, request)
 
-    @_answering
+    @answering
     def MultiInference(self, request):
         """Run several signatures on the same tf.Examples."""
         if not request.tasks:
@@ -182,7 +182,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         with self._lease(request.tasks[0].model_spec) as served:
             return messages.multi_inference(served, request)
 
-    @_answering
+    @answering
     def GetModelMetadata(self, request):
         _check_spec(request)
         if not request.metadata_field:
@@ -208,14 +208,14 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         self._callers = callers
         self._folders = folders
 
-    @_answering
+    @answering
     def GetModelStatus(self, request):
         _check_spec(request)
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None
         return messages.model_status(self._models, spec.name, version)
 
-    @_answering
+    @answering
     def HandleReloadConfigRequest(self, request):
         """Serve the models under other names, or other versions of them."""
         kind = request.config.WhichOneof("config")

@@ -1,9 +1,13 @@
 """The HTTP server for REST: uvicorn, with limits on slow clients; and the names it answers to."""
 
+import asyncio
+import functools
 import socket
+import ssl
 import threading
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -13,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 # a second if the process cannot open more files.
 ACCEPTED_AT_ONCE = 8
 QUEUED = 1024  # by the system, until they are accepted
+HANDSHAKE = 5  # seconds for that of TLS, whose connections are not counted before its end
 
 
 class Connection(H11Protocol):
@@ -63,9 +68,18 @@ class HttpServer(uvicorn.Server):
         request_timeout: float, seconds that a client has, after it connects or after its last
             answer, to send a whole request, and to read the answer.
         grace: float, seconds that running requests have to end once `should_exit` is set.
+        certificate, private_key: paths of PEM files, for HTTPS; or None.
     """
 
-    def __init__(self, application, max_connections, request_timeout, grace):
+    def __init__(
+        self,
+        application,
+        max_connections,
+        request_timeout,
+        grace,
+        certificate=None,
+        private_key=None,
+    ):
         super().__init__(
             uvicorn.Config(
                 application,
@@ -81,11 +95,20 @@ class HttpServer(uvicorn.Server):
                 limit_concurrency=max_connections,
                 timeout_keep_alive=request_timeout,
                 timeout_graceful_shutdown=grace,
+                ssl_certfile=certificate,
+                ssl_keyfile=private_key,
             )
         )
         self.is_ready = threading.Event()
 
     async def startup(self, sockets=None):
+        if self.config.is_ssl:  # uvicorn would wait for a minute
+            loop = asyncio.get_running_loop()
+            loop.create_server = functools.partial(
+                loop.create_server,
+                ssl_handshake_timeout=HANDSHAKE,
+                ssl_shutdown_timeout=HANDSHAKE,
+            )
         try:
             await super().startup(sockets)
             for listener in sockets:
@@ -103,6 +126,29 @@ class HttpServer(uvicorn.Server):
 
     def _is_late(self, connection):
         return connection.loop.time() - connection.since > self.config.timeout_keep_alive
+
+
+def check_certificate(certificate, private_key):
+    """Raise an error unless the files of a certificate and its key belong together, or are None."""
+    if certificate is None and private_key is None:
+        return
+    for name, path in {"certificate": certificate, "private_key": private_key}.items():
+        if path is None:
+            raise ValueError(f"{name}=None: a certificate and its private key go together.")
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"{name}={str(path)!r} is not a file.")
+
+    def refuse():  # otherwise it would be asked for on the terminal
+        raise ValueError(f"private_key={str(private_key)!r} is encrypted: pass one that is not.")
+
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, private_key, refuse)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"certificate={str(certificate)!r} and private_key={str(private_key)!r} are not a "
+            f"certificate and its key, as PEM files ({error.reason or error})."
+        ) from error
 
 
 # === Host names ===

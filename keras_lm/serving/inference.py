@@ -38,12 +38,17 @@ def type_name(data_type):
 class ServedModel:
     """One version of a model; subclasses have its signatures and run them.
 
+    Attributes:
+        platform: str, what the Open Inference Protocol calls the format.
+
     Args:
         number: int, the version.
         signature_defs: dict of name → `SignatureDef`, of all signatures.
         parameters: dict of how requests are joined, from `batching`, or None.
         max_rows: int, the maximum number of rows in a request; None for no limit.
     """
+
+    platform = "tensorflow_savedmodel"
 
     def __init__(self, number, signature_defs, parameters=None, max_rows=None):
         self.number = number
@@ -377,6 +382,8 @@ class LiteRTModel(ServedModel):
         max_rows: int, the maximum number of rows in a request; None for no limit.
         num_interpreters, num_threads: int; see `InterpreterPool`.
     """
+
+    platform = "litert"
 
     def __init__(self, number, path, max_rows=None, num_interpreters=1, num_threads=None):
         try:

@@ -5,6 +5,7 @@ this order, and keeps the first that starts.
 """
 
 import gc
+import json
 import os
 import shutil
 import socket
@@ -17,17 +18,25 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.serving.client import Client, ServerError
+from keras_lm.serving.client import Client, ServerError, signatures_from_json
 from keras_lm.utils import model_versions, optional_dependencies
 from keras_lm.utils.model_versions import check_name, default_name, find_versions
 
 BINARY = "tensorflow_model_server"
 IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
 PATIENCE = 10  # seconds that a server has to end after SIGTERM
+# Options that must not be without effect → what TensorFlow Serving lacks for them.
+PROTECTIONS = {
+    "api_keys": "does not check keys",
+    "certificate": "does not encrypt REST",
+    "requests_per_minute": "does not limit the requests of a client",
+    "max_waiting": "does not limit the requests that wait",
+}
 
 
 class LaunchError(Exception):
@@ -105,6 +114,9 @@ class ChildServer:
     @classmethod
     def problem(cls, plan):
         """Return why this engine cannot serve a plan, or None."""
+        for option, what in PROTECTIONS.items():
+            if plan.limits.get(option):
+                return f"TensorFlow Serving {what}"
         files = [path.name for path in plan.models.values() if path.is_file()]
         if files:
             return f"TensorFlow Serving does not have the operations of {files[0]}"
@@ -132,6 +144,11 @@ class ChildServer:
         except BaseException:
             self.stop()
             raise
+
+    def signatures(self, name):
+        """Return a model's signatures, as `Client.metadata` does."""
+        with Client(self.rest_url, name) as client:
+            return client.metadata()
 
     def wait(self):
         """Block until the server ends by itself, then raise a `LaunchError` that says why."""
@@ -281,6 +298,7 @@ class EmbeddedServer:
         return optional_dependencies.hint(missing, "the embedded server") if missing else None
 
     def start(self):
+        from keras_lm.serving import tracing
         from keras_lm.serving.server import Server  # imports TensorFlow
 
         # What is there already stays: to look through it for garbage takes a second, in which no
@@ -294,13 +312,24 @@ class EmbeddedServer:
             self.server.start()
         except (OSError, RuntimeError, ValueError) as error:  # a wrong model or port
             raise LaunchError(str(error)) from error
-        self.rest_url = f"http://{reachable(plan.host)}:{self.server.rest_url.rpartition(':')[2]}"
+        self._send_last_traces = tracing.set_up()
+        rest = urlsplit(self.server.rest_url)
+        self.rest_url = f"{rest.scheme}://{reachable(plan.host)}:{rest.port}"
         self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
         self.wait = self.server.wait
 
+    def signatures(self, name):
+        from keras_lm.serving.rest import write_metadata
+
+        metadata = json.loads(write_metadata(self.server._models, {"name": name}))["metadata"]
+        return signatures_from_json(metadata["signature_def"])
+
     def stop(self):
         """End the server, and the whole process if a request does not end."""
-        if not self.server.stop():
+        has_ended = self.server.stop()
+        if self._send_last_traces is not None:
+            self._send_last_traces()
+        if not has_ended:
             # TensorFlow still computes in a thread, and a normal exit would wait for it.
             sys.stdout.flush()
             os._exit(0)
@@ -317,7 +346,8 @@ class Plan:
     """What to serve, and where; port 0 takes a free one.
 
     `models` is a dict of name → absolute `Path` of its versions or `.tflite`; see `find_models`.
-    `limits` are further arguments of `Server`, for the embedded server only, except for `cors`.
+    `limits` are further arguments of `Server`, for the embedded server only, except for `cors`;
+    with one of `PROTECTIONS`, TensorFlow Serving is not started.
     """
 
     models: dict
@@ -403,10 +433,14 @@ def launch(plan, engine="auto", say=print):
                     raise
                 problem = str(error)
             else:
-                say(f"Engine: {candidate.description}" + "".join(f"; {m}" for m in missed) + ".")
+                say(
+                    f"Engine: {candidate.description}"
+                    + "".join(f"; {m}" for m in dict.fromkeys(missed))
+                    + "."
+                )
                 return server
         missed.append(problem)
-    raise LaunchError("No server could be started: " + "; ".join(missed) + ".")
+    raise LaunchError("No server could be started: " + "; ".join(dict.fromkeys(missed)) + ".")
 
 
 def check_port(option, host, port):

@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client.metrics_core import GaugeMetricFamily
 
+from keras_lm.serving import logs
 from keras_lm.serving.errors import ServingError
+from keras_lm.serving.tracing import Tracer
 
 ROWS = tuple(2**power for power in range(11))  # 1 to 1,024
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -34,6 +36,7 @@ class Monitor(grpc.ServerInterceptor):
 
     def __init__(self, models):
         self._models = models
+        self._tracer = Tracer()
         self._registry = CollectorRegistry()
         names = ("protocol", "method", "model")
         self._requests = Counter(
@@ -88,11 +91,30 @@ class Monitor(grpc.ServerInterceptor):
         """Return the body in Prometheus's text format, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE
 
-    def answered(self, protocol, method, model, code, seconds):
-        """Count a request; a model that is not served is counted as "", as clients invent names."""
+    def answered(self, protocol, method, model, code, seconds, id=None, route=None, headers=None):
+        """Count, log and trace a request.
+
+        Args:
+            protocol: str, "rest" or "grpc".
+            method, model: str. A model that is not served is "", as clients invent names.
+            code: int or str, of the answer.
+            seconds: float, how long it took.
+            id: str, the request's; None for a new one.
+            route: str, for logs and traces; None for the method.
+            headers: dict of its headers; None for none.
+        """
         model = model if model and model in self._models.names else ""
         self._requests.labels(protocol, method, model, str(code)).inc()
         self._seconds.labels(protocol, method, model).observe(seconds)
+        fields = {
+            "request_id": id or logs.request_id(),
+            "protocol": protocol,
+            "route": route or method,
+            "model": model,
+            "code": str(code),
+        }
+        logs.log_request(**fields, milliseconds=round(1000 * seconds, 3))
+        self._tracer.trace(headers or {}, seconds, **fields)
 
     def batched(self, model, rows, waits):
         """Count a batch: its rows, and the seconds that each of its requests has waited."""
@@ -109,10 +131,13 @@ class Monitor(grpc.ServerInterceptor):
         if handler is None or handler.unary_unary is None:
             return handler
         method = handler_call_details.method.rpartition("/")[2]
+        headers = dict(handler_call_details.invocation_metadata or ())
+        request_id = logs.request_id(headers.get("x-request-id"))
 
         def answer(request, context):
             begin, code = time.perf_counter(), "OK"
-            model = getattr(getattr(request, "model_spec", None), "name", "")
+            spec = getattr(request, "model_spec", None)  # TF Serving's messages have one
+            model = getattr(spec, "name", "") or getattr(request, "model_name", "")
             try:
                 with self.running.track_inprogress():
                     return handler.unary_unary(request, context)
@@ -121,7 +146,8 @@ class Monitor(grpc.ServerInterceptor):
                 code = "UNKNOWN" if code is None else code.name
                 raise
             finally:
-                self.answered("grpc", method, model, code, time.perf_counter() - begin)
+                seconds = time.perf_counter() - begin
+                self.answered("grpc", method, model, code, seconds, request_id, None, headers)
 
         return grpc.unary_unary_rpc_method_handler(
             answer, handler.request_deserializer, handler.response_serializer

@@ -18,6 +18,7 @@ import uuid
 import numpy as np
 
 from keras_lm.generation.options import FRESH_SEED, OPTIONS
+from keras_lm.serving import rest_json
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 
@@ -49,14 +50,14 @@ def model_name(document, names):
 
 def write_models(names):
     """Return the body of the list of models."""
-    return _dump({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+    return dump({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
 def write_error(message, status):
     """Return the body of an error, as OpenAI's clients read it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = "model_not_found" if status == 404 else None
-    return _dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    code = {401: "invalid_api_key", 404: "model_not_found"}.get(status)
+    return dump({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
 def embeddings(served, document):
@@ -65,17 +66,17 @@ def embeddings(served, document):
     Raises:
         ServingError: if the request is invalid, or the model has no embeddings.
     """
-    _check_fields(document, ("input", "encoding_format", "dimensions"), {"dimensions": (None,)})
-    texts = _strings(document, "input")
+    check_fields(document, ("input", "encoding_format", "dimensions"), {"dimensions": (None,)})
+    texts = strings(document, "input")
     encoding = document.get("encoding_format", "float")
     if encoding not in ("float", "base64"):
         raise invalid(f"encoding_format={encoding!r}: use 'float' or 'base64'.")
     signature = served.signature_defs.get(DEFAULT_SIGNATURE)
     if signature is None or not {"text"} == set(signature.inputs) & {"text", "prompt"}:
-        raise _unable("takes no texts to embed")
+        raise unable("takes no texts to embed")
     if "embedding" not in signature.outputs:
-        raise _unable("has no embeddings: export a FeatureExtractor")
-    outputs = served.run(DEFAULT_SIGNATURE, {"text": _bytes(texts)}, ["embedding"])["embedding"]
+        raise unable("has no embeddings: export a FeatureExtractor")
+    outputs = served.run(DEFAULT_SIGNATURE, {"text": to_bytes(texts)}, ["embedding"])["embedding"]
     if encoding == "base64":
         vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in outputs]
     else:
@@ -85,7 +86,7 @@ def embeddings(served, document):
     ]
     number = _number_of_tokens(served, texts)
     usage = {"prompt_tokens": number, "total_tokens": number}
-    return _dump({"object": "list", "data": data, "model": document.get("model"), "usage": usage})
+    return dump({"object": "list", "data": data, "model": document.get("model"), "usage": usage})
 
 
 def completions(served, document):
@@ -96,9 +97,9 @@ def completions(served, document):
     """
     prompts, choices, inputs = _completion_inputs(document)
     if not {"generate", "next_token"} <= served.signature_defs.keys():
-        raise _unable("continues no prompts: export a CausalLM")
+        raise unable("continues no prompts: export a CausalLM")
     if "stop" not in served.signature_defs["generate"].inputs:
-        raise _unable(
+        raise unable(
             "is a .tflite, which cannot follow all options of this call: ask its signature "
             "generate by :predict, or export the CausalLM as a SavedModel"
         )
@@ -112,8 +113,10 @@ def completions(served, document):
             for name, value in inputs.items()
             if name in OPTIONS
         }
-    arrays["stop"] = np.broadcast_to(_bytes(inputs["stop"])[None], [len(rows), len(inputs["stop"])])
-    written = served.run("generate", {"prompt": _bytes(rows)} | arrays)
+    arrays["stop"] = np.broadcast_to(
+        to_bytes(inputs["stop"])[None], [len(rows), len(inputs["stop"])]
+    )
+    written = served.run("generate", {"prompt": to_bytes(rows)} | arrays)
     texts = [text.decode("utf-8", "replace") for text in written["text"].tolist()]
     new, most = written["num_tokens"].tolist(), inputs["max_new_tokens"]
     shown = rows if document.get("echo") else [""] * len(rows)
@@ -129,7 +132,7 @@ def completions(served, document):
             "total_tokens": number + sum(new),
         },
     }
-    return _dump(answer)
+    return dump(answer)
 
 
 def stream_request(document):
@@ -166,8 +169,8 @@ def event_writer(document):
 def _completion_inputs(document):
     """Return prompts, the number of choices, and our options, all checked."""
     known = ("prompt", "n", "stop", "stream", "echo", *COMPLETION)
-    _check_fields(document, known, UNSUPPORTED)
-    prompts, choices = _strings(document, "prompt"), document.get("n")
+    check_fields(document, known, UNSUPPORTED)
+    prompts, choices = strings(document, "prompt"), document.get("n")
     choices = 1 if choices is None else choices
     if type(choices) is not int or not 1 <= choices <= MOST_CHOICES:
         raise invalid(f"n={choices!r}: pass a number from 1 to {MOST_CHOICES}.")
@@ -196,7 +199,8 @@ def _completion_inputs(document):
     return prompts, choices, inputs
 
 
-def _check_fields(document, known, unsupported):
+def check_fields(document, known, unsupported):
+    """Raise a `ServingError` for a field of a request that would have no effect."""
     unknown = document.keys() - {*known, *unsupported, *IGNORED}
     if unknown:
         raise invalid(f"{sorted(unknown)} are not supported: leave them out.")
@@ -205,25 +209,27 @@ def _check_fields(document, known, unsupported):
             raise invalid(f"{field}={document[field]!r} is not supported: leave it out.")
 
 
-def _strings(document, field):
+def strings(document, field):
+    """Return a field, a string or a list of them, as a list."""
     value = document.get(field)
-    strings = [value] if isinstance(value, str) else value
-    if not isinstance(strings, list) or not all(isinstance(text, str) for text in strings):
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise invalid(f"{field}: pass a string or a list of strings; tokens are not supported.")
-    if not strings:
+    if not texts:
         raise invalid(f"{field} is an empty list: pass a text.")
-    return strings
+    return texts
 
 
-def _bytes(texts):
-    return np.array([text.encode("utf-8", "surrogateescape") for text in texts], object)
+def to_bytes(texts):
+    """Return texts as an array of UTF-8, as signatures take them."""
+    return np.array([rest_json.encode(text) for text in texts], object)
 
 
 def _number_of_tokens(served, texts):
     """Return how many tokens the model reads, special ones with them; 0 if an export cannot say."""
     if "tokenize" not in served.signature_defs:
         return 0
-    tokens = served.run("tokenize", {"text": _bytes(texts)}, ["tokens"])["tokens"]
+    tokens = served.run("tokenize", {"text": to_bytes(texts)}, ["tokens"])["tokens"]
     return int(np.sum(tokens != b""))
 
 
@@ -241,11 +247,13 @@ def _choice(index, text, reason):
     return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
 
 
-def _unable(what):
+def unable(what):
+    """Return the error of a model that cannot answer a request."""
     return ServingError(StatusCode.INVALID_ARGUMENT, f"This model {what}.")
 
 
-def _dump(document):
+def dump(document):
+    """Return JSON as the body of an answer."""
     return json.dumps(document).encode()
 
 

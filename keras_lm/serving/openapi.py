@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_lm.generation.options import OPTIONS
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
+from keras_lm.serving.open_inference import DATATYPES
 from keras_lm.serving.openai_api import COMPLETION, DEFAULTS
 from keras_lm.version import __version__
 
@@ -53,6 +54,10 @@ def document(models):
             continue
     for name, signatures in signatures_of.items():
         paths |= _paths_of_model(name, signatures)
+        paths |= _paths_of_inference(name)
+    paths["/rerank"] = {"post": _rerank()}
+    if any("search" in defs for defs in signatures_of.values()):
+        paths["/v1/search"] = {"post": _search()}
     if any(
         "embedding" in signature.outputs
         for defs in signatures_of.values()
@@ -65,6 +70,8 @@ def document(models):
         "/healthz": "200 if the server lives",
         "/readyz": "200 if all models answer, else 503",
         "/metrics": "Measures for Prometheus",
+        "/v2/health/live": "200 if the server lives",
+        "/v2/health/ready": "200 if all models answer, else 503",
     }
     paths |= {path: {"get": _get(text, "text/plain")} for path, text in probes.items()}
     return {
@@ -121,6 +128,44 @@ def _paths_of_model(name, signatures):
         operation = _post("Text as it is written, as server-sent events", body, {})
         paths[f"{place}:stream"] = {"post": operation}
     return paths
+
+
+def _paths_of_inference(name):
+    """Return the paths of the Open Inference Protocol about a model."""
+    place = f"/v2/models/{name}"
+    tensor = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "datatype": {"enum": sorted(DATATYPES.values())},
+            "shape": {"type": "array", "items": {"type": "integer"}},
+            "parameters": {"type": "object"},
+            "data": {"type": "array"},
+        },
+    }
+    fields = {"id": {"type": "string"}, "parameters": {"type": "object"}}
+    fields |= {key: {"type": "array", "items": tensor} for key in ("inputs", "outputs")}
+    body = {"type": "object", "properties": fields, "required": ["inputs"]}
+    return {
+        place: {"get": _get(f"Inputs and outputs of {name}")},
+        f"{place}/ready": {"get": _get(f"200 if {name} answers, else 503")},
+        f"{place}/infer": {"post": _post(f"Ask {name} by the Open Inference Protocol", body)},
+    }
+
+
+def _rerank():
+    texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    fields = {"model": {"type": "string"}, "query": {"type": "string"}, "documents": texts}
+    fields |= {"top_n": {"type": "integer", "minimum": 1}, "return_documents": {"type": "boolean"}}
+    body = {"type": "object", "properties": fields, "required": ["query", "documents"]}
+    return _post("Documents by their relevance to a query", body, None, "OpenAIError")
+
+
+def _search():
+    fields = {"model": {"type": "string"}, "query": STRINGS}
+    fields["top_n"] = {"type": "integer", "minimum": 1}
+    body = {"type": "object", "properties": fields, "required": ["query"]}
+    return _post("The nearest documents of a corpus", body, None, "OpenAIError")
 
 
 def _predict_body(name, signature, is_default):

@@ -36,8 +36,8 @@ async function call(path, body) {
   const start = performance.now();
   let response, text;
   try {
-    const options = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-    response = await fetch(path, options);
+    const options = body && { method: "POST", body: JSON.stringify(body) };
+    response = await fetch(path, { ...options, headers: { ...(body && { "Content-Type": "application/json" }), ...authorization() } });
     text = await response.text();
   } catch (error) {
     throw new Refused(`The server does not answer (${error.message}). Is it still running?`);
@@ -49,8 +49,21 @@ async function call(path, body) {
   } catch {
     throw new Refused(`The server answers ${response.status}, but not in JSON: ${text.slice(0, 300)}`);
   }
+  if (response.status === 401) askForKey(answer.error);
   if (!response.ok) throw new Refused(`The server answers ${response.status}: ${answer.error ?? text}`);
   return { answer, milliseconds };
+}
+
+// The key of a server that asks for one: this tab keeps it, and nothing else.
+const KEPT = "keras_lm_api_key";
+const key = () => (config.needs_key ? sessionStorage.getItem(KEPT) : null);
+const authorization = () => (key() ? { Authorization: `Bearer ${key()}` } : {});
+
+function askForKey(why) {
+  if (why && key()) $("key-note").textContent = why;
+  sessionStorage.removeItem(KEPT);
+  $("key-form").hidden = false;
+  $("key").focus();
 }
 
 // TF Serving writes NaN and infinities as they are, which JSON does not know: let them be strings.
@@ -131,8 +144,9 @@ function drawButton() {
 const inputsOf = (signature) => Object.entries(state.signatures[signature]?.inputs ?? {});
 const names = (record) => Object.keys(record ?? {}).sort().join();
 
-// The default signature; or one that answers alike, and besides takes options that have defaults.
+// The search of an export with a corpus; the default signature; or one that answers alike, and besides takes options that have defaults.
 function signatureToAsk() {
+  if (kindOf(state.signatures.search?.outputs?.documents) === "text 2") return "search";
   const first = "serving_default" in state.signatures ? "serving_default" : Object.keys(state.signatures)[0];
   if (!first) throw new Refused("This model has no signature to ask.");
   const { inputs, outputs } = state.signatures[first];
@@ -290,7 +304,7 @@ async function write(values, turn, begin) {
   const start = performance.now();
   let text = "", left = "";
   try {
-    const response = await fetch(`${modelPath(state.model)}:stream`, { method: "POST", body });
+    const response = await fetch(`${modelPath(state.model)}:stream`, { method: "POST", body, headers: authorization() });
     if (!response.ok) return null; // `:predict` says why
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
@@ -437,15 +451,17 @@ function drawCommands() {
   if (!inputs) return;
   const url = new URL(`${modelPath(state.model)}:predict`, location.href).href;
   const body = { ...(state.signature === "serving_default" ? {} : { signature_name: state.signature }), inputs };
-  $("curl").textContent = `curl -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
+  // Through a pipe, since all users of a machine see the arguments of commands.
+  const curl = config.needs_key ? 'echo "Authorization: Bearer $KERAS_LM_API_KEY" | curl -H @-' : "curl";
+  $("curl").textContent = `${curl} -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
   const address = config.grpc_address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`);
   const isPlain = state.signature === "serving_default" && state.fields.every(({ kind }) => kind === "text" || kind === "rows")
     && ["text", "prompt", "text,text_pair"].includes(state.fields.map(({ name }) => name).join());
   $("grpc-title").textContent = isPlain ? "gRPC" : "gRPC, in Python";
   $("grpc").textContent = isPlain ? predictCommand(address, values) : [
     "python - <<'END'",
-    "import json", "from keras_lm.serving import Client", "",
-    `client = Client(${python(`grpc://${address}`)}, ${python(state.model)})`,
+    ...(config.needs_key ? ["import os"] : []), "import json", "from keras_lm.serving import Client", "",
+    `client = Client(${python(`${config.grpc_scheme}://${address}`)}, ${python(state.model)}${config.needs_key ? ', api_key=os.environ["KERAS_LM_API_KEY"]' : ""})`,
     `outputs = client.predict(${python(inputs)}, ${python(state.signature)})`,
     "print(json.dumps({name: value.tolist() for name, value in outputs.items()}))",
     "END",
@@ -454,7 +470,7 @@ function drawCommands() {
 
 // Texts alone are what the command line takes.
 function predictCommand(address, values) {
-  const command = `keras-lm predict --server ${quoted(`grpc://${address}`)} --model ${quoted(state.model)}`;
+  const command = `keras-lm predict --server ${quoted(`${config.grpc_scheme}://${address}`)} --model ${quoted(state.model)}`;
   const all = Object.values(values);
   if (all.length > 1) return `printf '%s\\n' ${quoted(JSON.stringify(values))} | ${command} --input - --format jsonl`;
   const texts = Array.isArray(all[0]) ? filled(all[0]) : all;
@@ -483,7 +499,6 @@ async function copy(button) {
 
 // === Start ===
 
-$("model").append(...config.models.map((name) => element("option", { value: name }, name)));
 $("model").addEventListener("change", () => choose($("model").value));
 $("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
 $("form").addEventListener("keydown", (event) => {
@@ -494,5 +509,30 @@ $("rows-ask").addEventListener("click", answerRows);
 $("rows-save").addEventListener("click", saveRows);
 $("fields").addEventListener("input", () => { drawCommands(); drawButton(); });
 for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
-if (config.models.length) choose($("model").value);
-else $("answer").replaceChildren(note("This server has no model."));
+$("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(KEPT, $("key").value.trim());
+  $("key").value = "";
+  enter();
+});
+if (!config.needs_key) drawModels();
+else if (key()) enter();
+else askForKey();
+
+// With a key, what this server has.
+async function enter() {
+  try {
+    Object.assign(config, (await call("page.json")).answer);
+  } catch (error) {
+    $("key-note").textContent = error.message;
+    return;
+  }
+  $("key-form").hidden = true;
+  drawModels();
+}
+
+function drawModels() {
+  $("model").replaceChildren(...config.models.map((name) => element("option", { value: name }, name)));
+  if (config.models.length) choose($("model").value);
+  else $("answer").replaceChildren(note("This server has no model."));
+}

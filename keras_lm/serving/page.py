@@ -14,17 +14,26 @@ SCRIPTS = ("page_tokens.js", "page_graph.js", "page_answers.js", "page_rows.js",
 ATTENTION = "../analysis/attention_page"
 
 
-def render(model_names, grpc_address, examples=None):
-    """Return the HTML of the page to try the served models.
+def data(model_names, grpc_address, examples=None, grpc_scheme="grpc"):
+    """Return what the page says about a server, as a dict that JSON can hold.
 
     `examples` is a dict of a model's name → what its fields contain at first; see `Server`.
     """
-    config = {
+    return {
         "models": list(model_names),
         "examples": examples or {},
         "grpc_address": grpc_address,
-        "attention_page": _attention_page(),
+        "grpc_scheme": grpc_scheme,
     }
+
+
+def render(data):
+    """Return the HTML of the page to try the served models.
+
+    `data` is that of the function `data`; None if the page has to ask for a key, with which it gets
+    them from `/page.json`.
+    """
+    config = {"attention_page": _attention_page(), "needs_key": data is None, **(data or {})}
     text = json.dumps(config).translate(str.maketrans(ESCAPES))
     return _page().replace('"CONFIG"', text)
 

@@ -19,6 +19,8 @@ const VIEWS = [
     examples: { text: ["Ada Lovelace met Charles Babbage in London in 1833."] } },
   { verb: "Fill in", needs: { tokens: "text 3", scores: "float 3" }, also: ["text"], draw: drawMasks,
     examples: { text: ["The capital of France is [MASK]."] } },
+  { verb: "Search", needs: { documents: "text 2", scores: "float 2", rows: "int 2" }, draw: drawHits,
+    examples: { text: ["When does it open?"] } },
   { verb: "Ask", needs: { text: "text 2", scores: "float 2", start: "int 2", end: "int 2" }, takes: { context: "text 1" }, draw: drawSpans },
   { verb: "Choose", needs: { labels: "int 1", scores: "float 2" }, takes: { choices: "text 2" }, draw: drawChoices,
     examples: { text: ["They liked the film so much that"] } },
@@ -72,6 +74,13 @@ function drawClasses({ labels, scores }, { classNames }) {
 function drawChoices({ labels, scores }, { values }) {
   const choices = filled(values.choices);
   return [head(choices[labels[0]]), ...bars(choices.map((choice, index) => [choice, scores[0][index]]), new Set([labels[0]]))];
+}
+
+// === Documents for a query ===
+
+function drawHits({ documents, scores }) {
+  const hits = documents[0].map((text, index) => [text, scores[0][index]]);
+  return [head(hits[0]?.[0] ?? "No document"), ...bars(hits, new Set([0]))];
 }
 
 // === Answers in a context ===

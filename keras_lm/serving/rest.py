@@ -4,12 +4,14 @@
     GET  /v1/models/NAME[/versions/N|/labels/L]/metadata   signatures
     POST /v1/models/NAME[/versions/N|/labels/L]:predict    also :classify and :regress
     POST /v1/models/NAME[/versions/N|/labels/L]:stream     text as it is written; not in TF Serving
-    GET  /                                                 a page to try the models
+    GET  /, /page.json                                     a page to try the models, and its data
     GET  /healthz, /readyz                                 200 if it lives; if all models answer
     GET  /metrics                                          measures for Prometheus
     GET  /openapi.json, /docs                              what can be asked, see `openapi`
 
-and OpenAI's for embeddings and completions, see `openai_api`.
+and OpenAI's for embeddings and completions, see `openai_api`, `/rerank` and `/v1/search`, see
+`search_api`, and the Open Inference Protocol below /v2, see `open_inference`. Who may ask is for
+`access` to say.
 
 The event loop only reads, writes and answers `/healthz`: models, large JSON, the page and answers
 about models have threads of their own, so that a server that lives can always say so.
@@ -35,7 +37,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from keras_lm.serving import messages, monitoring, openai_api, openapi, rest_json
+from keras_lm.serving import (
+    logs,
+    messages,
+    monitoring,
+    open_inference,
+    openai_api,
+    openapi,
+    page,
+    rest_json,
+    search_api,
+)
+from keras_lm.serving.access import OPEN_PATHS, Access
 from keras_lm.serving.callers import Caller, Callers, unless_gone, watched
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.http_server import Hosts
@@ -51,11 +64,17 @@ GET_PATH = re.compile(MODEL + r"(?:/(?P<verb>metadata))?", re.ASCII | re.IGNOREC
 POST_PATH = re.compile(
     MODEL + r":(?P<verb>classify|regress|predict|stream)", re.ASCII | re.IGNORECASE
 )
+V2_PATH = re.compile(
+    r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d+))?(?:/(?P<verb>infer|ready))?",
+    re.ASCII,
+)
+ANSWERS = openai_api.ANSWERS | search_api.ANSWERS
 
 CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Content-Type",
+    "Access-Control-Allow-Headers": f"Authorization, Content-Type, {open_inference.HEADER}",
+    "Access-Control-Expose-Headers": f"Retry-After, {open_inference.HEADER}",
 }
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
@@ -86,7 +105,9 @@ class Application:
         writers: executor for streams, each of which occupies a thread for long.
         tellers: executor for answers about models.
         callers: `Callers`, whom all that wait join.
-        render_page: function from the models' names to the HTML of the page.
+        page_data: function that returns the data of the page, see `page.data`.
+        access: `Access`, who may ask.
+        max_waiting: int, how many requests may wait for a model; None for any number.
         hosts: `Hosts` that requests may name.
         max_request_bytes: int, the largest body, both as sent and unzipped.
         body_memory: `BodyMemory` for all bodies.
@@ -100,20 +121,24 @@ class Application:
     writers: Executor
     tellers: Executor
     callers: Callers
-    render_page: Callable[[list[str]], str]
+    page_data: Callable[[], dict]
+    access: Access
     hosts: Hosts
     max_request_bytes: int
     body_memory: BodyMemory
     monitor: Monitor
     cors: bool = False
+    max_waiting: int | None = None
 
     def __post_init__(self):
+        self._waiting = collections.Counter()
         self._shares = collections.defaultdict(lambda: asyncio.Semaphore(self.share))
 
     async def __call__(self, scope, receive, send):
         """Answer a request, and count it."""
         request, begin = Request(scope, receive), time.perf_counter()
         request.state.asked = {"method": "other", "model": ""}
+        request_id = logs.request_id(request.headers.get("x-request-id"))
         try:
             with self.monitor.running.track_inprogress():
                 response = await self._answer(request)
@@ -128,10 +153,18 @@ class Application:
             response = _error(scope["path"], "The server is shutting down.", 503)
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         asked, seconds = request.state.asked, time.perf_counter() - begin
+        # A log may leave out the probes of an orchestrator, which come all the time.
+        route = scope["path"] if scope["path"] in (*OPEN_PATHS, *PROBES) else asked["method"]
         self.monitor.answered(
-            "rest", asked["method"], asked["model"], response.status_code, seconds
+            "rest",
+            **asked,
+            code=response.status_code,
+            seconds=seconds,
+            id=request_id,
+            route=route,
+            headers=request.headers,
         )
-        response.headers.update(CORS if self.cors else {})
+        response.headers.update({"X-Request-Id": request_id} | (CORS if self.cors else {}))
         await response(scope, receive, send)
 
     async def _answer(self, request):
@@ -141,24 +174,45 @@ class Application:
             return refused
         if self.cors and request.method == "OPTIONS":
             return Response()
-        if request.method in ("GET", "HEAD"):
-            if path == "/healthz":
-                return live()
-            if path == "/":
-                page = await _in_a_thread(self.tellers, self.render_page, self.models.names)
-                return HTMLResponse(page)
-            if path in PROBES:
-                return await _in_a_thread(self.tellers, PROBES[path], self.models, self.monitor)
-        if not path.lower().startswith("/v1/"):
-            return _error(path, f"Not found: {path}", 404)
         try:
-            answered = await self._answer_api(request, path)
+            if (about := await self._answer_about_itself(request, path)) is not None:
+                return about
+            if request.method == "POST" and path in ANSWERS:
+                answered = await self._answer_by_model_field(request, path)
+            elif path.lower().startswith("/v1/"):
+                answered = await self._answer_api(request, path)
+            else:
+                answered = await self._answer_inference(request, path)
             return answered if isinstance(answered, Response) else _json_response(answered)
         except HTTPException as error:
             message, status = error.detail, error.status_code
         except ServingError as error:
-            message, status = error.message, HTTP_STATUS.get(error.code, 500)
+            status, seconds = HTTP_STATUS.get(error.code, 500), error.retry_after
+            headers = seconds and {"Retry-After": str(seconds)}
+            return _error(path, error.message, status, headers)
         return _error(path, message, status)
+
+    async def _answer_about_itself(self, request, path):
+        """Return the answer about this server; None for a path that is not of this kind.
+
+        It raises a `ServingError` for a request without a key, of any path but the open ones.
+        """
+        is_get = request.method in ("GET", "HEAD")
+        if not (is_get and path in OPEN_PATHS):
+            address = request.client.host if request.client else ""
+            self.access.check(request.headers.getlist("authorization"), address)
+        if not is_get:
+            return None
+        if path == "/healthz":
+            return live()
+        if path == "/":
+            data = None if self.access.needs_key else self.page_data()
+            return HTMLResponse(await _in_a_thread(self.tellers, page.render, data))
+        if path == "/page.json":
+            return _json_response(json.dumps(self.page_data()))
+        if path in PROBES:
+            return await _in_a_thread(self.tellers, PROBES[path], self.models, self.monitor)
+        return None
 
     async def _answer_api(self, request, path):
         """Return the response, or its JSON, to a request below `/v1/`."""
@@ -170,8 +224,6 @@ class Application:
             spec, verb = _read_spec(match), match["verb"]
             if spec["name"] and verb in (*rest_json.VERBS, "stream"):
                 return await self._answer_verb(request, spec, verb)
-        if request.method == "POST" and path in openai_api.ANSWERS:
-            return await self._answer_openai(request, path)
         raise invalid(f"Malformed request: {request.method} {path}")
 
     async def _answer_verb(self, request, spec, verb):
@@ -184,18 +236,37 @@ class Application:
                 return await self._stream(request, spec, parse, write_event)
             return await self._run(request, rest_json.VERBS[verb], spec, parse)
 
-    async def _answer_openai(self, request, path):
-        """Return the answer of a model in the form of OpenAI's API."""
+    async def _answer_inference(self, request, path):
+        """Return the answer to a request of the Open Inference Protocol."""
+        match = V2_PATH.fullmatch(path)
+        spec, verb = (_read_spec(match), match["verb"]) if match else (None, None)
+        if request.method in ("GET", "HEAD") and path.startswith("/v2"):
+            about = functools.partial(open_inference.about, self.models, path, spec, verb)
+            if (answered := await _in_a_thread(self.tellers, about)) is not None:
+                status, document = answered
+                return _json_response(rest_json.dump(document), status)
+        if request.method != "POST" or verb != "infer":
+            raise HTTPException(404, f"Not found: {path}")
+        request.state.asked |= {"method": verb, "model": spec["name"]}
+        with self.body_memory.share() as take:
+            body = await read_body(request, self.workers, self.max_request_bytes, take)
+            json_length = request.headers.get(open_inference.HEADER)
+            parse = functools.partial(open_inference.parse, body, json_length)
+            infer = functools.partial(open_inference.infer, spec["name"])
+            return await self._run(request, infer, spec, parse)
+
+    async def _answer_by_model_field(self, request, path):
+        """Return the answer of the model that the body of a request names, to one of `ANSWERS`."""
         with self.body_memory.share() as take:
             body = await read_body(request, self.workers, self.max_request_bytes, take)
             document = await _in_a_thread(self.workers, rest_json.parse, body)
             spec = {"name": openai_api.model_name(document, self.models.names)}
             request.state.asked |= {"method": path.rpartition("/")[2], "model": spec["name"]}
-            if document.get("stream"):
+            if "completions" in path and document.get("stream"):
                 asked = openai_api.stream_request(document)
                 events = openai_api.event_writer(document)
                 return await self._stream(request, spec, lambda: asked, events)
-            return await self._run(request, openai_api.ANSWERS[path], spec, lambda: document)
+            return await self._run(request, ANSWERS[path], spec, lambda: document)
 
     async def _run(self, request, run, spec, parse):
         """Return the answer of a model, once it has a thread of the model's share."""
@@ -203,7 +274,8 @@ class Application:
         is_known = spec["name"] in self.models.names
         share = self._shares[spec["name"]] if is_known else asyncio.Semaphore()
         async with watched(request, self.callers.add(Caller())) as (caller, gone):
-            await unless_gone(share.acquire(), gone)
+            with self._place(spec["name"], share):
+                await unless_gone(share.acquire(), gone)
             try:
                 return await _in_a_thread(
                     self.workers, rest_json.answer, run, self.models, spec, parse, caller
@@ -211,6 +283,27 @@ class Application:
             finally:
                 share.release()
                 caller.leave()  # it has its answer
+
+    @contextlib.contextmanager
+    def _place(self, name, share):
+        """Hold a place among the requests that wait for a model; raise if all are taken."""
+        if (
+            share.locked()
+            and self.max_waiting is not None
+            and (self._waiting[name] >= self.max_waiting)
+        ):
+            raise ServingError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"As many requests as may wait for this model, {self.max_waiting}, wait already: "
+                "try again later.",
+            )
+        self._waiting[name] += 1
+        try:
+            yield
+        finally:
+            self._waiting[name] -= 1
+            if not self._waiting[name]:
+                del self._waiting[name]
 
     async def _stream(self, request, spec, parse, write_event):
         gone = functools.partial(self.monitor.gone, **request.state.asked)
@@ -237,12 +330,12 @@ def _about_models(models, path):
     spec = _read_spec(match)
     if not spec["name"]:
         raise invalid("Missing model name in request.")
-    return (_write_status if match["verb"] is None else _write_metadata)(models, spec)
+    return (_write_status if match["verb"] is None else write_metadata)(models, spec)
 
 
 def _error(path, message, status, headers=None):
-    """Return the response of an error, in OpenAI's form for OpenAI's paths."""
-    if path in openai_api.ANSWERS:
+    """Return the response of an error, in OpenAI's form for paths like OpenAI's."""
+    if path == "/v1/models" or path in ANSWERS:
         return _json_response(openai_api.write_error(message, status), status, headers)
     return _json_response(rest_json.write_error(message), status, headers)
 
@@ -265,8 +358,10 @@ def _in_a_thread(threads, function, *arguments):
 
 
 def _json_response(body, status=200, headers=None):
-    if status in (429, 503):
+    if status in (429, 503) and headers is None:
         headers = {"Retry-After": "1"}
+    if status == 401:
+        headers = {"WWW-Authenticate": "Bearer"}
     return Response(body, status, headers, "application/json")
 
 
@@ -279,7 +374,8 @@ def _read_spec(match):
         if len(digits) > len(str(LARGEST_VERSION)) or int(digits) > LARGEST_VERSION:
             raise invalid(f"Failed to convert version: {version} to numeric.")
         version = int(digits)
-    name, label = (match[key] and urllib.parse.unquote(match[key]) for key in ("name", "label"))
+    named = match.groupdict()
+    name, label = (named.get(key) and urllib.parse.unquote(named[key]) for key in ("name", "label"))
     return {"name": name, "version": version, "label": label}
 
 
@@ -289,7 +385,8 @@ def _write_status(models, spec):
     return json.dumps(_message_to_dict(status), indent=1).encode()
 
 
-def _write_metadata(models, spec):
+def write_metadata(models, spec):
+    """Return the body of the answer with the signatures of a model."""
     with models.lease(**spec) as served:
         signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=served.signature_defs)
         version = str(served.number)

@@ -76,7 +76,7 @@ def parse(body):
     except json.JSONDecodeError as error:
         raise invalid(f"JSON Parse error: {error.msg} at offset: {error.pos}") from error
     if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {_show(document)} Is not object")
+        raise invalid(f"JSON Value: {show(document)} Is not object")
     return document
 
 
@@ -112,7 +112,7 @@ def signature_name(document):
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(
-            f"JSON Value: {_show(document)} not formatted correctly. 'signature_name' key must be "
+            f"JSON Value: {show(document)} not formatted correctly. 'signature_name' key must be "
             "a string value."
         )
     return name
@@ -125,7 +125,7 @@ def check_keys(document, known):
     """
     for key in document.keys() - {*known, "signature_name"}:
         raise invalid(
-            f"{_show(key)} is not a key of this request, which has {', '.join(known)} and "
+            f"{show(key)} is not a key of this request, which has {', '.join(known)} and "
             "signature_name: options of a signature are inputs, beside its texts."
         )
 
@@ -138,7 +138,7 @@ def read_inputs(document, signature):
     check_keys(document, ("instances", "inputs"))
     if "instances" in document and "inputs" in document:
         raise invalid(
-            f"JSON Value: {_show(document)} Not formatted correctly expecting only one of 'inputs' "
+            f"JSON Value: {show(document)} Not formatted correctly expecting only one of 'inputs' "
             "or 'instances' keys to exist "
         )
     if "instances" in document:
@@ -160,7 +160,7 @@ def _read_columns(columns, signature):
     for name, info in signature.inputs.items():
         if name in columns:
             try:
-                arrays[name] = _make_array(*_flattened(columns[name], info.dtype), info.dtype)
+                arrays[name] = make_array(*flattened(columns[name], info.dtype), info.dtype)
             except ServingError as error:
                 message = f"Failed to process input: {name}. Error: {error.message}"
                 raise ServingError(error.code, message) from error
@@ -168,7 +168,7 @@ def _read_columns(columns, signature):
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
     for name in columns.keys() - signature.inputs.keys():
         raise invalid(
-            f"{_show(name)} is not an input of this signature, which takes "
+            f"{show(name)} is not an input of this signature, which takes "
             f"{', '.join(sorted(signature.inputs))}."
         )
     return arrays
@@ -176,7 +176,7 @@ def _read_columns(columns, signature):
 
 def _read_rows(rows, signature):
     if not isinstance(rows, list):
-        raise invalid(f"JSON Value: {_show(rows)} Excepting 'instances' to be an list/array")
+        raise invalid(f"JSON Value: {show(rows)} Excepting 'instances' to be an list/array")
     if not rows:
         raise invalid("JSON Value: [] No values in 'instances' array")
     if not isinstance(rows[0], dict) and len(signature.inputs) > 1:
@@ -205,10 +205,10 @@ def _read_rows(rows, signature):
         if named.keys() != types.keys():
             raise invalid(
                 f"Failed to process element: {index} of 'instances' list. JSON object: "
-                f"{_show(row)} keys must be equal to: {','.join(sorted(types))}"
+                f"{show(row)} keys must be equal to: {','.join(sorted(types))}"
             )
     return {
-        name: _make_array((len(rows), *shapes[name]), flat, types[name])
+        name: make_array((len(rows), *shapes[name]), flat, types[name])
         for name, flat in values.items()
     }
 
@@ -216,16 +216,16 @@ def _read_rows(rows, signature):
 def _add_row(name, value, types, values, shapes):
     if name not in types:
         raise invalid(f"JSON object: does not have named input: {name}")
-    shape, flat = _flattened(value, types[name])
+    shape, flat = flattened(value, types[name])
     if shapes.setdefault(name, shape) != shape:
-        raise invalid(f"Expecting shape {_show(shapes[name])} but got: {_show(shape)}")
+        raise invalid(f"Expecting shape {show(shapes[name])} but got: {show(shape)}")
     values.setdefault(name, []).extend(flat)
 
 
 # Values
 
 
-def _flattened(value, data_type):
+def flattened(value, data_type):
     """Return the shape of nested lists, and a flat list of their values, of the given type."""
     if not isinstance(value, list):
         return [], [_read_value(value, data_type)]
@@ -242,7 +242,7 @@ def _flattened(value, data_type):
         for item in values:
             if not isinstance(item, list):
                 raise invalid(
-                    f"JSON Value: {_show(item)} found at incorrect level: {level + 1} in the JSON "
+                    f"JSON Value: {show(item)} found at incorrect level: {level + 1} in the JSON "
                     f"DOM. Expected at level: {len(shape)}"
                 )
             if len(item) != size:
@@ -264,7 +264,7 @@ def _read_value(value, data_type):
         if isinstance(value, dict):
             return _decode_base64(value)
         if isinstance(value, str):
-            return _encode(value)
+            return encode(value)
     elif data_type == types_pb2.DT_BOOL:
         if isinstance(value, bool):
             return value
@@ -278,10 +278,10 @@ def _read_value(value, data_type):
     elif not isinstance(value, dict):
         raise ServingError(
             StatusCode.UNIMPLEMENTED,
-            f"Conversion of JSON Value: {_show(value)} to type: {type_name(data_type)}",
+            f"Conversion of JSON Value: {show(value)} to type: {type_name(data_type)}",
         )
     raise invalid(
-        f"JSON Value: {_show(value)} Type: {_json_type(value)} is not of expected type: "
+        f"JSON Value: {show(value)} Type: {_json_type(value)} is not of expected type: "
         f"{type_name(data_type)}"
     )
 
@@ -303,13 +303,14 @@ def _check_precision(value, data_type):
     largest = largest_integer if type(value) is int else largest_float
     if abs(value) > largest and not math.isinf(value):
         raise invalid(
-            f"Cannot convert JSON value: {_show(value)} to {type_name(data_type)} without loss of "
+            f"Cannot convert JSON value: {show(value)} to {type_name(data_type)} without loss of "
             "precision."
         )
     return value
 
 
-def _make_array(shape, values, data_type):
+def make_array(shape, values, data_type):
+    """Return the array of a flat list of values of a `types_pb2.DataType`."""
     dtype = object if data_type == types_pb2.DT_STRING else tf.as_dtype(data_type).as_numpy_dtype
     return np.array(values, dtype).reshape(shape)
 
@@ -320,7 +321,7 @@ def _is_base64(value):
 
 def _decode_base64(value):
     if not _is_base64(value):
-        raise invalid(f"JSON Value: {_show(value)} not formatted correctly for base64 data")
+        raise invalid(f"JSON Value: {show(value)} not formatted correctly for base64 data")
     text = "".join(value["b64"].split())
     if "=" not in text:
         text += "=" * (-len(text) % 4)  # padding may be left out
@@ -330,7 +331,8 @@ def _decode_base64(value):
         raise invalid("Unable to base64 decode") from error
 
 
-def _encode(text):
+def encode(text):
+    """Return the bytes of a string of JSON; raise if it has a lone surrogate."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
@@ -342,7 +344,8 @@ def _json_type(value):
     return str(value) if isinstance(value, bool) else names.get(type(value), "Number")
 
 
-def _show(value):
+def show(value):
+    """Return a value as an error message shows it: as JSON, and short."""
     text = json.dumps(value)
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
@@ -356,16 +359,16 @@ def read_examples(document):
     context = _read_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
         raise invalid(
-            f"JSON Value: {_show(document)} When method is classify, key 'examples' is expected "
+            f"JSON Value: {show(document)} When method is classify, key 'examples' is expected "
             "and was not found"
         )
     examples = document["examples"]
     if not isinstance(examples, list):
         raise invalid(
-            f"JSON Value: {_show(document)} Expecting 'examples' value to be an list/array"
+            f"JSON Value: {show(document)} Expecting 'examples' value to be an list/array"
         )
     if not examples:
-        raise invalid(f"JSON Value: {_show(document)} 'examples' value is an empty array")
+        raise invalid(f"JSON Value: {show(document)} 'examples' value is an empty array")
     return with_context(context, [_read_example(example) for example in examples])
 
 
@@ -374,7 +377,7 @@ def _read_example(features):
         raise invalid(f"Example must be JSON object but got JSON {_json_type(features)}")
     example = tf.train.Example()
     for name, values in features.items():
-        feature = example.features.feature[_encode(name).decode("utf-8", "replace")]
+        feature = example.features.feature[encode(name).decode("utf-8", "replace")]
         for value in values if isinstance(values, list) else [values]:
             _add_to_feature(value, name, feature)
     return example.SerializeToString()
@@ -406,31 +409,31 @@ def write_outputs(outputs, by_row):
     """Return the body of a Predict answer; `by_row` if the request had the row format."""
     if by_row:
         _check_batch(outputs)
-    columns = {name: _to_lists(name, array) for name, array in outputs.items()}
+    columns = {name: to_lists(name, array) for name, array in outputs.items()}
     if len(columns) == 1:
         (column,) = columns.values()
-        return _dump({"predictions" if by_row else "outputs": column})
+        return dump({"predictions" if by_row else "outputs": column})
     if by_row:
         rows = [dict(zip(columns, row)) for row in zip(*columns.values(), strict=True)]
-        return _dump({"predictions": rows})
-    return _dump({"outputs": columns})
+        return dump({"predictions": rows})
+    return dump({"outputs": columns})
 
 
 def write_classes(classes, scores):
     """Return the body of a Classify answer, from two arrays (examples, classes)."""
-    labels, scores = _to_lists("classes", classes), _to_lists("scores", scores)
+    labels, scores = to_lists("classes", classes), to_lists("scores", scores)
     rows = [[list(pair) for pair in zip(*row)] for row in zip(labels, scores)]
-    return _dump({"results": rows})
+    return dump({"results": rows})
 
 
 def write_numbers(numbers):
     """Return the body of a Regress answer, from an array (examples,)."""
-    return _dump({"results": _to_lists("outputs", numbers)})
+    return dump({"results": to_lists("outputs", numbers)})
 
 
 def write_error(message):
     """Return the body of an error."""
-    return _dump({"error": message})
+    return dump({"error": message})
 
 
 def _check_batch(outputs):
@@ -447,7 +450,8 @@ def _check_batch(outputs):
         batch = len(array)
 
 
-def _to_lists(name, array):
+def to_lists(name, array):
+    """Return an output as nested lists that JSON can hold; `name` says if strings are base64."""
     if array.dtype == object:
         write = _base64_object if name.endswith("_bytes") else _text
         values = np.empty(array.size, object)
@@ -478,7 +482,8 @@ def _text(value):
     return value.decode("utf-8", "surrogateescape")
 
 
-def _dump(document):
+def dump(document):
+    """Return JSON as the body of an answer."""
     # Bytes that are not UTF-8 are sent unchanged, as by TF Serving.
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogateescape")
 

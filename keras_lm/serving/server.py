@@ -14,11 +14,13 @@ from typing import Any, Self
 import grpc
 
 from keras_lm.layers.tensorflow import MOST_TOKENS
-from keras_lm.serving import page
+from keras_lm.serving import open_inference_grpc, page
+from keras_lm.serving.access import Access
 from keras_lm.serving.callers import SHUTTING_DOWN, Callers
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import Arrivals, add_services
-from keras_lm.serving.http_server import Hosts, HttpServer
+from keras_lm.serving.http_server import HANDSHAKE, Hosts, HttpServer, check_certificate
+from keras_lm.serving.keys import Keys
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import Application
@@ -37,7 +39,6 @@ GRPC_THREADS = 64  # these also answer quick requests
 REQUESTS_AT_ONCE = 2  # of those that generate as much as one may
 GRACE = 5  # seconds that running requests have to end after `stop`
 STOPPING = 1  # seconds more for work that is stopped, until its next operation
-HANDSHAKE = 5000  # milliseconds for a gRPC client's handshake
 MOST_CONNECTIONS = 1000
 
 
@@ -50,10 +51,10 @@ class Server:
     the files change. A `.tflite` is served alike, and taken up again when it is replaced; its
     version is the second in which it was written. TensorFlow Serving cannot serve it.
 
-    There is no authentication and no encryption, so by default only this machine can reach the
-    server; see `host`. Requests for another host name are refused, so that a web page cannot reach
-    the server by DNS rebinding. Over gRPC, clients may change the names, versions and labels of the
-    served models (`HandleReloadConfigRequest`), but cannot add folders.
+    By default everyone may ask, but only this machine can reach the server; see `host`, `api_keys`
+    and `certificate`. Requests for another host name are refused, so that a web page cannot reach
+    the server by DNS rebinding. Over gRPC, clients may change the names, versions
+    and labels of the served models (`HandleReloadConfigRequest`), but cannot add folders.
 
     Args:
         folders: path of a folder of numbered versions or of a `.tflite`, as `task.export` writes
@@ -92,6 +93,19 @@ class Server:
             that the process may use.
         cors: bool. Whether web pages of other origins may ask over REST, as with
             TensorFlow Serving's `rest_api_enable_cors_support`.
+        api_keys: list of str, or a `pathlib.Path` of a file with a key on each line, which is read
+            again when it changes, so that keys can be replaced. Requests then need the header
+            `Authorization: Bearer KEY`, over gRPC the metadata `authorization`, and are else
+            answered with 401, or `UNAUTHENTICATED`. The page asks for the key. `/healthz` and
+            `/readyz` are open to everyone. None for no keys.
+        certificate, private_key: paths of PEM files, of a certificate, with those that it depends
+            on after it, and its key: REST is then HTTPS, and gRPC encrypted. They are read once.
+        requests_per_minute: int. How often a client may ask over both protocols, each by its key,
+            or without keys by its address; by default any number of times. Further requests are
+            answered with 429 and `Retry-After`, or `RESOURCE_EXHAUSTED`.
+        max_waiting: int. How many requests may wait for a model, over REST while it answers 16, and
+            over gRPC while 64 of all are answered. Further ones are refused as above. By default as
+            many as there are connections.
         examples: dict of a model's name → what its fields on the page contain at first: a text,
             or a dict of inputs → text, or list of texts. None for examples of the task.
 
@@ -101,7 +115,8 @@ class Server:
         NotADirectoryError: if a folder is a file other than a `.tflite`.
         ValueError: if a path is a version instead of the folder of all, `folders` is empty, two
             models have the same name, a name cannot be part of a URL, a number is out of range,
-            `allowed_hosts` is a single string, or `examples` has no texts of a model.
+            `allowed_hosts` is a single string, `api_keys` has no keys, or `examples` has no texts
+            of a model.
 
     Example:
 
@@ -128,44 +143,43 @@ class Server:
         num_threads: int | None = None,
         cors: bool = False,
         examples: Mapping[str, Any] | None = None,
+        api_keys: Sequence[str] | Path | None = None,
+        certificate: PathLike | None = None,
+        private_key: PathLike | None = None,
+        requests_per_minute: int | None = None,
+        max_waiting: int | None = None,
     ):
         self._configs = _make_configs(folders)
-        if max_connections is None:
-            max_connections = _default_connections()
-        if max_total_bytes is None:
-            max_total_bytes = 2 * max_request_bytes
-        for name, value in {
-            "poll_seconds": poll_seconds,
-            "max_request_bytes": max_request_bytes,
-            "max_connections": max_connections,
-            "request_timeout": request_timeout,
-            "max_total_bytes": max_total_bytes,
-            "max_rows": max_rows,
-            "num_interpreters": num_interpreters,
-            "num_threads": num_threads,
-        }.items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value}: pass a number above 0.")
-        if max_total_bytes < max_request_bytes:
-            raise ValueError(
-                f"max_total_bytes={max_total_bytes} is less than max_request_bytes="
-                f"{max_request_bytes}: pass at least as many."
-            )
+        _check_positive(
+            poll_seconds=poll_seconds,
+            max_request_bytes=max_request_bytes,
+            max_connections=max_connections,
+            request_timeout=request_timeout,
+            max_total_bytes=max_total_bytes,
+            max_rows=max_rows,
+            num_interpreters=num_interpreters,
+            num_threads=num_threads,
+            requests_per_minute=requests_per_minute,
+            max_waiting=max_waiting,
+        )
+        max_total_bytes = _total_bytes(max_total_bytes, max_request_bytes)
         self._host = host
-        self._ports = {"rest_port": rest_port, "grpc_port": grpc_port}
-        for name, port in self._ports.items():
-            if not 0 <= port < 2**16:
-                raise ValueError(f"{name}={port}: pass a number from 1 to 65535, or 0 for any.")
+        self._ports = _check_ports(rest_port=rest_port, grpc_port=grpc_port)
         self._poll_seconds = poll_seconds
         self._hosts = Hosts(host, allowed_hosts)
         self._max_request_bytes = max_request_bytes
-        self._max_connections = max_connections
+        self._max_connections = max_connections or _default_connections()
         self._request_timeout = request_timeout
         self._body_memory = BodyMemory(max_total_bytes)
         self._arrivals = Arrivals(max_total_bytes // max_request_bytes, request_timeout)
         work = Work(REQUESTS_AT_ONCE * MOST_TOKENS)
         self._models = Models(max_rows, num_interpreters, num_threads, work)
         self._monitor = Monitor(self._models)
+        self._keys = api_keys if isinstance(api_keys, (Keys, type(None))) else Keys(api_keys)
+        self._access = Access(self._keys, requests_per_minute, self._monitor)
+        check_certificate(certificate, private_key)
+        self._certificate, self._private_key = certificate, private_key
+        self._max_waiting = max_waiting
         self._cors = cors
         self._examples = _check_examples(examples or {}, self.model_names)
         self._is_running = False
@@ -174,7 +188,7 @@ class Server:
     @property
     def rest_url(self) -> str:
         """The URL of REST, such as "http://127.0.0.1:8501"."""
-        return f"http://{self._address('rest_port')}"
+        return f"http{'s' if self._certificate else ''}://{self._address('rest_port')}"
 
     @property
     def grpc_address(self) -> str:
@@ -222,7 +236,9 @@ class Server:
             writers=self._writers,
             tellers=self._tellers,
             callers=self._callers,
-            render_page=lambda names: page.render(names, self.grpc_address, self._examples),
+            page_data=self._page_data,
+            access=self._access,
+            max_waiting=self._max_waiting,
             hosts=self._hosts,
             max_request_bytes=self._max_request_bytes,
             body_memory=self._body_memory,
@@ -230,7 +246,12 @@ class Server:
             cors=self._cors,
         )
         self._rest = HttpServer(
-            application, self._max_connections, self._request_timeout, GRACE + STOPPING
+            application,
+            self._max_connections,
+            self._request_timeout,
+            GRACE + STOPPING,
+            self._certificate,
+            self._private_key,
         )
         self._rest_thread = threading.Thread(
             target=self._rest.run, args=([rest_socket],), name="keras-lm-rest", daemon=True
@@ -282,6 +303,10 @@ class Server:
     def __exit__(self, *exception):
         self.stop()
 
+    def _page_data(self):
+        scheme = "grpcs" if self._certificate else "grpc"
+        return page.data(self._models.names, self.grpc_address, self._examples, scheme)
+
     def _bind_rest(self):
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         # asyncio sets TCP_NODELAY only if the socket names TCP as its protocol; without it, small
@@ -299,14 +324,16 @@ class Server:
     def _bind_grpc(self):
         server = grpc.server(
             ThreadPoolExecutor(GRPC_THREADS, "keras-lm-grpc"),
-            interceptors=[self._arrivals, self._monitor],
-            maximum_concurrent_rpcs=self._max_connections,
+            interceptors=[self._access, self._arrivals, self._monitor],
+            maximum_concurrent_rpcs=min(
+                self._max_connections, GRPC_THREADS + (self._max_waiting or self._max_connections)
+            ),
             options=[
                 ("grpc.max_send_message_length", -1),  # no limit
                 ("grpc.max_receive_message_length", self._max_request_bytes),
                 ("grpc.max_allowed_incoming_connections", self._max_connections),
                 ("grpc.max_connection_idle_ms", int(1000 * self._request_timeout)),
-                ("grpc.server_handshake_timeout_ms", HANDSHAKE),
+                ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE),
                 # Otherwise gRPC takes megabytes of messages that nobody waits for yet.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.so_reuseport", 0),  # otherwise two servers could share one port
@@ -314,8 +341,14 @@ class Server:
         )
         folders = [config.folder for config in self._configs]
         add_services(server, self._models, folders, self._body_memory, self._callers)
+        open_inference_grpc.add_service(server, self._models, self._body_memory, self._callers)
         try:
-            port = server.add_insecure_port(self.grpc_address)
+            if self._certificate:
+                pair = Path(self._private_key).read_bytes(), Path(self._certificate).read_bytes()
+                credentials = grpc.ssl_server_credentials([pair])
+                port = server.add_secure_port(self.grpc_address, credentials)
+            else:
+                port = server.add_insecure_port(self.grpc_address)
         except RuntimeError as error:
             raise self._bind_error("grpc_port", error) from error
         self._ports["grpc_port"] = port
@@ -330,10 +363,36 @@ class Server:
     def _poll(self):
         while not self._stopping.wait(self._poll_seconds):
             self._arrivals.end_late()
+            if self._keys is not None:
+                self._keys.poll()
             try:
                 self._models.poll()
             except Exception:
                 logger.exception("Looking for new versions failed.")
+
+
+def _check_positive(**numbers):
+    for name, value in numbers.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name}={value}: pass a number above 0.")
+
+
+def _total_bytes(max_total_bytes, max_request_bytes):
+    if max_total_bytes is None:
+        return 2 * max_request_bytes
+    if max_total_bytes < max_request_bytes:
+        raise ValueError(
+            f"max_total_bytes={max_total_bytes} is less than max_request_bytes="
+            f"{max_request_bytes}: pass at least as many."
+        )
+    return max_total_bytes
+
+
+def _check_ports(**ports):
+    for name, port in ports.items():
+        if not 0 <= port < 2**16:
+            raise ValueError(f"{name}={port}: pass a number from 1 to 65535, or 0 for any.")
+    return ports
 
 
 def _default_connections():

@@ -8,6 +8,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "onnx": "onnx",
     "onnxruntime": "onnx",
+    "opentelemetry": "otel",
     "prometheus_client": "serving",
     "pyarrow": "tables",
     "rouge_score": "translation",

@@ -14,13 +14,14 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 import requests
 import tensorflow as tf
 from click.testing import CliRunner
 
 from keras_lm.cli import main
-from keras_lm.cli.serve import curl_line, read_examples
+from keras_lm.cli.serve import curl_line, read_examples, serve_command
 from keras_lm.serving.client import Client, ServerError
 
 COMMAND = Path(sys.executable).with_name("keras-lm")
@@ -182,6 +183,17 @@ def test_the_command_to_try_has_the_example_of_ones_own():
         own = read_examples([example], ["m"])["m"]
         *_, body, _ = shlex.split(curl_line("http://localhost:1", "m", signatures, own))
         assert json.loads(body)["inputs"] == {"text": [texts[0]], "text_pair": [texts[1]]}
+    line = curl_line("http://localhost:1", "m", signatures, needs_key=True)
+    assert line.startswith('echo "Authorization: Bearer $KERAS_LM_API_KEY" | curl -H @- -d ')
+
+
+def test_the_guide_has_every_option(repository):
+    guide = (repository / "docs" / "serving.md").read_text(encoding="utf-8")
+    table = guide.split("### All options")[1].split("\n\n")[1]
+    rows = [line.split("|")[1] for line in table.splitlines()]
+    listed = re.findall(r"(--[a-z-]+)", "".join(rows[2:]))
+    options = [param for param in serve_command.params if isinstance(param, click.Option)]
+    assert sorted(listed) == sorted(option.opts[0] for option in options)
 
 
 def test_mistakes_end_early_and_in_one_line(model, tmp_path):

@@ -80,6 +80,8 @@ def test_language_models_and_embedders_have_openais_paths(saved_models, monkeypa
         monkeypatch.setattr(served, "signature_defs", served.signature_defs | names)
         paths = document(models)["paths"]
     assert {"/v1/completions", "/v1/models/kinds:stream"} <= paths.keys()
+    assert {"/v2/models/kinds/infer", "/v2/models/kinds/ready", "/rerank"} <= paths.keys()
+    assert "/v1/search" not in paths
     assert "/v1/embeddings" not in paths
     body = paths["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["properties"]["max_tokens"] == {"type": "integer", "default": 16}

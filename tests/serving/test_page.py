@@ -340,7 +340,7 @@ def test_hostile_text_and_names_stay_text(browser):
 
 def test_a_model_cannot_close_the_script():
     names = ["</script><script>alert(1)</script>", "a&b", "\u2028", '"CONFIG"']
-    html = page.render(names, "127.0.0.1:8500")
+    html = page.render(page.data(names, "127.0.0.1:8500"))
     data = html.split('id="config">')[1].split("</script>")[0]
     assert not set(data) & set("<>&\u2028")
     message = json.loads(data)

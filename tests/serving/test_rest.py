@@ -230,7 +230,7 @@ def test_unknown_models_versions_and_labels(rest, rest_of, server):
         ("PUT", "/v1/models/kinds", 400),
         ("OPTIONS", "/v1/models/kinds", 400),
         ("DELETE", "/v1/models/kinds:predict", 400),
-        ("GET", "/v2/models/kinds", 404),
+        ("GET", "/v3/models/kinds", 404),
         ("POST", "/", 404),
         ("GET", "/favicon.ico", 404),
     ],
@@ -258,7 +258,7 @@ def test_other_origins_may_read_with_cors(saved_models, rest_of):
         kinds = rest_of(open_server)
         asked = requests.options(kinds.url + ":predict", timeout=60)
         assert asked.status_code == 200
-        assert asked.headers["Access-Control-Allow-Headers"] == "Content-Type"
+        assert "Content-Type" in asked.headers["Access-Control-Allow-Headers"]
         for answer in (asked, kinds.post(instances=[1]), kinds.post(data="{")):
             assert answer.headers["Access-Control-Allow-Origin"] == "*"
 
