@@ -36,6 +36,7 @@ GOLDENS = {
     "roberta-seqcls": tasks.TextClassifier,
     "mpnet-seqcls": tasks.TextClassifier,
     "modernbert-seqcls": tasks.TextClassifier,
+    "eurobert": tasks.MaskedLM,
     "albert": tasks.Pretrainer,
     "openai-gpt-double-heads": tasks.MultipleChoice,
     "gpt2": tasks.CausalLM,
@@ -57,6 +58,8 @@ MORE_GOLDENS = {
     "mpnet-multiple-choice": tasks.MultipleChoice,
     "modernbert": tasks.MaskedLM,
     "modernbert-qa": tasks.QuestionAnswerer,
+    "eurobert-seqcls": tasks.TextClassifier,
+    "eurobert-tokencls": tasks.TokenClassifier,
     "distilbert": tasks.MaskedLM,
     "electra-discriminator": tasks.Pretrainer,
     "electra-generator": tasks.MaskedLM,
@@ -125,6 +128,7 @@ MADE = {
     "XLNetBackbone": [],
 }
 ENCODER = ["TextClassifier", "TextRegressor", "MultipleChoice", "QuestionAnswerer", "MaskedLM"]
+OF_TEXTS_AND_TOKENS = ["TextClassifier", "TextRegressor", "TokenClassifier", "MaskedLM"]
 CAUSAL = ["CausalLM", "TextClassifier", "TextRegressor"]
 MORE_MADE = {
     "BertBackbone": ENCODER,
@@ -133,6 +137,7 @@ MORE_MADE = {
     "RobertaBackbone": [*ENCODER, "TokenClassifier"],
     "MPNetBackbone": [*ENCODER, "TokenClassifier"],
     "ModernBertBackbone": [*ENCODER, "TokenClassifier"],
+    "EuroBertBackbone": OF_TEXTS_AND_TOKENS,
     "DistilBertBackbone": [*ENCODER, "TokenClassifier"],
     "AlbertBackbone": [*ENCODER, "TokenClassifier"],
     "ElectraBackbone": [*ENCODER, "TokenClassifier"],

@@ -8,6 +8,7 @@ from keras_lm.models import (  # each gives its model the `CONVERTERS`
     distilbert_checkpoints,
     electra_checkpoints,
     ernie_checkpoints,
+    eurobert_checkpoints,
     gpt2_checkpoints,
     gpt_checkpoints,
     gpt_neo_checkpoints,
@@ -33,6 +34,7 @@ from keras_lm.models.elmo import ElmoBackbone, ElmoForwardBackbone
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.models.ernie import ErnieBackbone
 from keras_lm.models.esim import EsimBackbone
+from keras_lm.models.eurobert import EuroBertBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
@@ -73,6 +75,7 @@ __all__ = [
     "EncoderDecoderBackbone",
     "ErnieBackbone",
     "EsimBackbone",
+    "EuroBertBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
     "GPTBackbone",

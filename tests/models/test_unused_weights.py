@@ -10,6 +10,7 @@ from keras_lm.presets import Source
 
 FAMILIES = ["albert", "bert-seqcls", "distilbert", "electra-generator", "gpt-neo", "gpt2", "marian"]
 FAMILIES += [
+    "eurobert",
     "modernbert",
     "mpnet",
     "openai-gpt",
