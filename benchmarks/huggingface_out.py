@@ -91,6 +91,13 @@ CASES = {
     "deberta-plain": ("DebertaV3", "deberta", {"position_attention": []}, FEW),
     "modernbert": ("ModernBert", "modernbert", NEAR, ENCODER_TASKS | FEATURES),
     "modernbert-mean": ("ModernBert", "modernbert", NEAR | {"classifier_pooling": "mean"}, FEW),
+    "nomicbert": ("NomicBert", "wordpiece-uncased", {}, OF_TEXTS_AND_TOKENS),
+    "nomicbert-wide": (
+        "NomicBert",
+        "wordpiece-uncased",
+        {"head_dim": 10, "rope_max_wavelength": 100.0, "activation": "gelu", "use_pooler": True},
+        OF_TEXTS_AND_TOKENS,
+    ),
     "eurobert": ("EuroBert", "bytebpe-roberta", {}, OF_TEXTS_AND_TOKENS),
     "eurobert-shared": (
         "EuroBert",

@@ -116,6 +116,7 @@ MODELS = {
             n, 3, 2, 16, 24, attention_windows=[None, 4], max_sequence_length=32
         ),
     ),
+    "NomicBertBackbone": ("wordpiece", lambda n: models.NomicBertBackbone(n, **TRANSFORMER)),
     "EuroBertBackbone": (
         "bytebpe-roberta",
         lambda n: models.EuroBertBackbone(

@@ -15,6 +15,7 @@ from keras_lm.models import (  # each gives its model the `CONVERTERS`
     marian_checkpoints,
     modernbert_checkpoints,
     mpnet_checkpoints,
+    nomicbert_checkpoints,
     reformer_checkpoints,
     roberta_checkpoints,
     t5_checkpoints,
@@ -44,6 +45,7 @@ from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
 from keras_lm.models.modernbert import ModernBertBackbone
 from keras_lm.models.mpnet import MPNetBackbone
+from keras_lm.models.nomicbert import NomicBertBackbone
 from keras_lm.models.pairs import PairCBOWBackbone, PairLSTMBackbone
 from keras_lm.models.reformer import ReformerBackbone
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
@@ -86,6 +88,7 @@ __all__ = [
     "MarianBackbone",
     "MarianEncoderBackbone",
     "ModernBertBackbone",
+    "NomicBertBackbone",
     "PairCBOWBackbone",
     "PairLSTMBackbone",
     "RNNEncoderBackbone",

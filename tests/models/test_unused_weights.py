@@ -13,6 +13,7 @@ FAMILIES += [
     "eurobert",
     "modernbert",
     "mpnet",
+    "nomic-bert",
     "openai-gpt",
     "roberta",
     "spanbert",
