@@ -91,6 +91,13 @@ CASES = {
     "deberta-plain": ("DebertaV3", "deberta", {"position_attention": []}, FEW),
     "modernbert": ("ModernBert", "modernbert", NEAR, ENCODER_TASKS | FEATURES),
     "modernbert-mean": ("ModernBert", "modernbert", NEAR | {"classifier_pooling": "mean"}, FEW),
+    "gte": ("Gte", "wordpiece-uncased", {}, OF_TEXTS_AND_TOKENS),
+    "gte-no-segments": (
+        "Gte",
+        "wordpiece-uncased",
+        {"num_segments": 0, "rope_max_wavelength": 100.0, "activation": "silu"},
+        OF_TEXTS_AND_TOKENS,
+    ),
     "nomicbert": ("NomicBert", "wordpiece-uncased", {}, OF_TEXTS_AND_TOKENS),
     "nomicbert-wide": (
         "NomicBert",

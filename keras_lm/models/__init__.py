@@ -12,6 +12,7 @@ from keras_lm.models import (  # each gives its model the `CONVERTERS`
     gpt2_checkpoints,
     gpt_checkpoints,
     gpt_neo_checkpoints,
+    gte_checkpoints,
     marian_checkpoints,
     modernbert_checkpoints,
     mpnet_checkpoints,
@@ -40,6 +41,7 @@ from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
+from keras_lm.models.gte import GteBackbone
 from keras_lm.models.kagnet import KagNet, join_graphs
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
@@ -82,6 +84,7 @@ __all__ = [
     "GPT3Backbone",
     "GPTBackbone",
     "GPTNeoBackbone",
+    "GteBackbone",
     "KagNet",
     "LSTMBackbone",
     "MPNetBackbone",

@@ -14,6 +14,7 @@ FAMILIES += [
     "modernbert",
     "mpnet",
     "nomic-bert",
+    "gte",
     "openai-gpt",
     "roberta",
     "spanbert",
