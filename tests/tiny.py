@@ -116,6 +116,10 @@ MODELS = {
             n, 3, 2, 16, 24, attention_windows=[None, 4], max_sequence_length=32
         ),
     ),
+    "JinaBertBackbone": (
+        "wordpiece",
+        lambda n: models.JinaBertBackbone(n, query_key_norm=True, **TRANSFORMER),
+    ),
     "GteBackbone": (
         "wordpiece",
         lambda n: models.GteBackbone(n, rope_scaling_factor=2.0, **TRANSFORMER),

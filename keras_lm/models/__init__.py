@@ -13,6 +13,7 @@ from keras_lm.models import (  # each gives its model the `CONVERTERS`
     gpt_checkpoints,
     gpt_neo_checkpoints,
     gte_checkpoints,
+    jinabert_checkpoints,
     marian_checkpoints,
     modernbert_checkpoints,
     mpnet_checkpoints,
@@ -42,6 +43,7 @@ from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.gte import GteBackbone
+from keras_lm.models.jinabert import JinaBertBackbone
 from keras_lm.models.kagnet import KagNet, join_graphs
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
@@ -85,6 +87,7 @@ __all__ = [
     "GPTBackbone",
     "GPTNeoBackbone",
     "GteBackbone",
+    "JinaBertBackbone",
     "KagNet",
     "LSTMBackbone",
     "MPNetBackbone",

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
@@ -162,6 +163,27 @@ def sentence_folder(variant, goldens):
         for name, content in files.items():
             (folder / f"{name}.json").write_text(json.dumps(content))
         return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def bert_tokenizer():
+    """`bert_tokenizer(texts)`: a tokenizer of the package `tokenizers` as BERT's, and its roles."""
+
+    def make(texts):
+        roles = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = tokenizers.decoders.WordPiece()
+        trainer = tokenizers.trainers.WordPieceTrainer(
+            vocab_size=80, special_tokens=[*roles.values()], show_progress=False
+        )
+        tokenizer.train_from_iterator(texts * 9, trainer)
+        first, last = ((token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]"))
+        tokenizer.post_processor = tokenizers.processors.BertProcessing(last, first)
+        return tokenizer, {f"{role}_token": token for role, token in roles.items()}
 
     return make
 

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import tokenizers
 
 from keras_lm import tasks
 from keras_lm.models import Backbone, NomicBertBackbone
@@ -15,13 +14,6 @@ TINY = {"vocabulary_size": 20, "num_layers": 1, "num_heads": 2, "hidden_dim": 8}
 TINY |= {"intermediate_dim": 12}
 TRANSFORM = "cls.predictions.transform"
 TEXTS = ["the film was good", "search_query: was it", "", "Ünïcödé the"]
-ROLES = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
 # As the authors' files name them.
 OLD_CONFIG = {
     "hidden_size": "n_embd",
@@ -63,24 +55,9 @@ def test_huggingface(folder, cls, goldens, assert_equal, hidden_states):
 # === Folders ===
 
 
-def bert_tokenizer():
-    """A tokenizer of the package `tokenizers`, as BERT's tokenizer.json describes it."""
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = tokenizers.decoders.WordPiece()
-    trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=80, special_tokens=[*ROLES.values()], show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS * 9, trainer)
-    first, last = ((token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]"))
-    tokenizer.post_processor = tokenizers.processors.BertProcessing(last, first)
-    return tokenizer
-
-
-def test_a_folder_of_sentence_transformers(sentence_folder, encodes_and_learns):
-    tokenizer = bert_tokenizer()
-    encodes_and_learns(sentence_folder("nomic-bert", tokenizer, ROLES), tokenizer, TEXTS)
+def test_a_folder_of_sentence_transformers(sentence_folder, encodes_and_learns, bert_tokenizer):
+    tokenizer, roles = bert_tokenizer(TEXTS)
+    encodes_and_learns(sentence_folder("nomic-bert", tokenizer, roles), tokenizer, TEXTS)
 
 
 def test_the_authors_form(variant, goldens):

@@ -15,6 +15,8 @@ FAMILIES += [
     "mpnet",
     "nomic-bert",
     "gte",
+    "jinabert",
+    "jinabert-normed",
     "openai-gpt",
     "roberta",
     "spanbert",
