@@ -45,6 +45,7 @@ NEO = {"vocab_size": 60, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "wi
 NEO |= {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 40}
 NEO |= {"bos_token_id": 1, "eos_token_id": 2}
 BERT_IDS = {"pad_token_id": 0}
+EURO = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": 3}
 MODERN = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1}
 MODERN |= {"sep_token_id": 2, "local_attention": 4, "num_hidden_layers": 4}
 
@@ -177,6 +178,63 @@ FAMILIES = {
             {"hidden_act": "gelu_new"},
             {"attention_head_size": 4},
             {"tie_word_embeddings": False},
+        ],
+    ),
+    "eurobert": (
+        "EuroBert",
+        ["Model", "MaskedLM", "SequenceClassification", "TokenClassification"],
+        ENCODER | EURO,
+        [
+            {},
+            {"num_key_value_heads": 1},
+            {"head_dim": 6},
+            {"classifier_pooling": "mean"},
+            {"classifier_pooling": "bos"},
+            {"hidden_act": "gelu"},
+            {"hidden_act": "leaky_relu"},
+            {"rms_norm_eps": 1e-3},
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}},
+            {"attention_bias": True},
+            {"mlp_bias": True},
+            {"tie_word_embeddings": True},
+            {"num_labels": 1},
+        ],
+    ),
+    "gte": (
+        "Gte",
+        ["Model", "MaskedLM", "SequenceClassification", "TokenClassification"],
+        ENCODER | {"pad_token_id": 0},
+        [
+            {},
+            {"hidden_act": "silu"},
+            {"hidden_act": "leaky_relu"},
+            {"layer_norm_eps": 1e-3},
+            {"type_vocab_size": 0},
+            {"type_vocab_size": 3},
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}},
+            {"hidden_dropout_prob": 0.3},
+            {"classifier_dropout": 0.4},
+            {"num_labels": 1},
+        ],
+    ),
+    "nomic_bert": (
+        "NomicBert",
+        ["Model", "MaskedLM", "SequenceClassification", "TokenClassification"],
+        ENCODER,
+        [
+            {},
+            {"head_dim": 6},
+            {"hidden_act": "gelu"},
+            {"hidden_act": "leaky_relu"},
+            {"layer_norm_eps": 1e-3},
+            {"type_vocab_size": 3},
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}},
+            {"hidden_dropout_prob": 0.3},
+            {"classifier_dropout": 0.4},
+            {"num_labels": 1},
         ],
     ),
     "modernbert": (

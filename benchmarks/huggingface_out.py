@@ -47,6 +47,7 @@ FEATURES["FeatureExtractor more"] = {
     "prompt": "query: ",
 }
 FEW = {name: ENCODER_TASKS[name] for name in ("backbone", "TextClassifier", "MaskedLM")}
+OF_TEXTS_AND_TOKENS = FEW | {"TokenClassifier": ENCODER_TASKS["TokenClassifier"]} | FEATURES
 WRITERS = {"backbone": {}, "CausalLM": {}, "TextClassifier": {"num_classes": 3}}
 WITH_CHOICES = WRITERS | {"MultipleChoice": {}}
 TRANSLATORS = {"backbone": {}, "Seq2SeqLM": {}}
@@ -90,6 +91,27 @@ CASES = {
     "deberta-plain": ("DebertaV3", "deberta", {"position_attention": []}, FEW),
     "modernbert": ("ModernBert", "modernbert", NEAR, ENCODER_TASKS | FEATURES),
     "modernbert-mean": ("ModernBert", "modernbert", NEAR | {"classifier_pooling": "mean"}, FEW),
+    "gte": ("Gte", "wordpiece-uncased", {}, OF_TEXTS_AND_TOKENS),
+    "gte-no-segments": (
+        "Gte",
+        "wordpiece-uncased",
+        {"num_segments": 0, "rope_max_wavelength": 100.0, "activation": "silu"},
+        OF_TEXTS_AND_TOKENS,
+    ),
+    "nomicbert": ("NomicBert", "wordpiece-uncased", {}, OF_TEXTS_AND_TOKENS),
+    "nomicbert-wide": (
+        "NomicBert",
+        "wordpiece-uncased",
+        {"head_dim": 10, "rope_max_wavelength": 100.0, "activation": "gelu", "use_pooler": True},
+        OF_TEXTS_AND_TOKENS,
+    ),
+    "eurobert": ("EuroBert", "bytebpe-roberta", {}, OF_TEXTS_AND_TOKENS),
+    "eurobert-shared": (
+        "EuroBert",
+        "bytebpe-roberta",
+        {"num_key_value_heads": 1, "classifier_pooling": "mean", "rope_max_wavelength": 100.0},
+        OF_TEXTS_AND_TOKENS,
+    ),
     "electra": ("Electra", "wordpiece-uncased", {"embedding_dim": 16}, ENCODER_TASKS),
     "electra-generator": ("ElectraGenerator", "wordpiece-uncased", {}, FEW),
     "albert": ("Albert", "sentencepiece-albert", {"embedding_dim": 16}, ENCODER_TASKS | FEATURES),

@@ -36,6 +36,9 @@ GOLDENS = {
     "roberta-seqcls": tasks.TextClassifier,
     "mpnet-seqcls": tasks.TextClassifier,
     "modernbert-seqcls": tasks.TextClassifier,
+    "eurobert": tasks.MaskedLM,
+    "nomic-bert": tasks.MaskedLM,
+    "gte": tasks.MaskedLM,
     "albert": tasks.Pretrainer,
     "openai-gpt-double-heads": tasks.MultipleChoice,
     "gpt2": tasks.CausalLM,
@@ -57,6 +60,12 @@ MORE_GOLDENS = {
     "mpnet-multiple-choice": tasks.MultipleChoice,
     "modernbert": tasks.MaskedLM,
     "modernbert-qa": tasks.QuestionAnswerer,
+    "eurobert-seqcls": tasks.TextClassifier,
+    "nomic-bert-seqcls": tasks.TextClassifier,
+    "gte-seqcls": tasks.TextClassifier,
+    "gte-tokencls": tasks.TokenClassifier,
+    "nomic-bert-tokencls": tasks.TokenClassifier,
+    "eurobert-tokencls": tasks.TokenClassifier,
     "distilbert": tasks.MaskedLM,
     "electra-discriminator": tasks.Pretrainer,
     "electra-generator": tasks.MaskedLM,
@@ -125,6 +134,7 @@ MADE = {
     "XLNetBackbone": [],
 }
 ENCODER = ["TextClassifier", "TextRegressor", "MultipleChoice", "QuestionAnswerer", "MaskedLM"]
+OF_TEXTS_AND_TOKENS = ["TextClassifier", "TextRegressor", "TokenClassifier", "MaskedLM"]
 CAUSAL = ["CausalLM", "TextClassifier", "TextRegressor"]
 MORE_MADE = {
     "BertBackbone": ENCODER,
@@ -133,6 +143,8 @@ MORE_MADE = {
     "RobertaBackbone": [*ENCODER, "TokenClassifier"],
     "MPNetBackbone": [*ENCODER, "TokenClassifier"],
     "ModernBertBackbone": [*ENCODER, "TokenClassifier"],
+    "NomicBertBackbone": OF_TEXTS_AND_TOKENS,
+    "EuroBertBackbone": OF_TEXTS_AND_TOKENS,
     "DistilBertBackbone": [*ENCODER, "TokenClassifier"],
     "AlbertBackbone": [*ENCODER, "TokenClassifier"],
     "ElectraBackbone": [*ENCODER, "TokenClassifier"],

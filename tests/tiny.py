@@ -116,6 +116,21 @@ MODELS = {
             n, 3, 2, 16, 24, attention_windows=[None, 4], max_sequence_length=32
         ),
     ),
+    "JinaBertBackbone": (
+        "wordpiece",
+        lambda n: models.JinaBertBackbone(n, query_key_norm=True, **TRANSFORMER),
+    ),
+    "GteBackbone": (
+        "wordpiece",
+        lambda n: models.GteBackbone(n, rope_scaling_factor=2.0, **TRANSFORMER),
+    ),
+    "NomicBertBackbone": ("wordpiece", lambda n: models.NomicBertBackbone(n, **TRANSFORMER)),
+    "EuroBertBackbone": (
+        "bytebpe-roberta",
+        lambda n: models.EuroBertBackbone(
+            n, 2, 4, 16, 24, num_key_value_heads=2, max_sequence_length=32
+        ),
+    ),
     "DistilBertBackbone": ("wordpiece", lambda n: models.DistilBertBackbone(n, **TRANSFORMER)),
     "AlbertBackbone": (
         "sentencepiece-albert",

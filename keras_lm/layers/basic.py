@@ -202,6 +202,34 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
+class RMSNorm(keras.layers.Layer):
+    """Division by the root of the mean square over the last axis, and a scale.
+
+    Args:
+        epsilon: float, added to the mean square.
+
+    Source: Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467, equation 4.
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape: Shape) -> None:
+        self.gamma: keras.Variable = self.add_weight(
+            name="gamma", shape=input_shape[-1:], initializer="ones"
+        )
+
+    def call(self, x: Tensor) -> Tensor:
+        x = ops.cast(x, float32_or_wider(self.dtype_policy))
+        x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + self.epsilon)
+        return ops.cast(x * ops.cast(self.gamma, x.dtype), self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
 class PositionEmbedding(keras.layers.Layer):
     """Learned absolute positions, counted from the first real token of each row.
 
@@ -400,6 +428,21 @@ class Frozen(keras.layers.Layer):
 # === Heads ===
 
 
+def first_real_token(x, padding_mask=None):
+    """Return the vector (B, D) of the first real token in `x` (B, S, D), given a mask or None."""
+    mask = ops.ones_like(x[:, :, 0]) if padding_mask is None else padding_mask
+    column = ops.cast(ops.argmax(mask, axis=1), "int32")
+    column = ops.expand_dims(ops.expand_dims(column, 1), 2)  # (B, 1, 1)
+    return ops.squeeze(ops.take_along_axis(x, column, axis=1), 1)
+
+
+def mean_of_real_tokens(x, padding_mask=None):
+    """Return the mean (B, D) of the real tokens in `x` (B, S, D), zeros for a text without any."""
+    mask = ops.ones_like(x[:, :, 0]) if padding_mask is None else padding_mask
+    mask = ops.cast(ops.expand_dims(mask, -1), x.dtype)  # (B, S, 1)
+    return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class PooledClassifier(keras.layers.Layer):
     """Dropout and a linear layer on the pooled output: logits (B, classes) float32.
@@ -479,11 +522,8 @@ class MeanPooledClassifier(PooledClassifier):
     def call(
         self, outputs: Any, inputs: dict[str, Tensor] | None = None, training: bool | None = None
     ) -> Tensor:
-        x = outputs["sequence_output"]
         mask = (inputs or {}).get("padding_mask")
-        mask = ops.ones_like(x[:, :, :1]) if mask is None else ops.expand_dims(mask, -1)
-        mask = ops.cast(mask, x.dtype)  # (B, S, 1)
-        mean = ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
+        mean = mean_of_real_tokens(outputs["sequence_output"], mask)
         return super().call({"pooled_output": mean}, training=training)
 
 

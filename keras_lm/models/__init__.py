@@ -8,12 +8,16 @@ from keras_lm.models import (  # each gives its model the `CONVERTERS`
     distilbert_checkpoints,
     electra_checkpoints,
     ernie_checkpoints,
+    eurobert_checkpoints,
     gpt2_checkpoints,
     gpt_checkpoints,
     gpt_neo_checkpoints,
+    gte_checkpoints,
+    jinabert_checkpoints,
     marian_checkpoints,
     modernbert_checkpoints,
     mpnet_checkpoints,
+    nomicbert_checkpoints,
     reformer_checkpoints,
     roberta_checkpoints,
     t5_checkpoints,
@@ -33,15 +37,19 @@ from keras_lm.models.elmo import ElmoBackbone, ElmoForwardBackbone
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.models.ernie import ErnieBackbone
 from keras_lm.models.esim import EsimBackbone
+from keras_lm.models.eurobert import EuroBertBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
+from keras_lm.models.gte import GteBackbone
+from keras_lm.models.jinabert import JinaBertBackbone
 from keras_lm.models.kagnet import KagNet, join_graphs
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
 from keras_lm.models.modernbert import ModernBertBackbone
 from keras_lm.models.mpnet import MPNetBackbone
+from keras_lm.models.nomicbert import NomicBertBackbone
 from keras_lm.models.pairs import PairCBOWBackbone, PairLSTMBackbone
 from keras_lm.models.reformer import ReformerBackbone
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
@@ -73,16 +81,20 @@ __all__ = [
     "EncoderDecoderBackbone",
     "ErnieBackbone",
     "EsimBackbone",
+    "EuroBertBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
     "GPTBackbone",
     "GPTNeoBackbone",
+    "GteBackbone",
+    "JinaBertBackbone",
     "KagNet",
     "LSTMBackbone",
     "MPNetBackbone",
     "MarianBackbone",
     "MarianEncoderBackbone",
     "ModernBertBackbone",
+    "NomicBertBackbone",
     "PairCBOWBackbone",
     "PairLSTMBackbone",
     "RNNEncoderBackbone",

@@ -18,6 +18,7 @@ from keras_lm.layers import AttentionContext, LayerNormalization, PaddingBias
 from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_token_embedding
+from keras_lm.layers.rotary import RotaryPositions, check_halves
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.modernbert_layers import (
     FirstModernBertBlock,
@@ -27,7 +28,6 @@ from keras_lm.models.modernbert_layers import (
     ModernBertSpanHead,
     ModernBertTokenHead,
     NearBias,
-    RotaryPositions,
 )
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers
@@ -48,11 +48,7 @@ def _check_arguments(classifier_pooling, num_heads, hidden_dim):
     if classifier_pooling not in POOLINGS.values():
         known = " or ".join(map(repr, POOLINGS.values()))
         raise ValueError(f"classifier_pooling={classifier_pooling!r}: pass {known}.")
-    if hidden_dim % (2 * num_heads):
-        raise ValueError(
-            f"num_heads={num_heads} does not divide hidden_dim={hidden_dim} into even parts, "
-            "whose halves are rotated: choose a num_heads that does."
-        )
+    check_halves(num_heads, hidden_dim)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -4,52 +4,22 @@ Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per hea
 """
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_lm.layers import (
     Dense,
-    FeedForward,
     LayerNormalization,
     MaskedLMHead,
     PreNormBlock,
-    SelfAttention,
     float32_or_wider,
     get_activation,
     truncated_normal,
 )
 from keras_lm.layers.attention import Visible
 from keras_lm.layers.backend import Dropout, takes_rules
-
-
-class RotaryPositions(keras.layers.Layer):
-    """Cosines and sines of the angles by which queries and keys are rotated, (S, H) float32 each.
-
-    Args:
-        head_dim: int, H. Component i is rotated with component i + H / 2.
-        max_wavelength: float. The slowest pair turns once in nearly 2π times as many tokens.
-
-    Call: `layer(padding_mask)` with (B, S) int32, for its length alone.
-
-    Source: Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2.
-    """
-
-    def __init__(self, head_dim, max_wavelength, **kwargs):
-        super().__init__(**kwargs)
-        self.head_dim = head_dim
-        # In the arithmetic of the reference.
-        exponents = np.arange(0, head_dim, 2, dtype="float32") / np.float32(head_dim)
-        self.frequencies = np.float32(1) / np.float32(max_wavelength) ** exponents
-
-    def call(self, padding_mask):
-        columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")
-        angles = ops.expand_dims(ops.cast(columns, "float32"), 1) * self.frequencies  # (S, H / 2)
-        angles = ops.concatenate([angles, angles], axis=1)
-        return ops.cos(angles), ops.sin(angles)
-
-    def compute_output_spec(self, padding_mask):
-        shape = (padding_mask.shape[1], self.head_dim)
-        return keras.KerasTensor(shape, "float32"), keras.KerasTensor(shape, "float32")
+from keras_lm.layers.basic import first_real_token, mean_of_real_tokens
+from keras_lm.layers.gated import GatedBlock
+from keras_lm.layers.rotary import RotarySelfAttention
 
 
 class NearBias(keras.layers.Layer):
@@ -91,65 +61,13 @@ class NearBias(keras.layers.Layer):
         return keras.KerasTensor((batch, 1, length, length), dtype="float32")
 
 
-def rotate(x, cosines, sines):
-    """Return queries or keys (B, N, S, H) rotated by the angles of their positions."""
-    first, second = ops.split(ops.cast(x, cosines.dtype), 2, axis=-1)
-    halves = ops.concatenate([first, second], axis=-1)
-    turned = ops.concatenate([-second, first], axis=-1)
-    return ops.cast(halves * cosines + turned * sines, x.dtype)
-
-
-class ModernBertAttention(SelfAttention):
-    """Self-attention without biases; `context.positions` are those of `RotaryPositions`."""
+class ModernBertAttention(RotarySelfAttention):
+    """Self-attention with rotary positions and without biases."""
 
     has_biases = has_output_bias = False
 
-    def project(self, x, context):
-        query, key, value = super().project(x, context)
-        return rotate(query, *context.positions), rotate(key, *context.positions), value
 
-
-class GatedFeedForward(FeedForward):
-    """A feed-forward network whose activated half is multiplied by a linear one, without biases.
-
-    Args:
-        intermediate_dim, activation, output_stddev: see `keras_lm.layers.FeedForward`.
-        dropout: float. Fraction dropped between the two matrices.
-
-    Source: Shazeer 2020, https://arxiv.org/abs/2002.05202, equation 6.
-    """
-
-    def __init__(self, *args, dropout=0.0, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.dropout_rate = dropout
-
-    def build(self, input_shape):
-        self.intermediate = Dense(
-            2 * self.intermediate_dim,
-            use_bias=False,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="intermediate",
-        )
-        self.intermediate.build(input_shape)
-        self.activate = get_activation(self.activation)
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.output_dense = Dense(
-            input_shape[-1],
-            use_bias=False,
-            kernel_initializer=truncated_normal(self.output_stddev),
-            dtype=self.dtype_policy,
-            name="output",
-        )
-        self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
-
-    def call(self, x, training=None):
-        inner, gate = ops.split(self.intermediate(x), 2, axis=-1)
-        inner = self.dropout(self.activate(inner) * gate, training=training)
-        return self.output_dense(inner)
-
-
-class ModernBertBlock(PreNormBlock):
+class ModernBertBlock(GatedBlock, PreNormBlock):
     """A block of ModernBERT.
 
     Args:
@@ -163,16 +81,6 @@ class ModernBertBlock(PreNormBlock):
     def make_norm(self, name):
         return LayerNormalization(
             epsilon=self.layer_norm_epsilon, center=False, name=name, dtype=self.dtype_policy
-        )
-
-    def make_feedforward(self):
-        return GatedFeedForward(
-            self.intermediate_dim,
-            self.activation,
-            self.output_stddev,
-            dropout=self.dropout_rate,
-            name="feedforward",
-            dtype=self.dtype_policy,
         )
 
     def build(self, input_shape):
@@ -297,13 +205,8 @@ class ModernBertClassifier(ModernBertHead):
         self.pooling = pooling
 
     def select(self, x, mask):
-        mask = ops.ones_like(x[:, :, 0]) if mask is None else mask
-        if self.pooling == "first":
-            column = ops.cast(ops.argmax(mask, axis=1), "int32")
-            column = ops.expand_dims(ops.expand_dims(column, 1), 2)  # (B, 1, 1)
-            return ops.squeeze(ops.take_along_axis(x, column, axis=1), 1)
-        mask = ops.cast(ops.expand_dims(mask, -1), x.dtype)  # (B, S, 1)
-        return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
+        read = first_real_token if self.pooling == "first" else mean_of_real_tokens
+        return read(x, mask)
 
 
 class ModernBertTokenHead(MaskedLMHead):

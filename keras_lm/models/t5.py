@@ -26,12 +26,11 @@ from keras_lm.layers import (
     PreNormBlock,
     RelativePositionBias,
     SelfAttention,
-    float32_or_wider,
     get_activation,
 )
 from keras_lm.layers.attention import bias_tensor
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import RandomNormal
+from keras_lm.layers.basic import RandomNormal, RMSNorm
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.sizes import transformer_size
@@ -43,32 +42,6 @@ from keras_lm.utils.argument_types import DType, Tensor
 def normal(stddev):
     """Return a new initialiser of normal numbers."""
     return RandomNormal(stddev=stddev)
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class RMSNorm(keras.layers.Layer):
-    """Division by the root of the mean square over the last axis, and a scale.
-
-    Args:
-        epsilon: float, added to the mean square.
-
-    Source: Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467, equation 4.
-    """
-
-    def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
-
-    def build(self, input_shape):
-        self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
-
-    def call(self, x):
-        x = ops.cast(x, float32_or_wider(self.dtype_policy))
-        x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + self.epsilon)
-        return ops.cast(x * ops.cast(self.gamma, x.dtype), self.compute_dtype)
-
-    def get_config(self):
-        return super().get_config() | {"epsilon": self.epsilon}
 
 
 class T5Attention:

@@ -13,6 +13,7 @@ from keras_lm.utils.registry import BACKBONES
 GOLDEN = "huggingface_entries.json"  # of benchmarks/huggingface_in.py
 TYPES = {"xlm-roberta": "roberta", "mt5": "t5"}
 FOLDERS = {"electra": "electra-discriminator", "gpt_neo": "gpt-neo", "reformer": "reformer-mixed"}
+FOLDERS |= {"nomic_bert": "nomic-bert"}
 TABLES = {}
 for backbone in BACKBONES.values():
     converter = vars(backbone).get("CONVERTERS", {}).get("huggingface")

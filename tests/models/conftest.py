@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 
+from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, Model
@@ -126,6 +128,89 @@ def variant(goldens, tmp_path):
         return made
 
     return make
+
+
+@pytest.fixture
+def sentence_folder(variant, goldens):
+    """`sentence_folder("eurobert", tokenizer, roles)` is a golden as sentence-transformers' folder.
+
+    `tokenizer` is one of the package `tokenizers`, `roles` its special tokens by the names of
+    tokenizer_config.json; tables of the network have as many rows as it has entries.
+    """
+
+    def make(golden, tokenizer, roles, config=None, rename=lambda name: name, **settings):
+        tensors, rows = open_checkpoint(goldens(golden)).tensors, tokenizer.get_vocab_size()
+        old = json.loads((goldens(golden) / "config.json").read_text())["vocab_size"]
+        longer = {
+            rename(name): np.resize(tensors[name], (rows, *tensors.shape(name)[1:]))
+            for name in tensors
+            if tensors.shape(name)[0] == old and rename(name)
+        }
+        folder = variant(golden, (config or {}) | {"vocab_size": rows}, rename, longer)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        names = ["input_ids", "attention_mask"]
+        usual = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+        kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+        files = {
+            "tokenizer_config": usual | {"model_max_length": 32} | roles | settings,
+            "1_Pooling/config": {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+            "modules": [
+                {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
+                for i, (path, kind) in enumerate(kinds.items())
+            ],
+        }
+        (folder / "1_Pooling").mkdir()
+        for name, content in files.items():
+            (folder / f"{name}.json").write_text(json.dumps(content))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def bert_tokenizer():
+    """`bert_tokenizer(texts)`: a tokenizer of the package `tokenizers` as BERT's, and its roles."""
+
+    def make(texts):
+        roles = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = tokenizers.decoders.WordPiece()
+        trainer = tokenizers.trainers.WordPieceTrainer(
+            vocab_size=80, special_tokens=[*roles.values()], show_progress=False
+        )
+        tokenizer.train_from_iterator(texts * 9, trainer)
+        first, last = ((token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]"))
+        tokenizer.post_processor = tokenizers.processors.BertProcessing(last, first)
+        return tokenizer, {f"{role}_token": token for role, token in roles.items()}
+
+    return make
+
+
+@pytest.fixture
+def encodes_and_learns(tmp_path):
+    """Compare a folder's vectors with its network's of the ids of `tokenizers`; train, and save."""
+
+    def run(folder, tokenizer, texts):
+        encoder = tasks.SentenceEncoder.from_preset(folder)
+        vectors = encoder.embed(texts, verbose=0)["embedding"]
+        for text, vector in zip(texts, vectors, strict=True):
+            states = encoder.backbone({"token_ids": [tokenizer.encode(text).ids]})
+            mean = np.mean(states["sequence_output"][0], axis=0)
+            np.testing.assert_allclose(vector, mean, atol=2e-5)
+        encoder.compile(optimizer=keras.optimizers.Adam(1e-3), run_eagerly=True)
+        pairs = (texts, [f"{text} good" for text in texts])
+        losses = [float(encoder.train_on_batch(pairs)) for _ in range(3)]
+        assert losses[-1] < losses[0]
+        encoder.save_to_preset(tmp_path / "preset")
+        again = tasks.SentenceEncoder.from_preset(tmp_path / "preset")
+        trained = encoder.embed(texts, verbose=0)["embedding"]
+        np.testing.assert_array_equal(again.embed(texts, verbose=0)["embedding"], trained)
+        assert not np.allclose(trained, vectors, atol=1e-3)
+        return encoder
+
+    return run
 
 
 @pytest.fixture

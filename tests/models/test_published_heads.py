@@ -22,6 +22,7 @@ HEADS = {
     "bert-multiple-choice": (tasks.MultipleChoice, "classifier.", None),
     "roberta-seqcls": (tasks.TextClassifier, "classifier.out_proj.", None),
     "modernbert-seqcls": (tasks.TextClassifier, "classifier.", None),
+    "eurobert-seqcls": (tasks.TextClassifier, "classifier.", None),
     "xlnet-choice": (tasks.MultipleChoice, "logits_proj.", None),
     "distilbert": (tasks.MaskedLM, "vocab_transform.", "DistilBertForMaskedLM"),
     "electra-generator": (tasks.MaskedLM, "generator_predictions.", "ElectraForMaskedLM"),
@@ -71,6 +72,7 @@ PARTS = {
     "roberta-seqcls": ("classifier.dense.weight", "classifier/pooler/kernel"),
     "mpnet-seqcls": ("classifier.dense.bias", "classifier/pooler/bias"),
     "xlnet-choice": ("sequence_summary.summary.bias", "classifier/pooler/bias"),
+    "eurobert-seqcls": ("dense.bias", "classifier/dense/bias"),
     "modernbert-seqcls": ("head.norm.weight", "classifier/transformation/norm/gamma"),
 }
 

@@ -10,8 +10,13 @@ from keras_lm.presets import Source
 
 FAMILIES = ["albert", "bert-seqcls", "distilbert", "electra-generator", "gpt-neo", "gpt2", "marian"]
 FAMILIES += [
+    "eurobert",
     "modernbert",
     "mpnet",
+    "nomic-bert",
+    "gte",
+    "jinabert",
+    "jinabert-normed",
     "openai-gpt",
     "roberta",
     "spanbert",

@@ -1,0 +1,196 @@
+"""GTE: a BERT with rotary positions and gates, under gte v1.5 and Snowflake's Arctic Embed 2.0.
+
+Differs from BERT: instead of learned positions, queries and keys are rotated by theirs, more slowly
+in models for longer texts than they were pretrained with; feed-forward networks have a gate, and no
+bias before it; there may be no segments.
+
+Shapes: B batch, S sequence, D hidden, N heads, H per head.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_lm.layers import (
+    AttentionContext,
+    EachTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PostNormBlock,
+    SpanHead,
+)
+from keras_lm.layers.attention import block_options
+from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.gated import GatedBlock, GatedFeedForward
+from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.sizes import transformer_size
+from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Axis, Real, Whole
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
+
+
+class GteFeedForward(GatedFeedForward):
+    """A feed-forward network with a gate, whose second half is activated, and a bias at its end."""
+
+    has_output_bias = True
+    activates_first = False
+
+
+class GteBlock(GatedBlock, PostNormBlock):
+    """A block of GTE; arguments are those of `PostNormBlock`."""
+
+    attention_class = RotarySelfAttention
+    feedforward_class = GteFeedForward
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GteBackbone(Backbone):
+    """The encoder of GTE. It is called like `BertBackbone`.
+
+    Args:
+        rope_max_wavelength: float. The base of the angles of positions.
+        rope_scaling_factor: float. How many times longer texts may be than those of the first part
+            of pretraining: with F, the base is F times as large, and all angles grow F^(2 / H)
+            times slower.
+        max_sequence_length: int. The longest text; no weight depends on it.
+        num_segments: int. Segments that have an embedding, 0 for none.
+        use_pooler: bool. Whether there is a `pooled_output`, which encoders of sentences lack.
+        Other arguments: as `BertBackbone`.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim` into even parts.
+
+    Example:
+
+        backbone = keras_lm.models.GteBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: Zhang et al. 2024, https://arxiv.org/abs/2407.19669, section 2; the network is Hugging
+    Face's `modeling_gte.py`, and its scaling that of https://huggingface.co/Alibaba-NLP/new-impl.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    HEADS = {
+        "classification": Head(PooledClassifier, "classifier", dropout=from_backbone("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=from_backbone("token_embedding"),
+            activation="gelu",  # whatever the blocks have
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
+        ),
+    }
+    # Positions are rotations: no tensor has an axis of them.
+    RANGES = {"max_sequence_length": Whole(), "num_segments": Axis(0)}
+    RANGES |= {"rope_scaling_factor": Real(is_optional=False, is_positive=True)}
+    PRETRAINING_HEADS = {"token_logits": "token"}
+    tokenizer_class = WordPieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        rope_max_wavelength: float = 160000.0,
+        rope_scaling_factor: float = 1.0,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        max_sequence_length: int = 8192,
+        num_segments: int = 1,
+        layer_norm_epsilon: float = 1e-12,
+        use_pooler: bool = False,
+        dtype: DType = None,
+        name: str = "gte_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        check_halves(num_heads, hidden_dim)
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
+        self.segment_embedding = None
+        if num_segments:
+            self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
+        self.embedding_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        head_dim, factor = hidden_dim // num_heads, rope_scaling_factor
+        self.positions = RotaryPositions(
+            head_dim, rope_max_wavelength * factor, slowdown=factor ** (2 / head_dim)
+        )
+        self.blocks = [
+            GteBlock(**block_options(self.config, dtype), name=f"block_{i}")
+            for i in range(num_layers)
+        ]
+        self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
+        self.finish()
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
+        x = self.token_embedding(token_ids)
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding(segment_ids)
+        x = self.embedding_norm(x)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        context = AttentionContext(
+            bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)
+        )
+        for block in self.blocks:
+            x, _ = block(x, context, training=training)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_contexts": [context] * len(self.blocks),
+        }
+
+
+GteBackbone.SIZES = {
+    "gte_base_en_v1.5": transformer_size(
+        30528, 12, 768, num_segments=0, rope_max_wavelength=500000.0
+    ),
+    "gte_large_en_v1.5": transformer_size(30528, 24, 1024, num_segments=2, rope_scaling_factor=2.0),
+    "gte_base_multi": transformer_size(
+        250048, 12, 768, rope_max_wavelength=20000.0, rope_scaling_factor=8.0
+    ),
+    "snowflake_arctic_embed_m_v2.0": transformer_size(250048, 12, 768),
+}
+GteBackbone.PUBLISHED = {
+    "gte_base_en_v1.5": "hf://Alibaba-NLP/gte-base-en-v1.5",
+    "gte_large_en_v1.5": "hf://Alibaba-NLP/gte-large-en-v1.5",
+    "gte_base_multi": "hf://Alibaba-NLP/gte-multilingual-base",
+    "snowflake_arctic_embed_m_v2.0": "hf://Snowflake/snowflake-arctic-embed-m-v2.0",
+}

@@ -1,0 +1,176 @@
+"""NomicBERT: a BERT with rotary positions and gates, under nomic-embed-text.
+
+Differs from BERT: instead of learned positions, queries and keys are rotated by theirs;
+feed-forward networks have a gate, with SiLU; nothing in a block has a bias but the norms.
+
+Shapes: B batch, S sequence, D hidden, N heads, H per head.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_lm.layers import (
+    AttentionContext,
+    EachTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PostNormBlock,
+    SpanHead,
+)
+from keras_lm.layers.attention import block_options
+from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.gated import GatedBlock
+from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
+from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.sizes import transformer_size
+from keras_lm.packers import Template
+from keras_lm.presets.argument_ranges import Axis, Whole
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.utils.argument_types import DType, Tensor
+
+
+class NomicBertAttention(RotarySelfAttention):
+    """Self-attention with rotary positions and without biases."""
+
+    has_biases = has_output_bias = False
+
+
+class NomicBertBlock(GatedBlock, PostNormBlock):
+    """A block of NomicBERT; arguments are those of `PostNormBlock`."""
+
+    attention_class = NomicBertAttention
+    dropout_inside = 0.0
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class NomicBertBackbone(Backbone):
+    """The encoder of NomicBERT. It is called like `BertBackbone`.
+
+    Args:
+        head_dim: int, H, an even number, or None for D / N. Width of an attention head.
+        rope_max_wavelength: float. The base of the angles of positions.
+        max_sequence_length: int. The longest text that it was trained with; no weight depends on
+            it.
+        use_pooler: bool. Whether there is a `pooled_output`, which encoders of sentences lack.
+        Other arguments: as `BertBackbone`.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim` into even parts.
+
+    Example:
+
+        backbone = keras_lm.models.NomicBertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: Nussbaum et al. 2024, https://arxiv.org/abs/2402.01613, section 4.1; the network is
+    Hugging Face's `modeling_nomic_bert.py`.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    HEADS = {
+        "classification": Head(PooledClassifier, "classifier", dropout=from_backbone("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
+        ),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=from_backbone("token_embedding"),
+            activation=from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
+        ),
+    }
+    # Positions are rotations: no tensor has an axis of them.
+    RANGES = {"max_sequence_length": Whole(), "head_dim": Axis(is_optional=True)}
+    PRETRAINING_HEADS = {"token_logits": "token"}
+    tokenizer_class = WordPieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_dim: int | None = None,
+        rope_max_wavelength: float = 1000.0,
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "silu",
+        max_sequence_length: int = 2048,
+        num_segments: int = 2,
+        layer_norm_epsilon: float = 1e-12,
+        use_pooler: bool = False,
+        dtype: DType = None,
+        name: str = "nomicbert_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        check_halves(num_heads, hidden_dim, head_dim)
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
+        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
+        self.embedding_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        self.positions = RotaryPositions(head_dim or hidden_dim // num_heads, rope_max_wavelength)
+        self.blocks = [
+            NomicBertBlock(
+                **block_options(self.config, dtype), head_dim=head_dim, name=f"block_{i}"
+            )
+            for i in range(num_layers)
+        ]
+        self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
+        self.finish()
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
+        x = self.token_embedding(token_ids) + self.segment_embedding(segment_ids)
+        x = self.embedding_norm(x)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        context = AttentionContext(
+            bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)
+        )
+        for block in self.blocks:
+            x, _ = block(x, context, training=training)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_contexts": [context] * len(self.blocks),
+        }
+
+
+NomicBertBackbone.SIZES = {
+    "nomic_bert_base_en_uncased": transformer_size(30528, 12, 768),
+}
+NomicBertBackbone.PUBLISHED = {
+    "nomic_bert_base_en_uncased": "hf://nomic-ai/nomic-embed-text-v1.5",
+}
