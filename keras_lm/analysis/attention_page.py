@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import as_path, replacing
 
 # Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPED = re.compile("[<>&]")
@@ -63,7 +63,7 @@ class AttentionPage:
         """Write the page to a `.html` file, in one step, and return its `Path`."""
         with replacing(path) as new:
             Path(new).write_text(self.to_html(), encoding="utf-8")
-        return Path(path)
+        return as_path(path)
 
     def _repr_html_(self):
         # In a frame, so that the styles of page and notebook leave each other alone.

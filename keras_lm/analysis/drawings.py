@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import as_path, replacing
 from keras_lm.utils.optional_dependencies import require
 
 
@@ -39,7 +39,7 @@ class Picture:
         """Write a `.png`, `.svg` or `.pdf`, in one step, and return its `Path`."""
         with replacing(path) as new:
             self.figure.savefig(new, dpi=150)
-        return Path(path)
+        return as_path(path)
 
     def _repr_png_(self):
         file = io.BytesIO()

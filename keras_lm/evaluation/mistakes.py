@@ -1,7 +1,6 @@
 """The answers of a task to labelled rows, those that are wrong, and for what."""
 
 import csv
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_lm import tasks
@@ -98,7 +97,7 @@ def write_confusion(path: PathLike, answers: Answered) -> None:
         answers: `Answered`, see `answer_examples`. If words have labels, these are counted.
     """
     report = ClassReport(answers.right, answers.found)
-    if Path(path).suffix in PICTURES:
+    if files.as_path(path).suffix in PICTURES:
         report.draw().save(path)
         return
     with files.replacing(path) as new, open(new, "w", newline="", encoding="utf-8") as file:

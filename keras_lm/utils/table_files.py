@@ -200,6 +200,9 @@ def row_dicts(batch: Any) -> list[dict[str, Any]]:
     """Return the rows of a batch as JSON has them: times in ISO 8601, decimals as strings.
 
     Bytes, which JSON does not have, are left as they are.
+
+    Raises:
+        ValueError: if a string is not UTF-8; names the column.
     """
     import pyarrow as pa
 
@@ -209,7 +212,13 @@ def row_dicts(batch: Any) -> list[dict[str, Any]]:
             finer = {"timestamp": pa.timestamp("us", getattr(column.type, "tz", None))}
             finer |= {"time64": pa.time64("us"), "duration": pa.duration("us")}
             column = column.cast(finer[str(column.type).partition("[")[0]], safe=False)
-        values = column.to_pylist()
+        try:
+            values = column.to_pylist()
+        except UnicodeDecodeError as error:
+            raise input_files.NotText(
+                f"the column {name!r} has strings that are not UTF-8 ({error.reason}): write the "
+                "table again."
+            ) from error
         is_plain = pa.types.is_string(column.type) or pa.types.is_primitive(column.type)
         is_time = pa.types.is_temporal(column.type)
         columns[name] = values if is_plain and not is_time else [*map(_json_value, values)]

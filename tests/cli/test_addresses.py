@@ -37,6 +37,22 @@ def test_predict_reads_and_writes(run, fail, critic, task, expect, memory):
     assert "no.txt" in fail("predict", critic, "--input", f"{memory}/no.txt")
 
 
+def test_tables_and_reports(run, critic, memory):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text": ["the film", "a song"] * 2, "label": ["bad", "good", "x", "x"]})
+    with fsspec.open(f"{memory}/in.parquet", "wb") as file:
+        parquet.write_table(table.slice(0, 2), file)
+    reports = ["--errors", f"{memory}/wrong.jsonl", "--confusion", f"{memory}/confusion.csv"]
+    run("evaluate", critic, f"{memory}/in.parquet", *reports)
+    assert b"right / found" in fsspec.open(f"{memory}/confusion.csv").open().read()
+    with fsspec.open(f"{memory}/in.parquet", "wb") as file:
+        parquet.write_table(table.select(["text"]), file)
+    run("predict", critic, f"{memory}/in.parquet", "--output", f"{memory}/out.parquet")
+    with fsspec.open(f"{memory}/out.parquet") as file:
+        assert parquet.read_table(file).schema.names[:2] == ["text", "label"]
+
+
 def test_presets_and_exports(run, fail, critic, task, memory):
     expected = task.predict(["the film"], verbose=0)
     run("convert", critic, f"{memory}/critic")

@@ -145,6 +145,14 @@ def test_files_that_are_something_else(tmp_path):
         read(write_table(tmp_path / "rows.arrow", twice))
 
 
+def test_strings_that_are_not_utf8(tmp_path):
+    buffers = pyarrow.array([b"\xff\xfe"]).buffers()
+    text = pyarrow.StringArray.from_buffers(1, buffers[1], buffers[2])
+    path = write_table(tmp_path / "rows.parquet", pyarrow.table({"text": text}))
+    with pytest.raises(ValueError, match="the column 'text' has strings that are not UTF-8"):
+        read(path)
+
+
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = write_table(tmp_path / "rows.parquet", pyarrow.table({"text": TEXTS}))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
