@@ -874,12 +874,16 @@ def through_blocks(
         x: (B, S, D).
         context: its bias may depend on columns; nothing else may depend on their order.
         training: bool.
-        first_only: bool. Whether the last block computes the first token alone, (B, 1, D). No other
-            token of the last block has an influence on it.
+        first_only: bool. Whether the last block computes the first token alone, (B, 1, D); it does
+            not depend on what the block makes of the others.
 
     Example:
 
-        x, states = through_blocks(blocks, x, AttentionContext(bias=PaddingBias()(padding_mask)))
+        x, padding_mask = np.zeros((2, 7, 64), "float32"), np.ones((2, 7), "int32")
+        blocks = [PostNormBlock(num_heads=4, intermediate_dim=256) for _ in range(2)]
+        context = AttentionContext(bias=PaddingBias()(padding_mask))
+        first, states = through_blocks(blocks, x, context, first_only=True)
+        first.shape  # (2, 1, 64)
     """
     states = []
     for number, block in enumerate(blocks, 1):
