@@ -91,6 +91,7 @@ def prepare(folder):
     }
     shapes = cut_to_shapes(long)
     written = {"reviews": reviews, "short": short, "mixed": mixed, "shapes": shapes}
+    written["news"] = cut_like_news(long)
     for name, texts in written.items():
         path = folder / f"{name}.json"
         path.write_text(json.dumps(texts), encoding="utf-8")
@@ -111,6 +112,14 @@ def cut_to_shapes(texts):
         "8×120": rows([120] * 8),
         "32×16–28": rows(16 + row % 13 for row in range(32)),
     }
+
+
+def cut_like_news(texts, number=1000):
+    """Return texts of consecutive words, as long as AG's news: about 50 tokens, few beyond 100."""
+    words = itertools.cycle(word for text in texts for word in text.split())
+    draw = random.Random(0)
+    lengths = [round(draw.lognormvariate(3.6, 0.3)) for _ in range(number)]
+    return [" ".join(itertools.islice(words, length)) for length in lengths]
 
 
 EXPORTS = {

@@ -138,6 +138,24 @@ def training(dtype, batch=8, length=128):
     return Row("training", title, (KERAS_LM, *TRAINING), STEP, settings, targets=targets)
 
 
+def epochs(model, title, rank=None):
+    """An epoch of fine-tuning from strings on one thread, of all weights or by LoRA."""
+    kind = f"LoRA of rank {rank}" if rank else "all weights"
+    return Row(
+        "epochs",
+        f"Epoch from 1,000 strings of about 50 tokens, {title}, {kind}, batches of 16, one thread",
+        (
+            KERAS_LM,
+            Contender("Trainer", "torch_transformers", "random"),
+            Contender("Trainer, by length", "torch_transformers", "group_by_length"),
+        ),
+        (Measure("processor s"), Measure("peak memory, GB", key="memory", scale=1e-9)),
+        {"model": model, "rank": rank, "batch": 16},
+        needs=("news", "minilm"),
+        targets=(Target(("Trainer, by length",), speed=1.3 if rank else 1.2),),
+    )
+
+
 def pretraining(model, title, peers):
     """A step of pretraining, masks included, in float32."""
     return Row(
@@ -333,6 +351,10 @@ def make_rows(megabytes):
         training("float32"),
         *(training("float32", 1024 // length, length) for length in (256, 512)),
         training("mixed_bfloat16"),
+        epochs("minilm", "MiniLM"),
+        epochs("minilm", "MiniLM", rank=8),
+        epochs("base", "BERT-base"),
+        epochs("base", "BERT-base", rank=8),
         pretraining("bert", "BERT-base's masked LM", (KERAS_HUB, KERAS_HUB_XLA, TORCH)),
         pretraining("electra", "ELECTRA-small with its generator", (TORCH,)),
         Row(

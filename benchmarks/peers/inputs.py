@@ -110,6 +110,28 @@ def writing(write, new_tokens, threads, calls):
     return run_round
 
 
+def epochs(train):
+    """Return a round that trains for an epoch: its seconds of the processor, and the memory so far.
+
+    Args:
+        train: callable without arguments. Its first call warms up, so that rounds are later epochs.
+    """
+
+    def run_round():
+        start = time.process_time()
+        train()
+        seconds = time.process_time() - start
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"seconds": [seconds], "memory": [kilobytes * 1024]}
+
+    return run_round
+
+
+def classes(number):
+    """Return a class of four for each of `number` texts, a list of int."""
+    return np.random.default_rng(0).integers(4, size=number).tolist()
+
+
 def labels(batch):
     """Return (B,) int32 of two classes."""
     return np.arange(batch, dtype="int32") % 2

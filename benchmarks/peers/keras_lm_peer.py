@@ -100,6 +100,24 @@ def training(batch, length, dtype, calls, variant):
     return timed(lambda: task.train_on_batch(packed, labels), calls)
 
 
+def epochs(news, minilm, model, rank, batch, calls, variant):
+    """An epoch of `fit` on raw strings, on one thread."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    texts = inputs.read_texts(news)
+    labels = inputs.classes(len(texts))
+    if model == "minilm":
+        task = keras_lm.tasks.TextClassifier.from_preset(minilm, num_classes=4)
+    else:
+        tokenizer = keras_lm.tokenizers.Tokenizer.from_preset(minilm)
+        task = keras_lm.tasks.TextClassifier(make_backbone(), tokenizer=tokenizer, num_classes=4)
+    if rank:
+        keras_lm.training.enable_lora(task, rank)
+    return inputs.epochs(lambda: task.fit(texts, labels, batch_size=batch, verbose=0))
+
+
 def pretraining(model, batch, length, dtype, calls, variant):
     """A step of pretraining, with new masks (and samples) in each."""
     from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator
@@ -415,6 +433,7 @@ FUNCTIONS = {
     "forward": forward,
     "growth": growth,
     "training": training,
+    "epochs": epochs,
     "pretraining": pretraining,
     "seq2seq": seq2seq,
     "translation": translation,

@@ -117,6 +117,61 @@ def make_step(model, loss, dtype):
     return step
 
 
+def epochs(news, minilm, model, rank, batch, calls, variant):
+    """An epoch of `Trainer` from strings, on one thread; `variant` is how it orders the texts."""
+    import torch
+    from transformers import BertForSequenceClassification, BertTokenizerFast
+
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    encode = BertTokenizerFast.from_pretrained(minilm)
+    if model == "minilm":
+        network = BertForSequenceClassification.from_pretrained(minilm, num_labels=4)
+    else:
+        network = BertForSequenceClassification(make_config(num_labels=4))
+    if rank:
+        network = with_lora(network, rank)
+    texts = inputs.read_texts(news)
+    labels = inputs.classes(len(texts))
+    return inputs.epochs(lambda: train_by_trainer(network, encode, texts, labels, batch, variant))
+
+
+def with_lora(network, rank):
+    """Return a classifier with peft's LoRA in the projections to queries, keys and values."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        task_type="SEQ_CLS",
+        r=rank,
+        lora_alpha=rank,
+        lora_dropout=0.0,
+        target_modules=["query", "key", "value"],
+    )
+    return get_peft_model(network, config)
+
+
+def train_by_trainer(network, encode, texts, labels, batch, order):
+    """Tokenize texts, and train for an epoch with AdamW, as `Trainer` does by default."""
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+    ids = encode(texts, truncation=True)["input_ids"]
+    rows = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels)]
+    arguments = TrainingArguments(
+        tempfile.gettempdir(),  # where nothing is saved
+        num_train_epochs=1,
+        per_device_train_batch_size=batch,
+        weight_decay=0.01,
+        train_sampling_strategy=order,
+        use_cpu=True,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    collate = DataCollatorWithPadding(encode)
+    Trainer(network, arguments, train_dataset=rows, data_collator=collate).train()
+
+
 def pretraining(model, batch, length, dtype, calls, variant):
     """A step of pretraining, with new masks (and samples) in each; logits at masks only."""
     packed = packed_inputs(batch, length)
@@ -428,6 +483,7 @@ FUNCTIONS = {
     "forward": forward,
     "growth": growth,
     "training": training,
+    "epochs": epochs,
     "pretraining": pretraining,
     "seq2seq": seq2seq,
     "translation": translation,

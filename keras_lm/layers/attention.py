@@ -6,7 +6,7 @@ Shapes: B batch, S sequence or new tokens, T attended length or slots, L blocks,
 head.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -858,6 +858,50 @@ class PostNormBlock(ContextLayer):
             "output_stddev": self.output_stddev,
             "head_dim": self.head_dim,
         }
+
+
+def through_blocks(
+    blocks: Sequence[keras.layers.Layer],
+    x: Tensor,
+    context: AttentionContext,
+    training: bool | None = None,
+    first_only: bool = False,
+) -> tuple[Tensor, list[Tensor]]:
+    """Return what blocks make of `x` (B, S, D), one after another, and the output of each.
+
+    Args:
+        blocks: layers such as `PostNormBlock`, with one context for all.
+        x: (B, S, D).
+        context: its bias may depend on columns; nothing else may depend on their order.
+        training: bool.
+        first_only: bool. Whether the last block computes the first token alone, (B, 1, D); it does
+            not depend on what the block makes of the others.
+
+    Example:
+
+        x, padding_mask = np.zeros((2, 7, 64), "float32"), np.ones((2, 7), "int32")
+        blocks = [PostNormBlock(num_heads=4, intermediate_dim=256) for _ in range(2)]
+        context = AttentionContext(bias=PaddingBias()(padding_mask))
+        first, states = through_blocks(blocks, x, context, first_only=True)
+        first.shape  # (2, 1, 64)
+    """
+    states = []
+    for number, block in enumerate(blocks, 1):
+        if first_only and number == len(blocks):
+            x, context = _first_after_others(x, context)
+        x, _ = block(x, context, training=training)
+        states.append(x)
+    return x, states
+
+
+def _first_after_others(x, context):
+    """Return the first token (B, 1, D), and the context in which it attends to all tokens.
+
+    The others are a memory, which attention reads before the token itself.
+    """
+    bias = context.bias[:, :, :1]  # (B, 1 or N, 1, S)
+    bias = ops.concatenate([bias[..., 1:], bias[..., :1]], axis=-1)
+    return x[:, :1], context._replace(memory=x[:, 1:], bias=bias)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

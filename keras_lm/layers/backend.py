@@ -10,7 +10,6 @@ if keras.backend.backend() == "tensorflow":
         at_rows,
         computed_again,
         draw_seed,
-        dropout,
         fused_attention,
         in_blocks,
         in_some_rows,
@@ -34,9 +33,10 @@ if keras.backend.backend() == "tensorflow":
         word_scores,
         write_slots,
     )
+    from keras_lm.layers.tensorflow_elementwise import Dropout, dropout, gelu_in_training
 
     takes_rules = is_long
-    Dropout, gelu = keras.layers.Dropout, keras.activations.gelu
+    gelu = keras.activations.gelu
 else:
     import jax
     import numpy as np
@@ -54,6 +54,7 @@ else:
     )
 
     in_blocks = None  # never called
+    gelu_in_training = gelu
     computed_again = keras.remat
 
     def known_array(value):
@@ -151,6 +152,7 @@ __all__ = [
     "dropout",
     "fused_attention",
     "gelu",
+    "gelu_in_training",
     "in_blocks",
     "in_some_rows",
     "is_growing",

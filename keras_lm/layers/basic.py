@@ -6,13 +6,20 @@ Shapes: B batch, S sequence, D hidden, M masked positions, V tokens.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_lm.converters.new_weights import are_replaced, zeros
-from keras_lm.layers.backend import Dropout, gelu, products_for, word_scores
+from keras_lm.layers.backend import (
+    Dropout,
+    gelu,
+    gelu_in_training,
+    products_for,
+    word_scores,
+)
 from keras_lm.utils.argument_types import DType, Shape, Tensor
 
 
@@ -54,6 +61,10 @@ def gelu_tanh(x: Tensor) -> Tensor:
     Source: https://arxiv.org/abs/1606.08415, section 2.
     """
     return gelu(x, approximate=True)
+
+
+# An activation → the form of it whose gradient is faster.
+_IN_TRAINING = {gelu: gelu_in_training, gelu_tanh: partial(gelu_in_training, approximate=True)}
 
 
 def leading_shape(x: Tensor) -> tuple[Any, ...]:
@@ -114,16 +125,19 @@ class Dense(keras.layers.Dense):
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         products = products_for(self)
         if products is None:
-            return self._transform(x)
+            return self._transform(x, training=training)
         return ops.cast(self._transform(products.narrowed(x), products), self.compute_dtype)
 
-    def _transform(self, x, products=None):
+    def _transform(self, x, products=None, training=False):
         if len(x.shape) > 2:
             matrix = ops.reshape(x, (-1, x.shape[-1]))
-            rows = self._transform(matrix, products)
+            rows = self._transform(matrix, products, training)
             return ops.reshape(rows, (*leading_shape(x), self.units))
         x = self._affine(x) if products is None else products.affine(x, self)
-        x = x if self.activation is None else self.activation(x)
+        activation = self.activation
+        if training:
+            activation = _IN_TRAINING.get(activation, activation)
+        x = x if activation is None else activation(x)
         return x if self.adapter is None else self.adapter(x)
 
     def columns(self, x: Tensor, start: int, stop: int) -> Tensor:
@@ -151,12 +165,13 @@ class Dense(keras.layers.Dense):
 
     def _affine(self, x):
         product = ops.matmul(x, self._kernel if self.lora_enabled else self.kernel)
-        if self.lora_enabled:
-            # Keras adds A · B to W first, and so computes a gradient for the whole kernel.
-            low_rank = ops.matmul(ops.matmul(x, self.lora_kernel_a), self.lora_kernel_b)
-            low_rank = ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
-            product = product + self.lora_alpha / self.lora_rank * low_rank
-        return product if self.bias is None else ops.add(product, self.bias)
+        product = product if self.bias is None else ops.add(product, self.bias)
+        if not self.lora_enabled:
+            return product
+        # Keras adds A · B to W first, and so computes a gradient for the whole kernel.
+        low_rank = self.lora_alpha / self.lora_rank * ops.matmul(x, self.lora_kernel_a)
+        low_rank = ops.matmul(low_rank, self.lora_kernel_b)
+        return product + ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -457,6 +472,9 @@ class PooledClassifier(keras.layers.Layer):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
 
+    # Whether a head reads no more of a text than the vector of its first token.
+    reads_first_only: bool = True
+
     def __init__(self, num_classes: int, dropout: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_classes = num_classes
@@ -514,6 +532,8 @@ class FirstTokenClassifier(PooledClassifier):
 @keras.saving.register_keras_serializable("keras_lm")
 class MeanPooledClassifier(PooledClassifier):
     """`PooledClassifier` on the mean of a text's real tokens, or zeros if it has none."""
+
+    reads_first_only = False
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         batch, _, hidden_dim = outputs_shape["sequence_output"]

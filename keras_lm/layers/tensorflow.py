@@ -269,11 +269,6 @@ def draw_seed(generator):
     return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
 
 
-def dropout(x, rate, seed):
-    """Return `x` with a fraction `rate` dropped; the seed decides which."""
-    return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
-
-
 def word_scores(x, table):
     """Return the products of vectors (…, D) with those of words (V, D): logits (…, V) float32.
 

@@ -25,6 +25,7 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
+from keras_lm.layers.attention import through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels, transformer_size
@@ -180,7 +181,7 @@ class AlbertBackbone(Backbone):
         dtype = self.dtype_policy
         return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, **options)
 
-    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+    def forward(self, token_ids, segment_ids, padding_mask, training=None, first_only=False):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))
         x = self.embedding_dropout(x, training=training)
@@ -188,14 +189,12 @@ class AlbertBackbone(Backbone):
             x = self.embedding_projection(x)
         hidden_states = [x]  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
+        x, states = through_blocks(self.blocks, x, context, training, first_only)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])
         return outputs | {
-            "hidden_states": hidden_states,
+            "hidden_states": [*hidden_states, *states],
             "attention_contexts": [context] * len(self.blocks),
         }
 

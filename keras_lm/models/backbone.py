@@ -4,6 +4,7 @@ Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head, D hidden.
 """
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -222,8 +223,18 @@ class Backbone(SavedWhole, keras.Model):
     def forward(self, **inputs: Any) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
-    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> dict[str, Any]:
-        return self._outputs(self.forward(**inputs, training=training))
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None, **options: Any
+    ) -> dict[str, Any]:
+        return self._outputs(self.forward(**inputs, training=training, **options))
+
+    @property
+    def takes_first_only(self) -> bool:
+        """Whether `forward` can compute the first token alone in its last block.
+
+        It then takes `first_only`, and so does a call; `sequence_output` is (B, 1, D) with it.
+        """
+        return "first_only" in inspect.signature(self.forward).parameters
 
     def _outputs(self, computed):
         outputs = {name: value for name, value in computed.items() if name not in self.INNER}
@@ -232,9 +243,9 @@ class Backbone(SavedWhole, keras.Model):
         return outputs
 
     def compute_output_spec(
-        self, inputs: dict[str, Tensor], training: bool | None = None
+        self, inputs: dict[str, Tensor], training: bool | None = None, **options: Any
     ) -> dict[str, Any]:
-        return self.call(inputs)
+        return self.call(inputs, **options)
 
     # === Symbolic inputs and outputs ===
 

@@ -17,7 +17,7 @@ from keras_lm.layers import (
     SpanHead,
     embedding_layers,
 )
-from keras_lm.layers.attention import block_options
+from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
@@ -133,20 +133,18 @@ class BertBackbone(Backbone):
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+    def forward(self, token_ids, segment_ids, padding_mask, training=None, first_only=False):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
+        x, states = through_blocks(self.blocks, x, context, training, first_only)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])
         return outputs | {
-            "hidden_states": hidden_states,
+            "hidden_states": [*hidden_states, *states],
             "attention_contexts": [context] * len(self.blocks),
         }
 

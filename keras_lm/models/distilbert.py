@@ -24,6 +24,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
+from keras_lm.layers.attention import through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.bert import BertBackbone
@@ -174,19 +175,21 @@ class DistilBertBackbone(Backbone):
         self.finish()
 
     def forward(
-        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+        first_only: bool = False,
     ) -> dict[str, Any]:
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x)
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
+        x, states = through_blocks(self.blocks, x, context, training, first_only)
         return {
             "sequence_output": x,
-            "hidden_states": hidden_states,
+            "hidden_states": [*hidden_states, *states],
             "attention_contexts": [context] * len(self.blocks),
         }
 

@@ -26,7 +26,7 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.layers.attention import block_options
+from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import transformer_size
@@ -195,7 +195,7 @@ class ElectraBackbone(Backbone):
         ]
         self.finish()
 
-    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+    def forward(self, token_ids, segment_ids, padding_mask, training=None, first_only=False):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))  # (B, S, E)
         x = self.embedding_dropout(x, training=training)
@@ -203,12 +203,10 @@ class ElectraBackbone(Backbone):
             x = self.projection(x)
         hidden_states = [x]  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
+        x, states = through_blocks(self.blocks, x, context, training, first_only)
         return {
             "sequence_output": x,
-            "hidden_states": hidden_states,
+            "hidden_states": [*hidden_states, *states],
             "attention_contexts": [context] * len(self.blocks),
         }
 

@@ -29,7 +29,7 @@ from keras_lm.layers import (
     RelativePositionBias,
     SpanHead,
 )
-from keras_lm.layers.attention import block_options
+from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_token_embedding
 from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
@@ -140,7 +140,11 @@ class MPNetBackbone(Backbone):
         self.finish()
 
     def forward(
-        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+        first_only: bool = False,
     ) -> dict[str, Any]:
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x)
@@ -149,14 +153,12 @@ class MPNetBackbone(Backbone):
         # (1, N, S, S) + (B, 1, 1, S)
         bias = self.relative_positions(padding_mask) + self.attention_bias(padding_mask)
         context = AttentionContext(bias=bias)
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
+        x, states = through_blocks(self.blocks, x, context, training, first_only)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])
         return outputs | {
-            "hidden_states": hidden_states,
+            "hidden_states": [*hidden_states, *states],
             "attention_contexts": [context] * len(self.blocks),
         }
 

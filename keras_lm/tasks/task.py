@@ -586,7 +586,15 @@ class Task(KerasFile, SavedWhole, TextModel):
         return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
     def _encode(self, inputs, training):
-        return self.backbone(self.backbone.select_inputs(inputs), training=training)
+        options = {"first_only": True} if self.reads_first_only else {}
+        return self.backbone(self.backbone.select_inputs(inputs), training=training, **options)
+
+    @property
+    def reads_first_only(self) -> bool:
+        """Whether the last block computes the first token alone, as nothing reads the others."""
+        is_beside = self.fine_tuning is not None and self.fine_tuning.lm_head is not None
+        is_enough = getattr(getattr(self, "head", None), "reads_first_only", False)
+        return is_enough and not is_beside and self.backbone.takes_first_only
 
     # === From strings to answers ===
 

@@ -206,19 +206,24 @@ class AdamW(keras.optimizers.AdamW):
     def _clip_gradients(self, grads):
         if keras.backend.backend() != "tensorflow":
             return super()._clip_gradients(grads)
-        # Dense, because a row that a batch looks up twice counts with the sum of its gradients.
-        grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        # A row that a batch looks up twice counts with the sum of its gradients.
         replicas = tf.distribute.get_replica_context()
-        if replicas is not None and replicas.num_replicas_in_sync > 1:
+        is_alone = replicas is not None and replicas.num_replicas_in_sync == 1
+        is_global = self.global_clipnorm and not self.clipnorm
+        summed = with_distinct_rows if is_alone and is_global else tf.convert_to_tensor
+        grads = [None if grad is None else summed(grad) for grad in grads]
+        if replicas is not None and not is_alone:
             grads = replicas.all_reduce(tf.distribute.ReduceOp.SUM, grads)
-        if self.clipnorm or not self.global_clipnorm:
+        if not is_global:
             return super()._clip_gradients(grads)
         # One norm of all: heads are float32 also where the backbone is of half precision.
         grads = [
             tf.cast(grad, tf.float32) if grad is not None and grad.dtype.name in HALF else grad
             for grad in grads
         ]
-        return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+        grads = tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+        # Dense, because the moments of all rows change.
+        return [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # summed before they were clipped
@@ -299,6 +304,18 @@ class AdamW(keras.optimizers.AdamW):
         weight = ops.cast(variable, "float32") * (1.0 - rate * decay)
         weight -= rate_of_step * momentum / (ops.sqrt(velocity) + self.epsilon)
         self.assign(variable, ops.cast(weight, variable.dtype))
+
+
+def with_distinct_rows(gradient):
+    """Return a gradient; that of an embedding with each row once, as the sum of what it has for it.
+
+    It stays as small as the batch: a whole table would be read and written to clip it.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
 def check_rate(optimizer: Any) -> None:

@@ -23,6 +23,7 @@ from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.layers.attention import Visible
 from keras_lm.layers.masks import MASKED
 from keras_lm.layers.tensorflow import for_lite
+from keras_lm.layers.tensorflow_elementwise import Dropout, dropout
 from keras_lm.models import GPT2Backbone
 
 
@@ -488,18 +489,18 @@ def test_dropout_is_the_same_in_both_passes_of_a_block(compute, monkeypatch):
     close(actual, run(blocks=True), rtol=0, atol=0)
     # The mask by hand: each block has its own.
     seeds = [tf.random.experimental.stateless_fold_in([3, 4], i) for i in range(3)]
-    kept = [tf.nn.experimental.stateless_dropout(tf.ones((2, 2, 4, LENGTH)), 0.4, s) for s in seeds]
+    kept = [dropout(tf.ones((2, 2, 4, LENGTH)), 0.4, seed) for seed in seeds]
     kept = tf.concat(kept, axis=2)[:, :, :LENGTH]
     assert 0.5 < np.mean(kept.numpy() > 0) < 0.7
     monkeypatch.setattr(attention, "dropout", lambda x, rate, seed: x * kept)
     close(actual, run(blocks=False))
 
 
-def test_dropout_of_the_whole_is_that_of_keras(compute):
+def test_dropout_of_the_whole_is_that_of_a_layer(compute):
     layer, x = randomised(SelfAttention(num_heads=2, dropout=0.4)), random(2, LENGTH, 10)
-    twin = keras.layers.Dropout(0.4)
-    for dropout in (layer.dropout, twin):
-        dropout.seed_generator.state.assign([2**31 + 3, 4])
+    twin = Dropout(0.4)
+    for each in (layer.dropout, twin):
+        each.seed_generator.state.assign([2**31 + 3, 4])
     value = layer.project(x, AttentionContext())[2]
     context = twin(layer.probabilities(x), training=True) @ value
     context = tf.reshape(tf.transpose(context, (0, 2, 1, 3)), x.shape)
