@@ -106,10 +106,11 @@ def kill_one(pattern, seconds):
 
 
 @pytest.mark.slow
-def test_ray_answers_with_a_worker_killed(critic):
+def test_ray_answers_with_a_worker_killed(critic, monkeypatch):
     ray = pytest.importorskip("ray", reason="needs: pip install 'ray[data]'")
     from keras_lm.pipelines.ray import answer_dataset
 
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         texts = TEXTS * 400
