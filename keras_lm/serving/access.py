@@ -97,7 +97,8 @@ class Access(grpc.ServerInterceptor):
 
     def intercept_service(self, continuation, handler_call_details):
         handler = continuation(handler_call_details)
-        if handler is None or handler_call_details.method in OPEN_METHODS:
+        is_open = handler_call_details.method in OPEN_METHODS
+        if handler is None or is_open or (self.keys is None and self._rate is None):
             return handler
         metadata = handler_call_details.invocation_metadata or ()
         headers = [value for name, value in metadata if name == "authorization"]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import requests
 
 from keras_lm.serving import Client, Server
 from keras_lm.serving.inference import LiteRTModel
@@ -46,6 +47,16 @@ def test_every_protocol_answers_as_of_the_saved_model(both, rest_of):
         rows = [r.post(instances=texts).json()["predictions"] for r in (saved, lite)]
         assert [row["labels"] for row in rows[1]] == [row["labels"] for row in rows[0]]
         assert [row["class_names"] for row in rows[1]] == [["bad", "good"]] * len(texts)
+    text = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a film"]}
+    places = [f"{both.rest_url}/v2/models/{name}" for name in both.model_names]
+    platforms = [requests.get(place, timeout=60).json()["platform"] for place in places]
+    assert platforms == ["tensorflow_savedmodel", "litert"]
+    labels = [{"name": "labels"}]
+    rows = [
+        requests.post(f"{place}/infer", json={"inputs": [text], "outputs": labels}, timeout=60)
+        for place in places
+    ]
+    assert rows[0].json()["outputs"] == rows[1].json()["outputs"]
     for url in (both.rest_url, f"grpc://{both.grpc_address}"):
         with Client(url, "exported") as one, Client(url, "critic") as other:
             for number in (5, 1, 0, 4):  # batches of any size, after one another
