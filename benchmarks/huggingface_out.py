@@ -102,7 +102,7 @@ CASES = {
     "nomicbert-wide": (
         "NomicBert",
         "wordpiece-uncased",
-        {"head_dim": 10, "rope_max_wavelength": 100.0, "activation": "gelu", "use_pooler": True},
+        {"head_dim": 10, "rope_max_wavelength": 100.0, "activation": "gelu"},
         OF_TEXTS_AND_TOKENS,
     ),
     "eurobert": ("EuroBert", "bytebpe-roberta", {}, OF_TEXTS_AND_TOKENS),

@@ -226,11 +226,16 @@ class ModernBertBackbone(Backbone):
         }
 
 
+_ONE_WAVELENGTH = {"local_rope_max_wavelength": 160000.0}
 ModernBertBackbone.SIZES = {
     "modernbert_base_en": transformer_size(50368, 22, 768, 12, 1152),
     "modernbert_large_en": transformer_size(50368, 28, 1024, 16, 2624),
+    "mmbert_small_multi": transformer_size(256000, 22, 384, 6, 1152, **_ONE_WAVELENGTH),
+    "mmbert_base_multi": transformer_size(256000, 22, 768, 12, 1152, **_ONE_WAVELENGTH),
 }
 ModernBertBackbone.PUBLISHED = {
     "modernbert_base_en": "hf://answerdotai/ModernBERT-base",
     "modernbert_large_en": "hf://answerdotai/ModernBERT-large",
+    "mmbert_small_multi": "hf://jhu-clsp/mmBERT-small",
+    "mmbert_base_multi": "hf://jhu-clsp/mmBERT-base",
 }

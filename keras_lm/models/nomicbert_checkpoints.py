@@ -72,12 +72,12 @@ _ACTIVATION = Activation("hidden_act", "silu", {"silu": "silu"} | ACTIVATIONS)
 
 
 def _length(config, tensors):
-    """Return the longest text; beyond that it was trained with, the authors may scale positions."""
-    if config.get("max_position_embeddings"):
-        return config["max_position_embeddings"]
-    if config.get("rotary_scaling_factor") is None and config.get("n_positions"):
-        return config["n_positions"]
-    return config.get("max_trained_positions") or TRAINED_LENGTH
+    """Return the longest text whose positions the authors do not scale, if they scale any."""
+    trained = config.get("max_trained_positions") or TRAINED_LENGTH
+    stated = config.get("max_position_embeddings")
+    if config.get("rotary_scaling_factor") is not None:
+        return min(stated or trained, trained)
+    return max(config.get("n_positions") or 0, stated or 0) or trained
 
 
 def _check(checkpoint):

@@ -193,7 +193,7 @@ def encodes_and_learns(tmp_path):
     """Compare a folder's vectors with its network's of the ids of `tokenizers`; train, and save."""
 
     def run(folder, tokenizer, texts):
-        encoder = tasks.SentenceEncoder.from_preset(folder)
+        encoder = tasks.SentenceEncoder.from_preset(folder, dropout=0.0)
         vectors = encoder.embed(texts, verbose=0)["embedding"]
         for text, vector in zip(texts, vectors, strict=True):
             states = encoder.backbone({"token_ids": [tokenizer.encode(text).ids]})
@@ -201,7 +201,7 @@ def encodes_and_learns(tmp_path):
             np.testing.assert_allclose(vector, mean, atol=2e-5)
         encoder.compile(optimizer=keras.optimizers.Adam(1e-3), run_eagerly=True)
         pairs = (texts, [f"{text} good" for text in texts])
-        losses = [float(encoder.train_on_batch(pairs)) for _ in range(3)]
+        losses = [float(encoder.train_on_batch(pairs)) for _ in range(2)]
         assert losses[-1] < losses[0]
         encoder.save_to_preset(tmp_path / "preset")
         again = tasks.SentenceEncoder.from_preset(tmp_path / "preset")

@@ -1,7 +1,10 @@
 """ModernBERT against transformers' outputs, its windows, and both forms of its configuration."""
 
+import json
+
 import numpy as np
 import pytest
+import tokenizers
 
 from keras_lm import tasks
 from keras_lm.layers import tensorflow as tensorflow_ops
@@ -79,6 +82,51 @@ def test_blocks_of_a_student_keep_their_windows():
         teacher.with_layers([1, 2])
 
 
+# === mmBERT ===
+
+TEXTS = ["the film was good", "  two  spaces\n\n", "Ünïcödé ☕ 中文", "", "a\tb c"]
+ROLES = {"pad": "<pad>", "eos": "<eos>", "bos": "<bos>", "unk": "<unk>", "mask": "<mask>"}
+ROLES = {f"{role}_token": token for role, token in ROLES.items()}
+
+
+def gemma_tokenizer():
+    """A tokenizer of the package `tokenizers`, as mmBERT's tokenizer.json describes Gemma 2's."""
+    kinds, special = tokenizers.decoders, [*ROLES.values()]
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = kinds.Sequence(
+        [kinds.Replace("▁", " "), kinds.ByteFallback(), kinds.Fuse()]
+    )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=330,
+        special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["the film was good  two spaces the a b c"] * 9, trainer)
+    state = json.loads(tokenizer.to_str())
+    state["added_tokens"] = [
+        token for token in state["added_tokens"] if token["content"] in special
+    ]
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state))
+    tokenizer.add_tokens([tokenizers.AddedToken("\n\n", normalized=False)])
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("<bos>", "<eos>")]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<bos> $A <eos>", pair="<bos> $A <eos> $B <eos>", special_tokens=ends
+    )
+    return tokenizer
+
+
+@pytest.mark.eager
+def test_a_folder_of_mmbert(sentence_folder, encodes_and_learns):
+    tokenizer = gemma_tokenizer()
+    folder = sentence_folder("modernbert", tokenizer, ROLES, tokenizer_class="GemmaTokenizerFast")
+    encoder = encodes_and_learns(folder, tokenizer, TEXTS)
+    assert type(encoder.tokenizer).__name__ == "SentencePieceTokenizer"
+
+
 # === Configurations ===
 
 
@@ -145,7 +193,11 @@ def test_one_width_is_written(tmp_path):
 # As transformers counts them.
 @pytest.mark.parametrize(
     "size, parameters",
-    [("modernbert_base_en", 149_014_272), ("modernbert_large_en", 394_781_696)],
+    [
+        ("modernbert_base_en", 149_014_272),
+        ("modernbert_large_en", 394_781_696),
+        ("mmbert_base_multi", 306_939_648),
+    ],
 )
 def test_sizes(size, parameters):
     cls = ModernBertBackbone

@@ -81,7 +81,7 @@ def test_the_authors_form(variant, goldens):
     [
         ({"rope_parameters": ...}, {"rope_max_wavelength": 1000.0}),
         (
-            {"max_position_embeddings": ..., "n_positions": 60},
+            {"max_position_embeddings": 40, "n_positions": 60},
             {"max_sequence_length": 60},
         ),
         # Beyond the texts that it was trained with, positions would be scaled.
