@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 import uuid
 from pathlib import Path
 
@@ -130,7 +131,11 @@ def test_readers_take_addresses(memory):
             read(f"{memory}/no.csv")
 
 
-def test_by_tensorflow_where_fsspec_lacks_the_scheme(tmp_path):
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_by_tensorflow_where_fsspec_lacks_the_scheme(monkeypatch, is_installed):
+    """Or where it is not installed."""
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "fsspec", None)
     address = f"ram://{uuid.uuid4().hex}/folder"
     with files.replacing(address) as new:
         (new / "assets").mkdir(parents=True)
