@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import on_disk
 from keras_lm.utils.user_arguments import check_whole, plain_column
 
 __all__ = ["Index"]
@@ -93,7 +94,7 @@ class Index:
 
     def save(self, folder: PathLike) -> None:
         """Write documents and vectors to a folder, which is made if it is missing."""
-        folder = Path(folder)
+        folder = on_disk(folder)
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / "vectors.npy", self.vectors)
         text = json.dumps(self.documents, ensure_ascii=False)
