@@ -6,10 +6,10 @@ import json
 import numpy as np
 
 from keras_lm.export.comparison import compare, within
-from keras_lm.export.saved_model import layer_path, local_path, names_of_layers
+from keras_lm.export.saved_model import layer_path, names_of_layers
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import on_disk, replacing
 from keras_lm.utils.optional_dependencies import check_installed
 from keras_lm.utils.quiet_stderr import quiet
 from keras_lm.version import __version__
@@ -51,7 +51,7 @@ def export_onnx(task, path, weights, freeze, verify, in_bytes=False):
     A ValueError is raised if the task computes in half precision, has no such form, is larger than
     2 GB, or ONNX has no operator for one of its operations.
     """
-    path = local_path(path)
+    path = on_disk(path)
     # (A tokenizer is never written without having been run.)
     for package in (*PACKAGES, "onnxruntime") if in_bytes else PACKAGES:
         check_installed(package, "format='onnx'")

@@ -16,7 +16,7 @@ from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.strings import has_text_operations
 from keras_lm.utils import files
-from keras_lm.utils.files import replacing, write_sums
+from keras_lm.utils.files import on_disk, replacing, write_sums
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,
@@ -109,7 +109,7 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False, ope
     offer = task.plain_signatures if has_few else task.signatures
     is_plain = has_few or not has_text_operations()
     offer.texts()  # raises, before anything is written, if the task cannot take strings
-    name = model_name(local_path(path))
+    name = model_name(on_disk(path))
 
     def write(folder):
         functions = offer.frozen_functions(weights) if freeze else offer.functions()
@@ -203,20 +203,13 @@ def _amend(folder, methods, defaults):
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
-def local_path(path):
-    """Return a `Path`; raise a ValueError for a URL, which would silently become a local folder."""
-    if "://" in os.fspath(path):
-        raise ValueError(f"path={os.fspath(path)!r} is a URL: export to a local path, then upload.")
-    return Path(path)
-
-
 def write_version(folder, write):
     """Create the next numbered version in a folder, atomically, and return its `Path`.
 
     `write` creates a folder at a hidden `Path`, which is renamed once complete, or removed if
     anything fails. Several processes may export at once: each gets its own number.
     """
-    folder = local_path(folder)
+    folder = on_disk(folder)
     made = _make_folders(folder)
     try:
         with files.hidden(folder, "exporting") as beside:

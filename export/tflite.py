@@ -11,13 +11,13 @@ import zipfile
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export.saved_model import layer_path, local_path, module_of, names_of_layers
+from keras_lm.export.saved_model import layer_path, module_of, names_of_layers
 from keras_lm.layers.embedding_hook import token_embedding_of
 from keras_lm.litert import open_interpreter
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.utils import files
-from keras_lm.utils.files import naming_a_full_disk, replacing
+from keras_lm.utils.files import naming_a_full_disk, on_disk, replacing
 from keras_lm.utils.quiet_stderr import quiet
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -94,7 +94,7 @@ def write(
     A card goes to the end of the file as an archive, which interpreters pass over: it stays with
     the file when that is copied, and `unzip -p model.tflite README.md` prints it.
     """
-    path = local_path(path)
+    path = on_disk(path)
     if freeze:
         raise ValueError(
             "freeze=True: leave it out, as the weights of a .tflite are always constants."

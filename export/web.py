@@ -15,9 +15,8 @@ import numpy as np
 
 from keras_lm.export import tflite
 from keras_lm.export.comparison import WEB_MODEL, answer_in_fresh_process
-from keras_lm.export.saved_model import local_path
 from keras_lm.presets import saving
-from keras_lm.utils.files import replacing, require_free
+from keras_lm.utils.files import on_disk, replacing, require_free
 from keras_lm.utils.quiet_stderr import quiet
 
 HERE = Path(__file__).parent
@@ -53,7 +52,7 @@ def export_web(task, path, weights, freeze, verify, runtime=None, num_bytes=None
         FileNotFoundError: if `runtime` lacks a file.
         FileExistsError: if `path` is a file, or a folder with other things.
     """
-    path = local_path(path)
+    path = on_disk(path)
     offer = task.fixed_signatures(num_bytes, num_rows)
     require_free(path, "is not such a page", WEB_MODEL)
     sources = None if runtime is None else _sources(Path(runtime).expanduser())

@@ -5,13 +5,12 @@ Shapes: N documents, B queries, K hits, D width.
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import on_disk, replacing
 from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.user_arguments import check_whole, plain_column
 
@@ -102,7 +101,7 @@ class Index:
         Raises:
             FileExistsError: if the folder has other files.
         """
-        folder = Path(folder)
+        folder = on_disk(folder)
         if folder.is_dir() and any(folder.iterdir()) and not (folder / DOCUMENTS).is_file():
             raise FileExistsError(f"{folder} exists and is no index: choose another folder.")
         with replacing(folder) as new:
@@ -118,7 +117,7 @@ class Index:
     @classmethod
     def load(cls, folder: PathLike, encoder: Any) -> Self:
         """Return what `save` wrote, for an encoder with the same weights."""
-        folder = Path(folder)
+        folder = on_disk(folder)
         text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
         return cls(encoder, json.loads(text), np.load(folder / VECTORS))
 
@@ -201,7 +200,7 @@ class ApproximateIndex(Index):
 
     @classmethod
     def load(cls, folder: PathLike, encoder: Any, candidates: int = 200) -> Self:
-        folder = Path(folder)
+        folder = on_disk(folder)
         text = (folder / DOCUMENTS).read_text(encoding="utf-8", errors="surrogatepass")
         vectors = np.load(folder / VECTORS)
         graph = (

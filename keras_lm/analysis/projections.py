@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from keras_lm.analysis.drawings import Picture
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import on_disk, replacing
 from keras_lm.utils.optional_dependencies import require
 
 
@@ -147,7 +147,7 @@ def write_projector(
             f"vectors has the shape {vectors.shape}, and columns the lengths {lengths}: pass "
             "(N, D), and one or more columns of N values."
         )
-    folder = Path(folder)
+    folder = on_disk(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rows = ["\t".join(f"{number:.6g}" for number in row) for row in vectors]
     values = ["\t".join(map(_cell, row)) for row in zip(*columns.values(), strict=True)]

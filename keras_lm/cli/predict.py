@@ -283,7 +283,7 @@ def predict_command(options):
     read, answered and written batch by batch, so a file may be larger than the memory. A line of
     output is {"input": {…}, "answer": {…}}: "input" is the whole row, so an id stays with it. A
     table has the columns of the input as they are, and one for each part of the answers, of which
-    "labels" is called label.
+    "labels" is called label; if the input has a label, the answer is answer_label, and so on.
 
     --layers to --prompt are for the vectors of --task feature-extractor, for search, clustering or
     another program's classifier; of a folder of sentence-transformers, the vectors are its own,

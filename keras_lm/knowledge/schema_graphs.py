@@ -19,7 +19,7 @@ from keras_lm.knowledge.concepts import Concepts
 from keras_lm.knowledge.paths import PathFinder
 from keras_lm.knowledge.trans_e import TransE
 from keras_lm.utils.argument_types import PathLike, Tensor
-from keras_lm.utils.files import as_path
+from keras_lm.utils.files import on_disk
 
 # The parts of a graph, as they are packed: name → numbers per row; None is T.
 WIDTHS = {
@@ -280,7 +280,7 @@ class _Cache:
     def __init__(self, path, settings):
         self._settings = settings
         self._lock = threading.Lock()
-        path = as_path(path)
+        path = on_disk(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False)
         try:

@@ -68,6 +68,14 @@ def as_path(path):
     return Path(path).expanduser()
 
 
+def on_disk(path):
+    """Return a user's path as `Path`; raise a ValueError for an address."""
+    path = as_path(path)
+    if is_remote(path):
+        raise ValueError(f"{path} is an address: name a path on this machine.")
+    return path
+
+
 # === Writing ===
 
 

@@ -2,7 +2,6 @@
 
 import os
 import platform
-from pathlib import Path
 
 from keras_lm.utils import files
 
@@ -18,7 +17,7 @@ def take(folder):
     Raises:
         FileExistsError: if another process has the lock; the message names it.
     """
-    folder = Path(folder)
+    folder = files.on_disk(folder)
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:

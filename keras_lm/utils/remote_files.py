@@ -107,9 +107,9 @@ def filesystem(address: str) -> tuple[Any, str]:
         ImportError: if its package is missing; the message says which.
         ValueError: if the scheme is unknown.
     """
-    import fsspec  # huggingface_hub brings it
-
     try:
+        import fsspec  # huggingface_hub brings it
+
         return fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
         if files := _tensorflow_files(address):

@@ -274,7 +274,8 @@ class TableWriter:
     """Writes rows and their answers to a new file of Parquet or Arrow, by groups of rows.
 
     A context manager. The types of columns are those of the table that is read, or follow from the
-    first rows and answers. Of answers, `labels` are the column `label`.
+    first rows and answers. Of answers, `labels` are the column `label`; if the rows have a column
+    of that name, `answer_label`, and so on.
 
     Args:
         path: path of the file to write; its suffix is its format.
@@ -367,16 +368,10 @@ class AnswerColumns:
         """Return a `pyarrow.RecordBatch` with the columns of another and those of answers.
 
         Raises:
-            ValueError: if a column of both has the same name.
+            ValueError: if the other has a column of an answer's name, and `answer_…` of it, too.
         """
         order = sorted(answers[0], key=lambda name: name not in RENAMED)
-        names = {name: RENAMED.get(name, name) for name in order}
-        for column in names.values():
-            if column in batch.schema.names:
-                raise ValueError(
-                    f"{self.name} has a column {column!r}, and so have the answers: rename it, or "
-                    "leave it out."
-                )
+        names = {name: self._free_name(RENAMED.get(name, name), batch) for name in order}
         columns = {
             column: self._column(column, [answer[name] for answer in answers])
             for name, column in names.items()
@@ -386,6 +381,16 @@ class AnswerColumns:
             self._schema = self._arrow.schema([*batch.schema, *fields], batch.schema.metadata)
         arrays = [*batch.columns, *columns.values()]
         return self._arrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _free_name(self, name, batch):
+        """Return the column of a part of the answers, which is called otherwise than those read."""
+        for column in (name, f"answer_{name}"):
+            if column not in batch.schema.names:
+                return column
+        raise ValueError(
+            f"{self.name} has the columns {name!r} and 'answer_{name}', as the answers are called: "
+            "rename one, or leave it out."
+        )
 
     def _column(self, name, values):
         """Return one part of all answers as an array of pyarrow."""

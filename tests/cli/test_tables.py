@@ -78,8 +78,6 @@ def test_what_does_not_fit_is_named_and_leaves_nothing(run, fail, critic, source
         parquet.write_table(table.append_column(*columns), source)
         return fail("predict", critic, source, *options)
 
-    message = refused(("label", [["x"] * 4]), "--output", path)
-    assert "in.parquet has a column 'label', and so have the answers: rename it" in message
     message = refused(("review", [["a", "b", None, "c"]]), "--text", "review", "--output", path)
     assert "in.parquet, row 3: there is no 'review'. --skip-empty leaves such rows out" in message
     assert "row 1: 'n' is 1, of the type int64, not a string" in refused(

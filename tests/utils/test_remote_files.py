@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import sys
 import uuid
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import fsspec
 import pytest
 import tensorflow as tf
 
-from keras_lm import data
+from keras_lm import analysis, data
 from keras_lm.datasets.row_files import open_rows
 from keras_lm.utils import files, remote_files
 from keras_lm.utils.remote_files import RemotePath, find_remote, is_remote, local_copy
@@ -130,7 +131,11 @@ def test_readers_take_addresses(memory):
             read(f"{memory}/no.csv")
 
 
-def test_by_tensorflow_where_fsspec_lacks_the_scheme(tmp_path):
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_by_tensorflow_where_fsspec_lacks_the_scheme(monkeypatch, is_installed):
+    """Or where it is not installed."""
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "fsspec", None)
     address = f"ram://{uuid.uuid4().hex}/folder"
     with files.replacing(address) as new:
         (new / "assets").mkdir(parents=True)
@@ -143,3 +148,16 @@ def test_by_tensorflow_where_fsspec_lacks_the_scheme(tmp_path):
     assert path.is_dir() and path.exists() and not path.is_file()
     assert [each.name for each in path.iterdir()] == ["assets", "keras_lm.json"]
     assert data.find_files(f"{address}/assets/*.txt") == [f"{address}/assets/a.txt"]
+
+
+def test_where_no_address_is_taken_it_makes_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("s3://bucket/a", RemotePath("s3://bucket/a")):
+        with pytest.raises(ValueError, match="s3://bucket/a is an address: name a path on this ma"):
+            files.on_disk(path)
+    with pytest.raises(ValueError, match="comes from an address"), files.replacing(Path("s3://b")):
+        pass
+    with pytest.raises(ValueError, match="is an address"):
+        analysis.write_projector("s3://bucket/a", [[1.0]], {"word": ["cat"]})
+    assert files.on_disk("~/a") == Path("~/a").expanduser()
+    assert not list(tmp_path.iterdir())

@@ -232,7 +232,13 @@ def test_rows_of_text_get_types_from_the_first_ones(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             written(tmp_path, [{"n": 1}], rows)
-    with pytest.raises(ValueError, match=r"has a column 'label', and so have the answers"):
-        written(tmp_path, [{"label": "x"}])
+    table = written(tmp_path, [{"label": "x"}], [{"label": "y"}])
+    assert table.schema.names[:2] == ["label", "answer_label"]
+    assert [table.column(name).to_pylist() for name in table.schema.names[:2]] == [
+        ["x", "y"],
+        ["a", "a"],
+    ]
+    with pytest.raises(ValueError, match=r"has the columns 'label' and 'answer_label', as the ans"):
+        written(tmp_path, [{"label": "x", "answer_label": "y"}])
     with pytest.raises(ValueError, match="the values of 'text' have no type in common"):
         written(tmp_path, [{"text": "\ud800"}])
