@@ -33,7 +33,12 @@ if keras.backend.backend() == "tensorflow":
         word_scores,
         write_slots,
     )
-    from keras_lm.layers.tensorflow_elementwise import Dropout, dropout, gelu_in_training
+    from keras_lm.layers.tensorflow_elementwise import (
+        Dropout,
+        dropout,
+        gelu_in_training,
+        layer_norm_in_training,
+    )
 
     takes_rules = is_long
     gelu = keras.activations.gelu
@@ -55,6 +60,7 @@ else:
 
     in_blocks = None  # never called
     gelu_in_training = gelu
+    layer_norm_in_training = None  # XLA computes the plain form in one pass
     computed_again = keras.remat
 
     def known_array(value):
@@ -158,6 +164,7 @@ __all__ = [
     "is_growing",
     "is_long",
     "known_array",
+    "layer_norm_in_training",
     "map_chunks",
     "matmul",
     "matmul_transposed",

@@ -17,6 +17,7 @@ from keras_lm.layers.backend import (
     Dropout,
     gelu,
     gelu_in_training,
+    layer_norm_in_training,
     products_for,
     word_scores,
 )
@@ -205,8 +206,13 @@ class LayerNormalization(keras.layers.LayerNormalization):
     Source: https://arxiv.org/abs/1607.06450, equation 4.
     """
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         x = ops.cast(x, float32_or_wider(self.dtype_policy))
+        has_both = self.gamma is not None and self.beta is not None
+        if training and has_both and layer_norm_in_training is not None:
+            gamma, beta = (ops.cast(weight, x.dtype) for weight in (self.gamma, self.beta))
+            x = layer_norm_in_training(x, gamma, beta, self.epsilon)
+            return ops.cast(x, self.compute_dtype)
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + self.epsilon)

@@ -1,4 +1,7 @@
-"""What TensorFlow's own functions compute slowly on a CPU in training: dropout and GELU."""
+"""What TensorFlow's own functions compute slowly on a CPU in training: dropout, GELU and norms.
+
+Shapes: D the last axis.
+"""
 
 import math
 
@@ -81,3 +84,34 @@ def _gelu_tanh(x):
         return upstream * (below + x * density)
 
     return x * below, gradient
+
+
+def layer_norm_in_training(x, gamma, beta, epsilon):
+    """Return the layer normalisation of the last axis; it keeps one tensor for its gradient.
+
+    Args:
+        x: (…, D) floats.
+        gamma, beta: (D,), scale and offset.
+        epsilon: float.
+
+    Source: https://arxiv.org/abs/1607.06450, equation 4.
+    """
+
+    @tf.custom_gradient
+    def normalise(x, gamma, beta):
+        x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        scale = tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + epsilon)
+        x = x * scale
+
+        def gradient(upstream):
+            outer = list(range(len(x.shape) - 1))
+            of_gamma = upstream * x
+            of_x = upstream * gamma
+            shift = tf.reduce_mean(of_x, axis=-1, keepdims=True)
+            along = tf.reduce_mean(of_gamma * gamma, axis=-1, keepdims=True)
+            of_x = (of_x - (x * along + shift)) * scale
+            return of_x, tf.reduce_sum(of_gamma, outer), tf.reduce_sum(upstream, outer)
+
+        return x * gamma + beta, gradient
+
+    return normalise(x, gamma, beta)

@@ -1,11 +1,11 @@
-"""Dropout and GELU of training: the same functions as Keras's, their gradients, and other draws."""
+"""Dropout, GELU and norms of training: Keras's functions, their gradients, and other draws."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.layers.basic import Dense, gelu_tanh
+from keras_lm.layers.basic import Dense, LayerNormalization, gelu_tanh
 from keras_lm.layers.tensorflow_elementwise import Dropout, dropout, gelu_in_training
 
 SEED = tf.constant([3, 4])
@@ -101,3 +101,27 @@ def test_layer_is_that_of_keras_but_for_the_draws():
     by_rows = Dropout(0.5, noise_shape=(None, 1, 1), seed=1)(x, training=True).numpy()
     assert (by_rows == by_rows[:, :1, :1]).all()
     assert (Dropout(1.0)(x, training=True).numpy() == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (2, 3, 6), (2, 0, 6)])
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_layer_norm_has_the_gradients_of_its_plain_form(shape, is_graph):
+    norm = LayerNormalization(epsilon=1e-3)
+    norm.build(shape)
+    norm.gamma.assign(tf.random.stateless_normal([6], SEED))
+    norm.beta.assign(tf.random.stateless_normal([6], SEED + 1))
+    x, upstream = (tf.random.stateless_normal(shape, SEED + i) for i in (2, 3))
+
+    def run(training):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = norm(x, training=training)
+            gradients = tape.gradient(y, [x, norm.gamma.value, norm.beta.value], upstream)
+            length = tf.reduce_sum(gradients[0] ** 2)
+        return y, gradients, outer.gradient(length, x)
+
+    run = tf.function(run, autograph=False) if is_graph else run
+    for a, b in zip(tf.nest.flatten(run(True)), tf.nest.flatten(run(False)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
