@@ -85,6 +85,8 @@ def _heads(checkpoint, names, backbone):
     heads = [what for layer, what in HEADS.items() if has(f"{layer}/kernel")]
     if backbone.PRETRAINING_LAYERS and has("token_head/bias"):  # XLNet's has no other weight
         heads.append("permutation language model")
+    if "token" in backbone.HEADS and has("token_head/embeddings"):  # EuroBERT's has no other weight
+        heads.append("masked language model")
     return heads
 
 

@@ -7,6 +7,7 @@ import pytest
 import tokenizers
 
 from keras_lm import tasks
+from keras_lm.inspection import inspect_checkpoint
 from keras_lm.models import Backbone, EuroBertBackbone
 from keras_lm.models.sizes import estimate
 
@@ -142,6 +143,11 @@ def test_an_output_matrix_that_is_the_embedding(variant, goldens):
     table = np.asarray(task.backbone.token_embedding.embeddings)
     expected = task.backbone(ids)["sequence_output"] @ table.T
     np.testing.assert_allclose(task(ids), expected, atol=1e-5)
+
+
+def test_its_masked_lm_is_named(goldens):
+    assert inspect_checkpoint(goldens("eurobert"))["heads"] == ["masked language model"]
+    assert inspect_checkpoint(goldens("eurobert-seqcls"))["heads"] == ["classification"]
 
 
 def test_heads_have_halves():
