@@ -120,12 +120,13 @@ class SentencePreprocessor(EncoderPreprocessor):
         if not IS_INSTALLED:
             rows = [[*asked._changed(row[:1]), *documents._changed(row[1:])] for row in texts]
             ids = tokenize([text for row in rows for text in row])
-            packed["is_text"] = (texts != b"").astype("int32")
+            packed["is_text"] = ((texts != b"") | (np.arange(texts.shape[1]) < 2)).astype("int32")
             rows = self.packer.pack(text=ids)
             return packed | {name: x.reshape(*texts.shape, -1) for name, x in rows.items()}
         rows = [asked._changed(texts[:, 0])[:, tf.newaxis], _each(documents._changed, texts[:, 1:])]
         ids = self.packer.ids(tf.reshape(tf.concat(rows, axis=1), [-1]), tokenize)
-        packed["is_text"] = tf.cast(texts != "", tf.int32)
+        is_pair = tf.range(tf.shape(texts)[1]) < 2  # whose texts are there, even if they are empty
+        packed["is_text"] = tf.cast((texts != "") | is_pair, tf.int32)
         for name, value in self.packer.pack(text=ids).items():
             value = tf.reshape(value, tf.concat([tf.shape(texts), tf.shape(value)[1:]], axis=0))
             packed[name] = tf.ensure_shape(value, [None, texts.shape[1], *value.shape[2:]])

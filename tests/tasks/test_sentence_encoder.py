@@ -387,3 +387,14 @@ def test_metrics_of_pairs_with_labels_and_without(make, eagerly):
     values = encoder.evaluate((ANCHORS, POSITIVES), np.arange(5.0), verbose=0, return_dict=True)
     measured = evaluate_similarity(encoder, ANCHORS, POSITIVES, np.arange(5.0))
     np.testing.assert_allclose(values["cosine_spearman"], measured["spearman"], atol=1e-6)
+
+
+def test_an_empty_positive_is_the_answer_of_its_anchor(encoder):
+    positives = ["", *POSITIVES[1:]]
+    expected = loss_by_hand(encoder, InBatchNegatives(), ANCHORS, positives)
+    np.testing.assert_allclose(
+        encoder.evaluate((ANCHORS, positives), verbose=0), expected, rtol=1e-5
+    )
+    # With negatives, of which one example lacks some.
+    columns = {"anchor": ANCHORS, "positive": positives, "negative": NEGATIVES}
+    assert encoder.evaluate(columns, verbose=0) < 100
