@@ -33,7 +33,8 @@ def answer_dataset(
         model: path, the same on every worker, of a preset, a SavedModel or a `.tflite`.
         text, text_pair: str, names of the columns; None looks for usual names, such as `text`.
         batch_size: int. How many texts a model answers at once.
-        num_workers: int. Worker processes.
+        num_workers: int. Worker processes, each with a CPU. Leave one to earlier steps of the
+            dataset, such as reading: Ray waits for ever if workers have taken all.
         signature, version: of a SavedModel, see `keras_lm.serving.open_predictor`.
         **options: further arguments of `ray.data.Dataset.map_batches`, such as `num_cpus=4` or
             `num_gpus=1`, of each worker.

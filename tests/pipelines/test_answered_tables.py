@@ -111,7 +111,7 @@ def test_ray_answers_with_a_worker_killed(critic, monkeypatch):
     from keras_lm.pipelines.ray import answer_dataset
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         texts = TEXTS * 400
         rows = [{"id": number, "text": text} for number, text in enumerate(texts)]
@@ -144,4 +144,8 @@ def test_spark_answers_with_a_worker_killed(critic, monkeypatch):
         assert [row["text"] for row in answered] == texts
         check(answered, expected_of(critic, texts))
     finally:
+        gateway = spark.sparkContext._gateway
         spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # Java ends with it
+        gateway.proc.wait(30)
