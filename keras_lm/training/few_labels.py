@@ -31,8 +31,8 @@ def fit_few(
     """Return a `TextClassifier` that has learned from a few texts of each class (SetFit).
 
     First the encoder learns from pairs of the texts: cosines become 1 within a class and 0 between
-    two. Then a linear layer learns the classes of the new vectors, by logistic regression. From 8
-    texts a class, this is often better than fine-tuning a classifier; from hundreds, it is not.
+    two. Then a linear layer learns the classes of the new vectors, by logistic regression. It is
+    for some 8 to 64 texts a class; from hundreds, fine-tune a classifier.
 
     Args:
         encoder: `keras_lm.tasks.SentenceEncoder`. Its weights are trained, and the classifier
