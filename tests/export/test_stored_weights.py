@@ -132,8 +132,8 @@ def test_frozen_int8_weights_are_multiplied_in_int8(stored, texts, tmp_path):
         for node in function.node_def
         if node.op == "QuantizedMatMulWithBias"
     ]
-    # Of attention three, as only the first token of the last block has a query; of feed-forward two,
-    # and the pooler's.
+    # Of attention three, as only the first token of the last block has a query; of feed-forward
+    # two, and the pooler's.
     assert len(products) == 6
 
 
