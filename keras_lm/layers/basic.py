@@ -464,6 +464,20 @@ def mean_of_real_tokens(x, padding_mask=None):
     return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
 
 
+def reads_first_only(head: Any) -> bool:
+    """Return whether a head reads no more of a text than the vector of its first token.
+
+    The class that defines its `call` says so by an attribute of this name; without one, it is read
+    as a head that needs all tokens.
+    """
+    for cls in type(head).__mro__:
+        if "reads_first_only" in vars(cls):
+            return cls.reads_first_only
+        if "call" in vars(cls):
+            return False
+    return False
+
+
 @keras.saving.register_keras_serializable("keras_lm")
 class PooledClassifier(keras.layers.Layer):
     """Dropout and a linear layer on the pooled output: logits (B, classes) float32.
@@ -478,8 +492,7 @@ class PooledClassifier(keras.layers.Layer):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
 
-    # Whether a head reads no more of a text than the vector of its first token.
-    reads_first_only: bool = True
+    reads_first_only: bool = True  # as `reads_first_only` says
 
     def __init__(self, num_classes: int, dropout: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
@@ -523,7 +536,7 @@ class PooledClassifier(keras.layers.Layer):
 class FirstTokenClassifier(PooledClassifier):
     """Dropout, dense, tanh, dropout and logits on `<s>`: fairseq's `RobertaClassificationHead`."""
 
-    uses_pooler = False
+    uses_pooler, reads_first_only = False, True
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         super().build({"sequence_output": outputs_shape["sequence_output"]})
@@ -538,8 +551,6 @@ class FirstTokenClassifier(PooledClassifier):
 @keras.saving.register_keras_serializable("keras_lm")
 class MeanPooledClassifier(PooledClassifier):
     """`PooledClassifier` on the mean of a text's real tokens, or zeros if it has none."""
-
-    reads_first_only = False
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         batch, _, hidden_dim = outputs_shape["sequence_output"]

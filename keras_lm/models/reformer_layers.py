@@ -308,7 +308,7 @@ class ReformerClassifier(PooledClassifier):
         num_classes, dropout: see `PooledClassifier`.
     """
 
-    uses_pooler = reads_first_only = False
+    uses_pooler = False
 
     def __init__(self, num_classes, hidden_dim, is_causal, dropout=0.1, **kwargs):
         super().__init__(num_classes, dropout, **kwargs)

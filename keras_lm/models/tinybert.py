@@ -19,6 +19,8 @@ from keras_lm.models.sizes import transformer_size
 class PooledReluClassifier(PooledClassifier):
     """ReLU of the pooled output, then logits: the authors' `TinyBertForSequenceClassification`."""
 
+    reads_first_only = True
+
     def call(self, outputs, inputs=None, training=None):
         if self.pooler is None:
             pooled = keras.ops.relu(outputs["pooled_output"])

@@ -214,7 +214,7 @@ class XLNetLMHead(CausalLMHead):
 class LastTokenPooledClassifier(PooledClassifier):
     """Dense, tanh, dropout and logits on the last real token, where XLNet has `<cls>`."""
 
-    uses_pooler = reads_first_only = False
+    uses_pooler = False
 
     def build(self, outputs_shape, inputs_shape=None):
         super().build({"sequence_output": outputs_shape["sequence_output"]})

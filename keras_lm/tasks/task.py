@@ -16,6 +16,7 @@ import numpy as np
 from keras_lm import presets
 from keras_lm.feeding import predict_batches
 from keras_lm.feeding.feed import Pairs, Preprocessor
+from keras_lm.layers.basic import reads_first_only
 from keras_lm.layers.tensorflow import GraphCache
 from keras_lm.models.backbone import Backbone
 from keras_lm.packers import Texts
@@ -593,7 +594,7 @@ class Task(KerasFile, SavedWhole, TextModel):
     def reads_first_only(self) -> bool:
         """Whether the last block computes the first token alone, as nothing reads the others."""
         is_beside = self.fine_tuning is not None and self.fine_tuning.lm_head is not None
-        is_enough = getattr(getattr(self, "head", None), "reads_first_only", False)
+        is_enough = reads_first_only(getattr(self, "head", None))
         return is_enough and not is_beside and self.backbone.takes_first_only
 
     # === From strings to answers ===

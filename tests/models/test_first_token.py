@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from keras_lm.layers.basic import FirstTokenClassifier, reads_first_only
 from keras_lm.tasks import MaskedLM, TextClassifier, TokenClassifier
 from keras_lm.training import enable_lora
 
@@ -64,3 +65,16 @@ def test_heads_that_read_other_tokens_get_them():
     assert not TokenClassifier(backbone, num_classes=2).reads_first_only
     assert not make("GPT2").reads_first_only
     assert not make("ModernBert").reads_first_only
+
+
+def test_a_head_of_ones_own_gets_all_tokens_unless_it_says_otherwise():
+    class OnTheLast(FirstTokenClassifier):
+        def call(self, outputs, inputs=None, training=None):
+            return self.logits(outputs["sequence_output"][:, -1])
+
+    class OnTheFirst(OnTheLast):
+        reads_first_only = True
+
+    assert not reads_first_only(OnTheLast(2))
+    assert reads_first_only(OnTheFirst(2))
+    assert not reads_first_only(None)
