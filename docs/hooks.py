@@ -124,7 +124,7 @@ def _documented(config):
         folder = IMPORTED / "keras_lm" / module
         path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(statement, ast.Assign) and statement.targets[0].id == "__all__":
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
                 for name in ast.literal_eval(statement.value):
                     results.setdefault(name, []).append(module)
     return results

@@ -59,7 +59,8 @@ def without(text):
     install, extra = r"pip install '(?:\.|keras-lm)\[([a-z,]+)\]'", r"the\s+extra\s+`([a-z]+)`"
     stated = re.findall(f"{install}|{extra}", text)
     named = {extra for pair in stated for extra in ",".join(pair).split(",")}
-    named |= {"coreference"} if "sklearn" in named else set()  # scikit-learn brings scipy
+    # scikit-learn brings scipy, and asks pyarrow of what it is given if that is loaded.
+    named |= {"coreference", "tables"} if "sklearn" in named else set()
     return [package for package, extra in EXTRAS.items() if extra not in named]
 
 

@@ -587,11 +587,11 @@ class Task(KerasFile, SavedWhole, TextModel):
         return is_beside or getattr(getattr(self, "head", None), "has_terms", False)
 
     def _encode(self, inputs, training):
-        options = {"first_only": True} if self.reads_first_only else {}
+        options = {"first_only": True} if self._reads_first_only else {}
         return self.backbone(self.backbone.select_inputs(inputs), training=training, **options)
 
     @property
-    def reads_first_only(self) -> bool:
+    def _reads_first_only(self):
         """Whether the last block computes the first token alone, as nothing reads the others."""
         is_beside = self.fine_tuning is not None and self.fine_tuning.lm_head is not None
         is_enough = reads_first_only(getattr(self, "head", None))

@@ -31,9 +31,9 @@ def logits_and_gradients(task, length=None):
 
 
 def assert_same_as_whole(task, monkeypatch, length=None):
-    assert task.reads_first_only
+    assert task._reads_first_only
     alone = logits_and_gradients(task, length)
-    monkeypatch.setattr(type(task), "reads_first_only", False)
+    monkeypatch.setattr(type(task), "_reads_first_only", False)
     whole = logits_and_gradients(task, length)
     for a, b in zip(keras.tree.flatten(alone), keras.tree.flatten(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -61,10 +61,10 @@ def test_with_lora(monkeypatch):
 
 def test_heads_that_read_other_tokens_get_them():
     backbone = tiny.make_backbone("BertBackbone", 60)
-    assert not MaskedLM(backbone).reads_first_only
-    assert not TokenClassifier(backbone, num_classes=2).reads_first_only
-    assert not make("GPT2").reads_first_only
-    assert not make("ModernBert").reads_first_only
+    assert not MaskedLM(backbone)._reads_first_only
+    assert not TokenClassifier(backbone, num_classes=2)._reads_first_only
+    assert not make("GPT2")._reads_first_only
+    assert not make("ModernBert")._reads_first_only
 
 
 def test_a_head_of_ones_own_gets_all_tokens_unless_it_says_otherwise():
