@@ -116,11 +116,9 @@ def fine_tune(encoder, texts, labels, pairs_per_text, seed):
 def learn_head(encoder, texts, labels, pairs_per_text, seed):
     names = sorted(set(labels))
     classifier = encoder.as_classifier(names)
-    vectors = encoder.embed(texts, verbose=0)["embedding"].astype("float64")
+    vectors = encoder.embed(texts, verbose=0)["embedding"]
     numbers = np.array([names.index(label) for label in labels])
-    kernel, bias = few_labels.logistic_regression(vectors, numbers, len(names), 1.0)
-    classifier.head.logits.kernel.assign(kernel)
-    classifier.head.logits.bias.assign(bias)
+    few_labels.fit_linear_layer(classifier, vectors, numbers, 1.0)
     return classifier
 
 

@@ -10,10 +10,8 @@ import numpy as np
 
 from keras_lm.objectives import CosineMeanSquares
 from keras_lm.training.optimizers import AdamW, WarmupLinearDecay
+from keras_lm.utils.optional_dependencies import check_installed, require
 from keras_lm.utils.user_arguments import check_finite, check_whole, plain_column
-
-ENOUGH = 1e-5  # the gradient at which a linear layer has learned all that it can
-MOST_STEPS = 20_000
 
 
 def fit_few(
@@ -31,8 +29,8 @@ def fit_few(
     """Return a `TextClassifier` that has learned from a few texts of each class (SetFit).
 
     First the encoder learns from pairs of the texts: cosines become 1 within a class and 0 between
-    two. Then a linear layer learns the classes of the new vectors, by logistic regression. It is
-    for some 8 to 64 texts a class; from hundreds, fine-tune a classifier.
+    two. Then a linear layer learns the classes of the new vectors, by scikit-learn's logistic
+    regression. It is for some 8 to 64 texts a class; from hundreds, fine-tune a classifier.
 
     Args:
         encoder: `keras_lm.tasks.SentenceEncoder`. Its weights are trained, and the classifier
@@ -43,8 +41,7 @@ def fit_few(
             many of others, drawn at random.
         epochs, batch_size, verbose: as in `fit`, for pairs.
         learning_rate: float. The highest rate of `AdamW`, after a tenth of the steps.
-        inverse_regularization: float above 0. The loss of all texts is multiplied by this, beside
-            half the square of the linear layer's weights: scikit-learn's `C`.
+        inverse_regularization: float above 0. scikit-learn's `C`, for the linear layer.
         seed: int. Draws pairs and their order. Dropout follows `keras.utils.set_random_seed`.
 
     Returns:
@@ -52,6 +49,7 @@ def fit_few(
         labels, sorted.
 
     Raises:
+        ImportError: if scikit-learn is not installed, which is the extra `sklearn`.
         ValueError: if the two lists differ in length, there is one class alone, no class has two
             texts, or a number is out of its range.
 
@@ -64,6 +62,7 @@ def fit_few(
     Source: Tunstall et al. 2022, https://arxiv.org/abs/2209.11055, section 3. Its code draws pairs
     in the same way (`num_iterations`), and trains with the same loss and rate.
     """
+    check_installed("sklearn", "fit_few")
     check_whole("pairs_per_text", pairs_per_text, 1)
     check_whole("epochs", epochs, 1)
     check_whole("batch_size", batch_size, 1)
@@ -86,9 +85,7 @@ def fit_few(
     finally:
         encoder.prompts = prompts
     vectors = _vectors(classifier, texts, batch_size)
-    kernel, bias = logistic_regression(vectors, numbers, len(class_names), inverse_regularization)
-    classifier.head.logits.kernel.assign(kernel)
-    classifier.head.logits.bias.assign(bias)
+    fit_linear_layer(classifier, vectors, numbers, inverse_regularization)
     return classifier
 
 
@@ -140,35 +137,22 @@ def _vectors(classifier, texts, batch_size):
     return np.concatenate(vectors)
 
 
-def logistic_regression(vectors, numbers, classes, inverse_regularization):
-    """Return the kernel (D, C) and bias (C,) of least loss: one minimum, as the loss is convex.
+def fit_linear_layer(
+    classifier: Any, vectors: np.ndarray, numbers: np.ndarray, inverse_regularization: float
+) -> None:
+    """Give a classifier's linear layer the weights of a logistic regression by scikit-learn.
 
-    Accelerated gradient descent, which forgets its momentum where that leads uphill. Source:
-    O'Donoghue and Candès 2012, https://arxiv.org/abs/1204.3982, section 3.2.
+    Args:
+        classifier: a `TextClassifier`, as `SentenceEncoder.as_classifier` returns it.
+        vectors: (B, D), what the layer reads.
+        numbers: (B,) int, the class of each; all classes are there.
+        inverse_regularization: float, scikit-learn's `C`.
     """
-    wanted = np.eye(classes)[numbers]
-    with_bias = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1)
-    penalty = np.ones((with_bias.shape[1], 1)) / (inverse_regularization * len(vectors))
-    penalty *= 2 if classes == 2 else 1  # as of the one vector that scikit-learn has for two
-    penalty[-1] = 0  # of the bias
-
-    def gradient(weights):
-        logits = with_bias @ weights
-        scores = np.exp(logits - logits.max(axis=1, keepdims=True))
-        scores /= scores.sum(axis=1, keepdims=True)
-        return with_bias.T @ (scores - wanted) / len(vectors) + penalty * weights
-
-    step = 1 / (np.linalg.norm(with_bias, 2) ** 2 / (2 * len(vectors)) + penalty.max())
-    weights = ahead = np.zeros((with_bias.shape[1], classes))
-    momentum = 1.0
-    for _ in range(MOST_STEPS):
-        slope = gradient(ahead)
-        if np.abs(slope).max() < ENOUGH:
-            break
-        new = ahead - step * slope
-        if np.sum(slope * (new - weights)) > 0:
-            momentum = 1.0
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        ahead = new + (momentum - 1) / following * (new - weights)
-        weights, momentum = new, following
-    return ahead[:-1].astype("float32"), ahead[-1].astype("float32")
+    linear = require("sklearn.linear_model", "fit_few")
+    regression = linear.LogisticRegression(C=inverse_regularization, max_iter=1000)
+    regression.fit(vectors, numbers)
+    kernel, bias = regression.coef_.T, regression.intercept_  # (D, C) and (C,)
+    if len(bias) == 1:  # of two classes, how much likelier the second is
+        kernel, bias = np.concatenate([-kernel, kernel], axis=1) / 2, np.append(-bias, bias) / 2
+    classifier.head.logits.kernel.assign(kernel)
+    classifier.head.logits.bias.assign(bias)
