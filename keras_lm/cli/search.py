@@ -12,6 +12,7 @@ from keras_lm.cli.options import (
     OutputFile,
     PresetFolder,
     Source,
+    flag_of,
     json_lines,
     load_task,
     megabytes,
@@ -21,6 +22,7 @@ from keras_lm.cli.options import (
     say_rows,
 )
 from keras_lm.datasets.row_files import batches, choose_columns, open_rows
+from keras_lm.search import DOCUMENTS, GRAPH, MOST_DOCUMENTS, ApproximateIndex, Index
 
 READ_AT_ONCE = 1000  # rows
 STATED = ("document", "text", "sentence")  # columns of documents, the first that there is
@@ -58,7 +60,7 @@ class SearchOptions(opt.TextOptions):
 )
 @opt.option(
     "--index",
-    type=PresetFolder("saved index", "documents.json"),
+    type=PresetFolder("saved index", DOCUMENTS),
     help="Folder to write the documents and their vectors to, which the next search names as "
     "DOCUMENTS.",
 )
@@ -82,8 +84,8 @@ def search_command(options):
       keras-lm search encoder answers "When are you open?" --k 5
 
     ENCODER is a preset of a sentence-encoder, or any checkpoint. DOCUMENTS is a file of texts, one
-    a line or in a column, or a folder that --index has written. Questions are
-    arguments, or come from --input, one a line or in a column text, or else from standard input.
+    a line or in a column, or a folder that --index has written. Questions are arguments, or come
+    from --input, one a line or in a column text, or else from standard input.
 
     Each question is compared with all documents, of more than 200,000 with those that an
     approximate index proposes, for which usearch has to be installed. A line of --output is
@@ -93,15 +95,16 @@ def search_command(options):
     """
     writes_only = (options.index or options.export_path) and not options.queries
     asks = options.input_file is not None or not writes_only
+    _check(options)
     documents = None if Path(options.documents).is_dir() else _read_documents(options)
+    is_approximate = documents is None and (Path(options.documents) / GRAPH).is_file()
+    if documents is not None:
+        is_approximate = len(documents) > MOST_DOCUMENTS
+        _check_export(options, len(documents))
 
     from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.search import GRAPH, MOST_DOCUMENTS, ApproximateIndex, Index
 
-    many = documents and len(documents) > MOST_DOCUMENTS
-    if documents is None:
-        many = (Path(options.documents) / GRAPH).is_file()
-    cls = ApproximateIndex if many else Index
+    cls = ApproximateIndex if is_approximate else Index
 
     def make_index():
         encoder = load_task(presets.Source.open(options.encoder), tasks.SentenceEncoder)
@@ -127,6 +130,31 @@ def search_command(options):
         written.append(("written", f"{path} ({megabytes(path)})"))
     if len(written) > 1:
         say_rows(written)
+
+
+def _check(options):
+    """Refuse options that a search does not read, and a folder that is no index."""
+    if options.text_pair:
+        raise click.UsageError("--text-pair is for pairs, and a search reads single texts.")
+    folder = Path(options.documents)
+    if not folder.is_dir():
+        return
+    if not (folder / DOCUMENTS).is_file():
+        raise click.UsageError(f"{folder} is a folder, and not one that --index has written.")
+    for name in ("text", "format", "skip_empty"):
+        if getattr(options, name):
+            raise click.UsageError(f"{flag_of(name)} is about a file, and {folder} is an index.")
+
+
+def _check_export(options, number):
+    """Refuse, before documents have their vectors, an export that cannot search them."""
+    if options.export_path and number > MOST_DOCUMENTS:
+        raise click.UsageError(
+            f"--export searches {MOST_DOCUMENTS:,} documents at most, and {options.documents} has "
+            f"{number:,}: leave it out, or divide them."
+        )
+    if options.export_path and options.k > number:
+        raise click.UsageError(f"--k {options.k} of {number} documents: give a lower number.")
 
 
 def _read_documents(options):

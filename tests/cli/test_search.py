@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.cli import search
+from keras_lm.cli.finetune import _loss_for
+from keras_lm.datasets.examples import read_examples
 from keras_lm.search import Index
 from keras_lm.tasks import SentenceEncoder
 
@@ -83,6 +86,36 @@ def test_documents_that_are_missing(fail, tiny, tmp_path):
     empty.write_text("")
     assert "is empty" in fail("search", tiny, empty, "a film")
     assert "does not exist" in fail("search", tiny, tmp_path / "none.txt", "a film")
+    assert "not one that --index has written" in fail("search", tiny, tiny, "a film")
+
+
+def test_what_a_search_does_not_do_is_refused_before_it_begins(
+    fail, tiny, documents, tmp_path, monkeypatch
+):
+    export = ["--export", tmp_path / "exported"]
+    assert "--text-pair is for pairs" in fail("search", tiny, documents, "--text-pair", "id", "a")
+    assert "--k 10 of 3 documents" in fail("search", tiny, documents, *export, "--k", 10)
+    monkeypatch.setattr(search, "MOST_DOCUMENTS", 2)
+    assert "searches 2 documents at most" in fail("search", tiny, documents, *export)
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "documents.json").write_text('["a"]')
+    assert "--text is about a file" in fail("search", tiny, tmp_path / "index", "--text", "b", "a")
+    assert not (tmp_path / "exported").exists()
+
+
+def test_the_loss_follows_from_the_columns(tmp_path):
+    rows = {
+        "in-batch-negatives": [{"query": "a", "answer": "b"}, {"text": "a"}],
+        "cosent": [{"anchor": "a", "positive": "b", "score": 0.5}],
+        "supervised-contrastive": [{"text": "a", "label": "good"}],
+    }
+    for loss, forms in rows.items():
+        for row in forms:
+            file = tmp_path / "rows.jsonl"
+            file.write_text(json.dumps(row))
+            assert _loss_for(read_examples(file, "sentence-encoder")) == loss
+    file.write_text(json.dumps({"anchor": "a", "positive": "b", "negative": ["c", "d"]}))
+    assert read_examples(file, "sentence-encoder").texts["negative"] == [["c", "d"]]
 
 
 @pytest.mark.eager

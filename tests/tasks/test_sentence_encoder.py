@@ -26,6 +26,7 @@ from keras_lm.objectives import (
 )
 from keras_lm.search import Index
 from keras_lm.tasks import FeatureExtractor, SentenceEncoder, Task
+from keras_lm.training import Run
 
 
 class Batches(keras.utils.PyDataset):
@@ -398,3 +399,26 @@ def test_an_empty_positive_is_the_answer_of_its_anchor(encoder):
     # With negatives, of which one example lacks some.
     columns = {"anchor": ANCHORS, "positive": positives, "negative": NEGATIVES}
     assert encoder.evaluate(columns, verbose=0) < 100
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_bit_for_bit(
+    make_backbone, tokenizer, tmp_path, interrupt_before
+):
+    def run(folder, callbacks=()):
+        keras.utils.set_random_seed(0)
+        encoder = SentenceEncoder(make_backbone(dropout=0.1), tokenizer=tokenizer)
+        x, options = {"anchor": ANCHORS, "positive": POSITIVES}, {"batch_size": 2, "epochs": 2}
+        run = Run(tmp_path / folder, {}, say=lambda text: None)
+        history = run.fit_texts(
+            encoder, x, None, callbacks=callbacks, minutes=0, verbose=0, **options
+        )
+        return encoder, history
+
+    expected, history = run("whole")
+    with pytest.raises(KeyboardInterrupt):
+        run("killed", [interrupt_before(3)])
+    actual, again = run("killed")
+    assert again["loss"][-1] == history["loss"][-1]
+    for a, b in zip(actual.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
