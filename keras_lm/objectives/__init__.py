@@ -8,6 +8,7 @@ from keras_lm.objectives.causal_lm import (
     Perplexity,
     PerplexityOfLosses,
 )
+from keras_lm.objectives.denoising import DenoisingAutoencoder
 from keras_lm.objectives.distillation import (
     LayerDistillation,
     MaskedLMDistillation,
@@ -63,6 +64,7 @@ __all__ = [
     "CoSENT",
     "ContrastiveLoss",
     "CosineMeanSquares",
+    "DenoisingAutoencoder",
     "DirectionPerplexity",
     "EmbeddingLoss",
     "EntityAlignment",
