@@ -60,7 +60,7 @@ ONLY_FOR = {
     "class_weight": ("text-classifier", "token-classifier"),
     **dict.fromkeys(("choices", "graph", "hops"), ("multiple-choice",)),
     "text_pair": (*PAIRED, "sentence-encoder"),
-    "loss": ("sentence-encoder",),
+    **dict.fromkeys(("loss", "mine_negatives"), ("sentence-encoder",)),
     "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
     **dict.fromkeys(SEARCH, ("seq2seq-lm",)),
     **dict.fromkeys(
@@ -103,6 +103,7 @@ class FinetuneOptions(LabelledTrainingOptions):
     target_length: int | None
     label_smoothing: float | None
     loss: str | None
+    mine_negatives: int | None
     num_beams: int | None
     length_penalty: float | None
     coverage_penalty: float | None
@@ -227,6 +228,13 @@ task_options = opt.together(
         type=Choice([*LOSSES]),
         help="For sentence-encoder: what its vectors learn by.  [default: in-batch-negatives; with "
         "scores cosent, with classes supervised-contrastive]",
+    ),
+    opt.option(
+        "--mine-negatives",
+        type=click.IntRange(1),
+        metavar="NUMBER",
+        help="For sentence-encoder: for each pair, also learn from this many wrong answers that "
+        "SOURCE takes for right ones, among the positives of other pairs.",
     ),
     opt.search,
     opt.option(
@@ -356,6 +364,8 @@ def finetune_command(options):
         options, name, multi_label, targets=(options.targets, options.validation_targets)
     )
     _refuse_labels(data.rows, name, options)
+    if options.mine_negatives:
+        _check_minable(data, options)
     class_names = _choose_classes(options, name, data, stated, multi_label)
     check_class_weight(options.class_weight, class_names)
     say_data(data, held_out, class_names)
@@ -445,7 +455,7 @@ class Finetuning:
             return task, *self._fit_windows(task, output, options)
         targets, held_out_targets = self.targets
         rows = {
-            "x": self.data.texts,
+            "x": self._with_negatives(task),
             "y": targets,
             "validation_data": self.held_out and (self.held_out.texts, held_out_targets),
             "class_weight": options.class_weight,
@@ -456,6 +466,20 @@ class Finetuning:
         if isinstance(task, tasks.QuestionAnswerer) and self.held_out and is_chief:
             _tune(task, self.held_out, history, options)
         return task, history, run
+
+    def _with_negatives(self, task):
+        """Return the texts to train on, with those that `--mine-negatives` asks for."""
+        texts, number = self.data.texts, self.options.mine_negatives
+        if number is None:
+            return texts
+        from keras_lm.data import mine_negatives
+
+        size = self.options.batch_size
+        mined = mine_negatives(
+            task, texts["anchor"], texts["positive"], number=number, batch_size=size
+        )
+        click.echo(f"negatives  {sum(map(len, mined)):,} for {len(mined):,} pairs")
+        return texts | {"negative": mined}
 
     def _fit_windows(self, task, output, options):
         """Train on packed windows, which can be interrupted; return the history and the `Run`."""
@@ -583,6 +607,22 @@ def _check_weighted(options, multi_label, stated):
             f"--class-weight weighs single words, and {options.source} is trained on whole texts "
             "(a CRF)."
         )
+
+
+def _check_minable(data, options):
+    """Refuse rows for which `--mine-negatives` cannot find wrong answers."""
+    if "anchor" not in data.texts:
+        has = "single texts"
+    elif "negative" in data.texts:
+        has = "the column negative"
+    elif data.labels is not None:
+        has = "scores"
+    else:
+        return
+    raise click.UsageError(
+        f"--mine-negatives is for pairs alone, and {options.train} has {has}: leave it out, or "
+        "give the columns anchor and positive."
+    )
 
 
 def _refuse_labels(rows, name, options):

@@ -155,6 +155,26 @@ def test_other_forms_of_a_file_have_other_losses(run, fail, tiny, tmp_path, row,
         assert measure in json.loads(run("evaluate", encoder, file, "--json"))
 
 
+@pytest.mark.eager
+def test_negatives_are_mined_for_pairs(run, fail, tiny, tmp_path):
+    file, encoder = tmp_path / "pairs.csv", tmp_path / "encoder"
+    file.write_text(PAIRS)
+    arguments = ["--task", "sentence-encoder", "--epochs", 1, "--mine-negatives", 2]
+    arguments += ["--loss", "triplet", "--output", encoder]  # which needs negatives
+    assert "negatives  8 for 4 pairs" in run("finetune", tiny, file, *arguments)
+    assert isinstance(SentenceEncoder.from_preset(encoder), SentenceEncoder)
+    rows = {
+        "single texts": {"text": "a film"},
+        "the column negative": {"anchor": "a", "positive": "film", "negative": "song"},
+        "scores": {"anchor": "a", "positive": "film", "score": 0.5},
+    }
+    for has, row in rows.items():
+        file = tmp_path / "rows.jsonl"
+        file.write_text(json.dumps(row))
+        message = fail("finetune", tiny, file, "--overwrite", *arguments)
+        assert f"--mine-negatives is for pairs alone, and {file} has {has}" in message
+
+
 def test_what_does_not_fit_an_encoder(fail, tiny, tmp_path):
     file = tmp_path / "pairs.csv"
     file.write_text(PAIRS)
