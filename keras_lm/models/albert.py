@@ -16,18 +16,15 @@ import keras
 from keras_lm.layers import (
     AttentionContext,
     Dense,
-    EachTokenClassifier,
-    MaskedLMHead,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
-    SpanHead,
     embedding_layers,
     truncated_normal,
 )
 from keras_lm.layers.attention import through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import Backbone, Head, Input, encoder_heads
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Count
@@ -92,27 +89,7 @@ class AlbertBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
-    HEADS = {
-        "classification": Head(
-            PooledClassifier, "classifier", dropout=from_backbone("classifier_dropout")
-        ),
-        "multiple_choice": Head(
-            PooledClassifier,
-            "classifier",
-            num_classes=1,
-            dropout=from_backbone("classifier_dropout"),
-        ),
-        "token_classification": Head(
-            EachTokenClassifier, "classifier", dropout=from_backbone("classifier_dropout")
-        ),
-        "question_answering": Head(SpanHead, "span_head"),
-        "token": Head(
-            MaskedLMHead,
-            "token_head",
-            token_embedding=from_backbone("token_embedding"),
-            activation=from_backbone("activation"),
-            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
-        ),
+    HEADS = encoder_heads(PooledClassifier, dropout="classifier_dropout") | {
         # 0 = as they were written, 1 = swapped
         "sentence_order": Head(PooledClassifier, "sentence_order_head", num_classes=2, dropout=0.0),
     }

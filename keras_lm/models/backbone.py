@@ -15,7 +15,14 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.converters.new_weights import are_replaced, is_read_by_keras, replaced_weights
-from keras_lm.layers import CausalLMHead, Dense, LastTokenClassifier
+from keras_lm.layers import (
+    CausalLMHead,
+    Dense,
+    EachTokenClassifier,
+    LastTokenClassifier,
+    MaskedLMHead,
+    SpanHead,
+)
 from keras_lm.layers.backend import known_array, require
 from keras_lm.layers.basic import as_tensor, get_activation
 from keras_lm.layers.state import fit_rows, known, with_free_slots
@@ -106,6 +113,36 @@ def from_backbone(*names):
         return next((value for value in values if value is not None), None)
 
     return read
+
+
+def encoder_heads(
+    classifier: type,
+    chooser: type | None = None,
+    dropout: str = "dropout",
+    activation: str | None = None,
+) -> dict[str, Head]:
+    """Return the heads of an encoder such as BERT, `HEADS` without those that only it has.
+
+    Args:
+        classifier: class of the layer that scores the classes of a text.
+        chooser: class of the layer that scores one of several choices; None for `classifier`.
+        dropout: name of the backbone's argument that is the dropout of these and of a tagger.
+        activation: that of the masked LM's head, whatever the blocks have; None for theirs.
+    """
+    kept = {"dropout": from_backbone(dropout)}
+    return {
+        "classification": Head(classifier, "classifier", **kept),
+        "multiple_choice": Head(chooser or classifier, "classifier", num_classes=1, **kept),
+        "token_classification": Head(EachTokenClassifier, "classifier", **kept),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=from_backbone("token_embedding"),
+            activation=activation or from_backbone("activation"),
+            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
+        ),
+    }
 
 
 class Backbone(SavedWhole, keras.Model):

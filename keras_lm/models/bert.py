@@ -9,18 +9,15 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    EachTokenClassifier,
-    MaskedLMHead,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
-    SpanHead,
     embedding_layers,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import Backbone, Head, Input, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -63,22 +60,7 @@ class BertBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
-    HEADS = {
-        "classification": Head(PooledClassifier, "classifier", dropout=from_backbone("dropout")),
-        "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
-        ),
-        "token_classification": Head(
-            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
-        ),
-        "question_answering": Head(SpanHead, "span_head"),
-        "token": Head(
-            MaskedLMHead,
-            "token_head",
-            token_embedding=from_backbone("token_embedding"),
-            activation=from_backbone("activation"),
-            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
-        ),
+    HEADS = encoder_heads(PooledClassifier) | {
         # 0 = the second text follows the first, 1 = it does not
         "next_sentence": Head(PooledClassifier, "next_sentence_head", num_classes=2, dropout=0.0),
     }

@@ -16,19 +16,16 @@ import keras
 from keras_lm.layers import (
     AttentionContext,
     Dense,
-    EachTokenClassifier,
     FirstTokenClassifier,
-    MaskedLMHead,
     PaddingBias,
     PostNormBlock,
-    SpanHead,
     embedding_layers,
     get_activation,
     truncated_normal,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import Backbone, Head, Input, encoder_heads, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -109,27 +106,9 @@ class ElectraBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
-    HEADS = {
-        "classification": Head(
-            GeluFirstTokenClassifier, "classifier", dropout=from_backbone("dropout")
-        ),
-        "multiple_choice": Head(
-            GeluFirstTokenClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
-        ),
-        "token_classification": Head(
-            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
-        ),
-        "question_answering": Head(SpanHead, "span_head"),
+    HEADS = encoder_heads(GeluFirstTokenClassifier, activation="gelu") | {
         "replaced": Head(
             ReplacedTokenHead, "replaced_head", activation=from_backbone("activation")
-        ),
-        # With this activation, whatever the blocks have.
-        "token": Head(
-            MaskedLMHead,
-            "token_head",
-            token_embedding=from_backbone("token_embedding"),
-            activation="gelu",
-            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
         ),
     }
     PRETRAINING_HEADS = {"replaced_logits": "replaced"}

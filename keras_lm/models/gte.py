@@ -14,20 +14,17 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    EachTokenClassifier,
     LayerNormalization,
-    MaskedLMHead,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
-    SpanHead,
 )
-from keras_lm.layers.attention import block_options
+from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
 from keras_lm.layers.gated import GatedBlock, GatedFeedForward
 from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import Backbone, Input, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Real, Whole
@@ -78,23 +75,7 @@ class GteBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
-    HEADS = {
-        "classification": Head(PooledClassifier, "classifier", dropout=from_backbone("dropout")),
-        "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
-        ),
-        "token_classification": Head(
-            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
-        ),
-        "question_answering": Head(SpanHead, "span_head"),
-        "token": Head(
-            MaskedLMHead,
-            "token_head",
-            token_embedding=from_backbone("token_embedding"),
-            activation="gelu",  # whatever the blocks have
-            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
-        ),
-    }
+    HEADS = encoder_heads(PooledClassifier, activation="gelu")
     # Positions are rotations: no tensor has an axis of them.
     RANGES = {"max_sequence_length": Whole(), "num_segments": Axis(0)}
     RANGES |= {"rope_scaling_factor": Real(is_optional=False, is_positive=True)}
@@ -166,14 +147,12 @@ class GteBackbone(Backbone):
         context = AttentionContext(
             bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)
         )
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
+        x, states = through_blocks(self.blocks, x, context, training)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])
         return outputs | {
-            "hidden_states": hidden_states,
+            "hidden_states": [*hidden_states, *states],
             "attention_contexts": [context] * len(self.blocks),
         }
 

@@ -14,19 +14,16 @@ import keras
 from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
-    EachTokenClassifier,
     FirstTokenClassifier,
     LayerNormalization,
-    MaskedLMHead,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
-    SpanHead,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import Backbone, Input, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Whole
@@ -56,26 +53,7 @@ class RobertaBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
-    HEADS = {
-        "classification": Head(
-            FirstTokenClassifier, "classifier", dropout=from_backbone("dropout")
-        ),
-        "multiple_choice": Head(
-            PooledClassifier, "classifier", num_classes=1, dropout=from_backbone("dropout")
-        ),
-        "token_classification": Head(
-            EachTokenClassifier, "classifier", dropout=from_backbone("dropout")
-        ),
-        "question_answering": Head(SpanHead, "span_head"),
-        # With this activation, whatever the blocks have.
-        "token": Head(
-            MaskedLMHead,
-            "token_head",
-            token_embedding=from_backbone("token_embedding"),
-            activation="gelu",
-            layer_norm_epsilon=from_backbone("layer_norm_epsilon"),
-        ),
-    }
+    HEADS = encoder_heads(FirstTokenClassifier, PooledClassifier, activation="gelu")
     RANGES = {"num_segments": Axis(0), "first_position": Whole(0)}
     PRETRAINING_HEADS = {"token_logits": "token"}
     tokenizer_class = BytePairTokenizer
