@@ -40,7 +40,9 @@ class JaxRuntime:
     def train_step(self, model, state, data):
         """Take a step of the model's optimizer; return the logs and the new state."""
         trained, others, optimizer, metrics = state
-        train = _train_in_parts if model.micro_batch_size else _train
+        train = _train
+        if model.micro_batch_size:
+            train = _train_by_cached_gradients if model.compares_rows else _train_in_parts
         gradients, logs, others, metrics = train(model, trained, others, metrics, data, optimizer)
         trained, optimizer = model.optimizer.stateless_apply(optimizer, gradients, trained)
         return logs, (trained, others, optimizer, metrics)
@@ -109,6 +111,11 @@ def _train(model, trained, others, metrics, data, optimizer):
 def _compute(model, batch, training):
     """Return the loss of a batch and the logs, in a `_Scope`."""
     computed = model.compute_batch(batch, training)
+    return _loss_and_logs(model, batch, computed, training)
+
+
+def _loss_and_logs(model, batch, computed, training):
+    """Return the loss of what was computed for a batch, and the logs, in a `_Scope`."""
     rows = _rows(batch)
     terms = model.loss_terms(batch, computed, training)
     loss = _sum(model, terms, lambda term: term.count, rows, rows)
@@ -152,21 +159,74 @@ def _train_in_parts(model, trained, others, metrics, data, optimizer):
         )
         return (jax.tree.map(jnp.add, gradients, part_gradients), loss + own, others, metrics), None
 
-    # A loop, because XLA might compute independent parts at once.
-    number = rows // size
-    sums = jax.tree.map(jnp.zeros_like, list(trained)), jnp.zeros(()), others, metrics
-    if number:
-        parts = jax.tree.map(
-            lambda x: jnp.reshape(x[: number * size], (number, size, *x.shape[1:])), whole
-        )
-        sums, _ = jax.lax.scan(add_part, sums, parts)
-    if rows % size:
-        sums, _ = add_part(sums, jax.tree.map(lambda x: x[number * size :], whole))
+    zeros = jax.tree.map(jnp.zeros_like, list(trained)), jnp.zeros(()), others, metrics
+    sums, _ = _over_parts(add_part, zeros, whole, size)
     gradients, loss, others, metrics = sums
     with _Scope(model, trained, others, metrics, optimizer) as scope:
         model._loss_tracker.update_state(loss, sample_weight=rows)
         logs = model.get_metrics_result()
     return gradients, logs, *scope.state()
+
+
+def _train_by_cached_gradients(model, trained, others, metrics, data, optimizer):
+    """As `_train`, of a loss that compares all rows, `model.micro_batch_size` rows at a time.
+
+    The vectors of all rows are computed first, then the loss, then each part again, with the same
+    random numbers, for the gradients of its vectors; see TensorFlow's `runtime`.
+    """
+    with _Scope(model, trained, others, metrics, optimizer) as scope:
+        batch = model.prepare_batch(data, training=True)
+    others, metrics = scope.state()
+    size = model.micro_batch_size
+
+    def vectors_of(trained, others, part):
+        with _Scope(model, trained, others, metrics, optimizer) as scope:
+            vectors = model.compute_batch(part, training=True).outputs
+        return ops.cast(vectors, "float32"), scope.state()[0]
+
+    def add_vectors(others, part):
+        vectors, others = vectors_of(trained, others, part)
+        return others, vectors
+
+    def loss_of(vectors):
+        with _Scope(model, trained, last, metrics, optimizer) as scope:
+            computed = model.compute_batch(batch, training=True, vectors=vectors)
+            loss, logs = _loss_and_logs(model, batch, computed, training=True)
+            loss = model.optimizer.scale_loss(loss)
+        return loss, (logs, *scope.state())
+
+    def add_gradients(state, part_and_wanted):
+        (sums, others), (part, wanted) = state, part_and_wanted
+        _, backward, others = jax.vjp(
+            lambda trained: vectors_of(trained, others, part), trained, has_aux=True
+        )
+        return (jax.tree.map(jnp.add, sums, *backward(wanted)), others), None
+
+    last, vectors = _over_parts(add_vectors, others, batch, size)
+    wanted, (logs, last, metrics) = jax.grad(loss_of, has_aux=True)(vectors)
+    zeros = jax.tree.map(jnp.zeros_like, list(trained))
+    (sums, _), _ = _over_parts(add_gradients, (zeros, others), (batch, wanted), size)
+    return sums, logs, last, metrics
+
+
+def _over_parts(step, state, batch, size):
+    """Return the last state and all outputs of a step over a batch, `size` rows at a time.
+
+    `step(state, part)` returns the next state and the part's outputs, or None. It is a loop,
+    because XLA might compute independent parts at once.
+    """
+    rows = keras.tree.flatten(batch)[0].shape[0]
+    number, outputs = rows // size, []
+    if number:
+        parts = jax.tree.map(
+            lambda x: jnp.reshape(x[: number * size], (number, size, *x.shape[1:])), batch
+        )
+        state, scanned = jax.lax.scan(step, state, parts)
+        outputs.append(jax.tree.map(lambda x: jnp.reshape(x, (-1, *x.shape[2:])), scanned))
+    if rows % size:
+        state, rest = step(state, jax.tree.map(lambda x: x[number * size :], batch))
+        outputs.append(rest)
+    return state, jax.tree.map(lambda *x: jnp.concatenate(x), *outputs)
 
 
 def _sum(model, terms, divisor, rows, all_rows):

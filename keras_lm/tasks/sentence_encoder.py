@@ -313,15 +313,6 @@ class SentenceEncoder(FeatureExtractor):
     def default_loss(self) -> Any:
         return InBatchNegatives()
 
-    def compile(self, *args: Any, micro_batch_size: int | None = None, **kwargs: Any) -> None:
-        """As `Task.compile`; with `micro_batch_size`, gradients of vectors are cached."""
-        if micro_batch_size is not None and not IS_TENSORFLOW:
-            raise ValueError(
-                f"micro_batch_size={micro_batch_size}: a SentenceEncoder caches gradients on "
-                "TensorFlow alone. Leave it out, or set KERAS_BACKEND=tensorflow."
-            )
-        super().compile(*args, micro_batch_size=micro_batch_size, **kwargs)
-
     # === Training data ===
 
     @property

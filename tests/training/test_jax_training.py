@@ -113,6 +113,27 @@ def several_networks(folder):
     return results | {f"electra {k}": v for k, v in (history | measured).items()}
 
 
+def check_cached_gradients(tokenizer):
+    """Check that an encoder learns from parts of a batch what it learns from the whole."""
+    import keras
+
+    from keras_lm import models, tasks
+
+    answers = ["good story", "bad film", "a story was a story", "film"]
+    for dropout, size in ((0.0, 3), (0.3, 4)):
+        results = []
+        for micro_batch_size in (None, size):
+            keras.utils.set_random_seed(3)
+            backbone = models.BertBackbone(V, **SIZE | {"dropout": dropout})
+            encoder = tasks.SentenceEncoder(backbone, tokenizer=tokenizer)
+            encoder.compile(keras.optimizers.SGD(0.5), micro_batch_size=micro_batch_size)
+            options = {"batch_size": 4, "shuffle": False, "epochs": 2, "verbose": 0}
+            losses = encoder.fit((TEXTS, answers), **options).history["loss"]
+            results.append([losses, *map(keras.ops.convert_to_numpy, encoder.trainable_weights)])
+        for whole, parts in zip(*results, strict=True):
+            np.testing.assert_allclose(parts, whole, atol=2e-5)
+
+
 def distributions():
     import keras
 
@@ -155,6 +176,7 @@ def main(folder, *names):
         seeds.append(np.array(task.objective.seed_generator.state))
     assert len({seed.tobytes() for seed in seeds}) == 3
     assert task.predict(TEXTS, verbose=0).shape == (4, 7, V)
+    check_cached_gradients(task.tokenizer)
     spans = [objectives.MaskedSpans(), objectives.SpanBoundary()]
     backbone = models.SpanBertBackbone(V, **SIZE)
     pretrainer = tasks.Pretrainer(backbone, spans, tokenizer=task.tokenizer)
