@@ -1,9 +1,10 @@
 """Folders of the library sentence-transformers: a network, and what makes one vector of its output.
 
-`modules.json` lists modules in the order in which they run: the network, its pooling, and perhaps
-dense layers and a normalisation. Each has a folder with its `config.json`, and weights if it has
-any. How texts are read is in the network's folder and in `config_sentence_transformers.json`.
-These files are read, up to those of version 6, and written.
+`modules.json` lists modules in the order in which they run: the network and its pooling, or a table
+of static vectors, of which the mean is taken; and perhaps dense layers and a normalisation. Each
+has a folder with its `config.json`, and weights if it has any. How texts are read is in the
+network's folder and in `config_sentence_transformers.json`. These files are read, up to those of
+version 6, and written.
 """
 
 import functools
@@ -11,6 +12,7 @@ import json
 import pathlib
 import re
 
+from keras_lm.converters import static_vectors
 from keras_lm.converters.checked_files import (
     CheckpointError,
     Entries,
@@ -113,6 +115,7 @@ KNOWN = {
             "backend": ("torch",),
         },
     ),
+    "StaticEmbedding": Entries(),
     "WeightedLayerPooling": Entries(  # which does nothing unless `output_hidden_states` is stated
         harmless={"embedding_dimension", "word_embedding_dimension"}
         | {"layer_start", "num_hidden_layers"}
@@ -155,11 +158,13 @@ LOADING = {
 
 MODULES = "modules.json"
 MODEL = "config_sentence_transformers.json"
+TOKENIZER = "tokenizer.json"
 NETWORK = "Transformer"
+STATIC = "StaticEmbedding"  # a table of vectors of tokens, and their mean
 ROUTERS = ("Router", "Asym")  # the second is its older name
 AFTER = ("Dense", "LayerNorm", "Normalize")  # of vectors, in any order
 WITHOUT_EFFECT = ("Dropout", "WeightedLayerPooling")
-ORDER = re.compile(f"{NETWORK} Pooling( {'| '.join(AFTER)})*")
+ORDER = re.compile(f"({NETWORK} Pooling|{STATIC})( {'| '.join(AFTER)})*")
 # The network's settings, once in a file that was named by the kind of network.
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 LONGEST = 1_000_000  # tokens; what states more than these states no length
@@ -236,10 +241,10 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     if has_weights and (root / "config.json").is_file():
         return root
     kind, folder = next(iter(_modules(root)), (None, root))
-    if kind != NETWORK:
+    if kind not in (NETWORK, STATIC):
         raise CheckpointError(
-            f"{root / MODULES} begins with the module {kind!r}, which is not read: known is "
-            f"{NETWORK}, a network of transformers'."
+            f"{root / MODULES} begins with the module {kind!r}, which is not read: known are "
+            f"{NETWORK}, a network of transformers', and {STATIC}."
         )
     if not folder.is_dir():
         raise CheckpointError(
@@ -308,6 +313,11 @@ def read_inputs(checkpoint, limit):
     Raises:
         CheckpointError: if a file is damaged, or states what is not done.
     """
+    if checkpoint.sentence_files.modules[0][0] == STATIC:
+        return {
+            "sequence_length": _static_length(checkpoint),
+            "prompt": _default_prompt(checkpoint),
+        }
     path, config = checkpoint.sentence_files.network_config
     length = config.get("max_seq_length")
     if length is None:
@@ -325,6 +335,15 @@ def read_inputs(checkpoint, limit):
         "prompt": _default_prompt(checkpoint),
         "lowercase": bool(config.get("do_lower_case")),
     }
+
+
+def _static_length(checkpoint):
+    """Return the tokens of a text that static vectors are read of: all, unless files say less."""
+    path = checkpoint.vocabulary_folder / TOKENIZER
+    truncation = (read_json(path) if path.is_file() else {}).get("truncation") or {}
+    length = truncation.get("max_length")
+    _check_length(path, length)
+    return LONGEST if length is None else int(min(length, LONGEST))
 
 
 def cross_encoder_limits(checkpoint, limit):
@@ -401,13 +420,13 @@ def read_head(checkpoint):
         CheckpointError: if a file is missing or damaged, or states what is not done.
     """
     modules = _known_modules(checkpoint)
-    pooling = next(folder for kind, folder in modules if kind == "Pooling")
     steps = [_step(kind, folder) for kind, folder in modules if kind in AFTER]
     is_last = bool(steps) and steps[-1] == {"layer": "normalize"}
-    config = read_json(pooling / "config.json")
+    pooling = next((folder for kind, folder in modules if kind == "Pooling"), None)
+    config = {} if pooling is None else read_json(pooling / "config.json")
     settings = checkpoint.sentence_files.settings
     return {
-        "pooling": _pooling(pooling / "config.json", config),
+        "pooling": "mean" if pooling is None else _pooling(pooling / "config.json", config),
         "pool_prompt": bool(config.get("include_prompt", True)),
         "projections": (steps[:-1] if is_last else steps) or None,
         "normalize": is_last,
@@ -506,8 +525,13 @@ def _known_modules(checkpoint):
         )
     if not ORDER.fullmatch(" ".join(kind for kind in kinds if kind not in WITHOUT_EFFECT)):
         raise CheckpointError(
-            f"{path} has the modules {', '.join(kinds)}; supported is this order: {NETWORK}, "
-            f"Pooling, any number of {', '.join(AFTER)}. {remedy}"
+            f"{path} has the modules {', '.join(kinds)}; supported is this order: {NETWORK} and "
+            f"Pooling, or {STATIC}, and any number of {', '.join(AFTER)}. {remedy}"
+        )
+    if (kinds[0] == STATIC) != static_vectors.are_all(checkpoint.tensors):
+        raise CheckpointError(
+            f"{path} begins with the module {kinds[0]!r}, and the weights beside it are of another "
+            "kind: copy or download it again."
         )
     return modules
 
@@ -608,17 +632,24 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
 
     Args:
         folder: `pathlib.Path`, with the network's files.
-        hidden_dim: int, the width of the network.
+        hidden_dim: int, the width of the network; None for static vectors.
         arguments: dict of `pooling`, `normalize`, `truncate_dim` and `skipped_tokens`, those of
             `FeatureExtractor`.
         projections: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
         inputs: dict of the arguments of `FeatureExtractor` for how texts are read:
             `sequence_length`, `prompt`, `lowercase` and, of a `SentenceEncoder`, `prompts`.
     """
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
-    stated["include_prompt"] = not arguments["skipped_tokens"]
-    _write_json(folder / "1_Pooling" / "config.json", stated)
+    if hidden_dim is None:
+        modules = [(STATIC, "")]
+        _limit_tokens(folder / TOKENIZER, inputs["sequence_length"])
+    else:
+        modules = [(NETWORK, ""), ("Pooling", "1_Pooling")]
+        stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
+        stated["include_prompt"] = not arguments["skipped_tokens"]
+        _write_json(folder / "1_Pooling" / "config.json", stated)
+        stated = {"max_seq_length": inputs["sequence_length"]}
+        stated["do_lower_case"] = inputs["lowercase"]
+        _write_json(folder / "sentence_bert_config.json", stated)
     last = [({"layer": "normalize"}, {})] if arguments["normalize"] else []
     for projection, arrays in [*projections, *last]:
         kind = LAYERS[projection.get("layer", "dense")]
@@ -632,8 +663,6 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
         for i, (kind, path) in enumerate(modules)
     ]
     _write_json(folder / MODULES, entries)
-    stated = {"max_seq_length": inputs["sequence_length"], "do_lower_case": inputs["lowercase"]}
-    _write_json(folder / "sentence_bert_config.json", stated)
     prompts = dict(inputs.get("prompts", {}))
     name = next((name for name, text in prompts.items() if text == inputs["prompt"]), "default")
     prompts |= {name: inputs["prompt"]} if inputs["prompt"] else {}
@@ -641,6 +670,14 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
     stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": "cosine"}
     cut = arguments["truncate_dim"]
     _write_json(folder / MODEL, stated | ({} if cut is None else {"truncate_dim": cut}))
+
+
+def _limit_tokens(path, length):
+    """Let the tokenizer.json of static vectors cut texts off, as no other file does."""
+    if not path.is_file() or length >= LONGEST:
+        return
+    limit = {"direction": "Right", "max_length": length, "strategy": "LongestFirst", "stride": 0}
+    _write_json(path, read_json(path) | {"truncation": limit})
 
 
 def _pooling_entries(poolings, hidden_dim):

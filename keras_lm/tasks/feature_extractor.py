@@ -242,12 +242,29 @@ class FeatureExtractor(Task):
                 f"FeatureExtractor pools vectors of {own} numbers, and sentence-transformers the "
                 f"{width} of {type(self.backbone).__name__}'s sequence_output."
             )
-        if self.tokenizer is not None and "pad" not in self.tokenizer.special_tokens:
+        is_static = "hidden_dim" not in self.backbone.config
+        if is_static:
+            self._check_static(arguments["pooling"])
+        elif self.tokenizer is not None and "pad" not in self.tokenizer.special_tokens:
             raise ValueError(
                 f"{type(self.tokenizer).__name__} has no pad_token, without which "
                 "sentence-transformers takes no two texts: make it with one, such as its eos_token."
             )
         return None
+
+    def _check_static(self, pooling):
+        """Raise a ValueError if a `StaticEmbedding` would make another vector of a text."""
+        side = self.packing["truncation_side"]
+        for name, value, only in (
+            ("pooling", pooling, "mean"),
+            ("lowercase", self.lowercase, False),
+            ("truncation_side", side, "right"),
+        ):
+            if value != only:
+                raise ValueError(
+                    f"{type(self).__name__} over static vectors has {name}={value!r}, and "
+                    f"sentence-transformers' StaticEmbedding knows only {only!r}."
+                )
 
     def write_modules(self, folder: PathLike) -> None:
         arguments = self.features.get_arguments()
@@ -269,7 +286,8 @@ class FeatureExtractor(Task):
             "lowercase": self.lowercase,
             "prompts": getattr(self, "prompts", {}),
         }
-        write_modules(folder, self.backbone.config["hidden_dim"], arguments, projections, inputs)
+        hidden_dim = self.backbone.config.get("hidden_dim")
+        write_modules(folder, hidden_dim, arguments, projections, inputs)
 
     def get_arguments(self) -> dict[str, Any]:
         own = {"prompt": self.prompt, "lowercase": self.lowercase}
