@@ -79,7 +79,8 @@ def own_activation(name):
 MODULE = Entries(read={"type", "path"}, implied={"idx", "name"}, harmless={"kwargs"})
 # config_sentence_transformers.json.
 SETTINGS = Entries(
-    read={"activation_fn", "default_prompt_name", "model_type", "prompts", "truncate_dim"},
+    read={"activation_fn", "default_prompt_name", "max_active_dims", "model_type", "prompts"}
+    | {"truncate_dim"},
     harmless={"__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"},
 )
 # `sentence_transformers` in the config.json of a CrossEncoder.
@@ -133,13 +134,23 @@ KNOWN = {
     "Normalize": Entries(refused=_OF_VECTORS),
 }
 # The network of a CrossEncoder, whose head is transformers'.
-_SCORES = {"text": {"method": "forward", "method_output_name": "logits"}}
+_LOGITS = {"text": {"method": "forward", "method_output_name": "logits"}}
 OF_PAIRS = KNOWN["Transformer"] | Entries(
     refused={
         "transformer_task": ("sequence-classification",),
         "module_output_name": ("scores",),
-        "modality_config": (_SCORES,),
+        "modality_config": (_LOGITS,),
     }
+)
+# The network of a SparseEncoder, a masked language model.
+OF_TOKENS = KNOWN["Transformer"] | Entries(
+    refused={"transformer_task": ("fill-mask",), "modality_config": (_LOGITS,)}
+)
+# Its pooling; `chunk_size` is of the memory that it takes.
+SPARSE_POOLING = Entries(
+    read={"pooling_strategy", "activation_function"},
+    implied={"embedding_dimension", "word_embedding_dimension"},
+    harmless={"chunk_size"},
 )
 # Entries of `model_args` and the like that change no output.
 LOADING = {
@@ -161,6 +172,8 @@ MODEL = "config_sentence_transformers.json"
 TOKENIZER = "tokenizer.json"
 NETWORK = "Transformer"
 STATIC = "StaticEmbedding"  # a table of vectors of tokens, and their mean
+MASKED_LM = "MLMTransformer"  # the older name of a network with its head
+SPARSE = "SpladePooling"
 ROUTERS = ("Router", "Asym")  # the second is its older name
 AFTER = ("Dense", "LayerNorm", "Normalize")  # of vectors, in any order
 WITHOUT_EFFECT = ("Dropout", "WeightedLayerPooling")
@@ -187,7 +200,7 @@ class SentenceFiles:
     Attributes:
         settings: dict, its `config_sentence_transformers.json`, `{}` if there is none.
         modules: list of (class, folder) of the modules, in the order in which they run.
-        is_cross_encoder: bool, whether these say that it is one.
+        is_cross_encoder, is_sparse: bool, whether these say that it is one, or a `SparseEncoder`.
         network_config: the path and the entries of the file that says how a network reads texts.
     """
 
@@ -204,6 +217,15 @@ class SentenceFiles:
     @property
     def is_cross_encoder(self):
         return self.settings.get("model_type") == "CrossEncoder"
+
+    @property
+    def is_sparse(self):
+        return any(kind == SPARSE for kind, _ in self.modules)
+
+    @property
+    def kind(self):
+        """The library's class that loads the folder, if it is no `CrossEncoder`."""
+        return "SparseEncoder" if self.is_sparse else "SentenceTransformer"
 
     @functools.cached_property
     def modules(self):
@@ -223,6 +245,8 @@ class SentenceFiles:
                 config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
         if self.is_cross_encoder:
             _check(OF_PAIRS, path, config, "keras_lm")
+        elif self.is_sparse:
+            _check(OF_TOKENS, path, config, "SparseEncoder")
         else:
             _check(KNOWN[NETWORK], path, config)
         return path, config
@@ -241,10 +265,10 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     if has_weights and (root / "config.json").is_file():
         return root
     kind, folder = next(iter(_modules(root)), (None, root))
-    if kind not in (NETWORK, STATIC):
+    if kind not in (NETWORK, MASKED_LM, STATIC):
         raise CheckpointError(
             f"{root / MODULES} begins with the module {kind!r}, which is not read: known are "
-            f"{NETWORK}, a network of transformers', and {STATIC}."
+            f"{NETWORK} and {MASKED_LM}, networks of transformers', and {STATIC}."
         )
     if not folder.is_dir():
         raise CheckpointError(
@@ -434,12 +458,41 @@ def read_head(checkpoint):
     }
 
 
+def read_sparse_head(checkpoint):
+    """Return what is done with the logits of a masked language model, as a dict of arguments.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+
+    Raises:
+        CheckpointError: if a file is missing or damaged, or states what is not done.
+    """
+    path, modules = checkpoint.root / MODULES, checkpoint.sentence_files.modules
+    kinds = [kind for kind, _ in modules]
+    if len(kinds) != 2 or kinds[0] not in (NETWORK, MASKED_LM) or kinds[1] != SPARSE:
+        raise CheckpointError(
+            f"{path} has the modules {', '.join(kinds)}; a SparseEncoder reads {NETWORK} or "
+            f"{MASKED_LM}, and {SPARSE}. For a new one over this network, pass the backbone: "
+            "SparseEncoder(models.Backbone.from_preset(SOURCE), tokenizer=…)."
+        )
+    path = modules[1][1] / "config.json"
+    config = read_json(path)
+    _check(SPARSE_POOLING, path, config, "SparseEncoder")
+    return {
+        "pooling": config.get("pooling_strategy", "max"),
+        "activation": config.get("activation_function", "relu"),
+        "top_k": checkpoint.sentence_files.settings.get("max_active_dims"),
+    }
+
+
 def read_projections(checkpoint):
     """Return the `LazyTensors` of the layers after pooling, by our names of them.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
     """
+    if checkpoint.sentence_files.is_sparse:
+        return {}
     entries = {}
     steps = [module for module in _known_modules(checkpoint) if module[0] in AFTER]
     for number, (kind, folder) in enumerate(steps):
@@ -608,6 +661,7 @@ def _check(table, path, config, reader="FeatureExtractor"):
 # === Writing ===
 
 CLASSES = "sentence_transformers.models."
+PLACES = {SPARSE: "sentence_transformers.sparse_encoder.models."}
 LAYERS = {"dense": "Dense", "layer_norm": "LayerNorm", "normalize": "Normalize"}
 
 
@@ -647,9 +701,7 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
         stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
         stated["include_prompt"] = not arguments["skipped_tokens"]
         _write_json(folder / "1_Pooling" / "config.json", stated)
-        stated = {"max_seq_length": inputs["sequence_length"]}
-        stated["do_lower_case"] = inputs["lowercase"]
-        _write_json(folder / "sentence_bert_config.json", stated)
+        _write_limits(folder, inputs)
     last = [({"layer": "normalize"}, {})] if arguments["normalize"] else []
     for projection, arrays in [*projections, *last]:
         kind = LAYERS[projection.get("layer", "dense")]
@@ -658,18 +710,56 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
         (folder / name).mkdir()
         if arrays:
             _write_layer(folder / name, kind, projection, arrays)
+    _write_list(folder, modules)
+    cut = arguments["truncate_dim"]
+    _write_settings(folder, inputs, "cosine", {} if cut is None else {"truncate_dim": cut})
+
+
+def write_sparse_modules(folder, pooling, activation, width, top_k, inputs):
+    """Write `modules.json` and the folder of the pooling beside a masked language model.
+
+    Args:
+        folder, inputs: see `write_modules`.
+        pooling, activation, top_k: those of `SparseEncoder`.
+        width: int, the number of tokens.
+    """
+    _write_list(folder, [(NETWORK, ""), (SPARSE, f"1_{SPARSE}")])
+    stated = {"pooling_strategy": pooling, "activation_function": activation}
+    _write_json(folder / f"1_{SPARSE}" / "config.json", stated | {"embedding_dimension": width})
+    of_task = {
+        "transformer_task": "fill-mask",
+        "modality_config": _LOGITS,
+        "module_output_name": "token_embeddings",
+    }
+    _write_limits(folder, inputs, of_task)
+    stated = {"model_type": "SparseEncoder"}
+    _write_settings(
+        folder, inputs, "dot", stated | ({} if top_k is None else {"max_active_dims": top_k})
+    )
+
+
+def _write_list(folder, modules):
+    """Write `modules.json`, of (class, folder) of each module."""
     entries = [
-        {"idx": i, "name": str(i), "path": path, "type": f"{CLASSES}{kind}"}
+        {"idx": i, "name": str(i), "path": path, "type": f"{PLACES.get(kind, CLASSES)}{kind}"}
         for i, (kind, path) in enumerate(modules)
     ]
     _write_json(folder / MODULES, entries)
+
+
+def _write_limits(folder, inputs, more=()):
+    stated = {"max_seq_length": inputs["sequence_length"], "do_lower_case": inputs["lowercase"]}
+    _write_json(folder / "sentence_bert_config.json", stated | dict(more))
+
+
+def _write_settings(folder, inputs, similarity, more):
+    """Write the settings of a whole folder, among them its prompts."""
     prompts = dict(inputs.get("prompts", {}))
     name = next((name for name, text in prompts.items() if text == inputs["prompt"]), "default")
     prompts |= {name: inputs["prompt"]} if inputs["prompt"] else {}
     name = name if inputs["prompt"] else None
-    stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": "cosine"}
-    cut = arguments["truncate_dim"]
-    _write_json(folder / MODEL, stated | ({} if cut is None else {"truncate_dim": cut}))
+    stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": similarity}
+    _write_json(folder / MODEL, stated | more)
 
 
 def _limit_tokens(path, length):

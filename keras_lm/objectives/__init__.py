@@ -53,6 +53,7 @@ from keras_lm.objectives.replaced_tokens import (
 from keras_lm.objectives.sentence_order import NextSentence, SentenceOrder
 from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 from keras_lm.objectives.span_corruption import SpanCorruption, span_corruption_lengths
+from keras_lm.objectives.sparse_embeddings import SpladeLoss
 
 __all__ = [
     "IGNORED",
@@ -96,6 +97,7 @@ __all__ = [
     "SpanBoundary",
     "SpanCorruption",
     "SpanCrossentropy",
+    "SpladeLoss",
     "SupervisedContrastive",
     "TeacherMeanSquares",
     "TreeHinge",

@@ -98,8 +98,9 @@ def _card(model, config, kinds, is_sentence_transformer, versions):
     code += '.from_pretrained("FOLDER")'
     if is_sentence_transformer:
         tag, library = "sentence-similarity", "sentence-transformers"
-        code = "from sentence_transformers import SentenceTransformer\n\n"
-        code += 'SentenceTransformer("FOLDER").encode(["a text"])'
+        cls = model.published_class
+        code = f"from sentence_transformers import {cls}\n\n"
+        code += f'{cls}("FOLDER").encode(["a text"])'
     facts = [("Architecture", f"`{architecture}`"), ("Versions of transformers", versions)]
     return saving.card(model, code, facts, tag, library)
 

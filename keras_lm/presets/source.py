@@ -409,6 +409,13 @@ class PublishedCheckpoint(Source):
             def arguments_of(cls):
                 return cls.arguments_from_checkpoint(labels)
 
+        elif self.checkpoint.has_modules:
+            kind = self.checkpoint.sentence_files.kind
+            return next(
+                (c for c in task_classes().values() if getattr(c, "published_class", None) == kind),
+                None,
+            )
+
         return next((cls for cls in task_classes().values() if arguments_of(cls) is not None), None)
 
     def task_arguments(self, cls, given=None):

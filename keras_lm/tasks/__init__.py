@@ -17,6 +17,7 @@ from keras_lm.tasks.pretrainer import Pretrainer
 from keras_lm.tasks.question_answerer import QuestionAnswerer
 from keras_lm.tasks.sentence_encoder import SentenceEncoder
 from keras_lm.tasks.seq2seq_lm import Seq2SeqLM
+from keras_lm.tasks.sparse_encoder import SparseEncoder
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -38,6 +39,7 @@ __all__ = [
     "QuestionAnswerer",
     "SentenceEncoder",
     "Seq2SeqLM",
+    "SparseEncoder",
     "Task",
     "TextClassifier",
     "TextRegressor",

@@ -127,6 +127,8 @@ class FeatureExtractor(Task):
     preprocessor_class = EncoderPreprocessor
     output_name = "embedding"
     uses_pooler = False
+    # The class of sentence-transformers that loads what `save_to_huggingface` writes.
+    published_class = "SentenceTransformer"
 
     def __init__(
         self,
