@@ -80,7 +80,10 @@ MODULE = Entries(read={"type", "path"}, implied={"idx", "name"}, harmless={"kwar
 # config_sentence_transformers.json.
 SETTINGS = Entries(
     read={"activation_fn", "default_prompt_name", "max_active_dims", "model_type", "prompts"}
-    | {"truncate_dim"},
+    | {"truncate_dim"}
+    # Of PyLate's late interaction.
+    | {"query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"}
+    | {"attend_to_expansion_tokens", "do_query_expansion"},
     harmless={"__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"},
 )
 # `sentence_transformers` in the config.json of a CrossEncoder.
@@ -174,6 +177,8 @@ NETWORK = "Transformer"
 STATIC = "StaticEmbedding"  # a table of vectors of tokens, and their mean
 MASKED_LM = "MLMTransformer"  # the older name of a network with its head
 SPARSE = "SpladePooling"
+# The `model_type` of late interaction; the second is PyLate's.
+MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
 ROUTERS = ("Router", "Asym")  # the second is its older name
 AFTER = ("Dense", "LayerNorm", "Normalize")  # of vectors, in any order
 WITHOUT_EFFECT = ("Dropout", "WeightedLayerPooling")
@@ -225,7 +230,10 @@ class SentenceFiles:
     @property
     def kind(self):
         """The library's class that loads the folder, if it is no `CrossEncoder`."""
-        return "SparseEncoder" if self.is_sparse else "SentenceTransformer"
+        if self.is_sparse:
+            return "SparseEncoder"
+        named = self.settings.get("model_type")
+        return "MultiVectorEncoder" if named in MULTI_VECTOR else "SentenceTransformer"
 
     @functools.cached_property
     def modules(self):
@@ -244,11 +252,11 @@ class SentenceFiles:
             if isinstance(config[name], dict):
                 config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
         if self.is_cross_encoder:
-            _check(OF_PAIRS, path, config, "keras_lm")
+            check_entries(OF_PAIRS, path, config, "keras_lm")
         elif self.is_sparse:
-            _check(OF_TOKENS, path, config, "SparseEncoder")
+            check_entries(OF_TOKENS, path, config, "SparseEncoder")
         else:
-            _check(KNOWN[NETWORK], path, config)
+            check_entries(KNOWN[NETWORK], path, config)
         return path, config
 
 
@@ -477,7 +485,7 @@ def read_sparse_head(checkpoint):
         )
     path = modules[1][1] / "config.json"
     config = read_json(path)
-    _check(SPARSE_POOLING, path, config, "SparseEncoder")
+    check_entries(SPARSE_POOLING, path, config, "SparseEncoder")
     return {
         "pooling": config.get("pooling_strategy", "max"),
         "activation": config.get("activation_function", "relu"),
@@ -493,8 +501,12 @@ def read_projections(checkpoint):
     """
     if checkpoint.sentence_files.is_sparse:
         return {}
+    return read_steps([module for module in _known_modules(checkpoint) if module[0] in AFTER])
+
+
+def read_steps(steps):
+    """Return the `LazyTensors` of layers by our names of them, given (class, folder) of each."""
     entries = {}
-    steps = [module for module in _known_modules(checkpoint) if module[0] in AFTER]
     for number, (kind, folder) in enumerate(steps):
         for name, (shape, read) in (_weights(folder) if kind in LEAVES else {}).items():
             path = f"projection_{number}/{LEAVES[kind][name]}"
@@ -590,7 +602,7 @@ def _known_modules(checkpoint):
 
 
 def _pooling(path, config):
-    _check(KNOWN["Pooling"], path, config)
+    check_entries(KNOWN["Pooling"], path, config)
     names = config.get("pooling_mode")
     if names is None:
         names = [name for flag, name in FLAGS.items() if config.get(flag)]
@@ -604,14 +616,28 @@ def _pooling(path, config):
 
 def _step(kind, folder):
     """Return a layer of vectors as one of the `projections` of `FeatureExtractor`."""
+    if kind == "Dense":
+        return dense_step(folder, KNOWN[kind])
     path = folder / "config.json"
     config = read_json(path) if kind != "Normalize" or path.is_file() else {}
-    _check(KNOWN[kind], path, config)
+    check_entries(KNOWN[kind], path, config)
     if kind == "Normalize":
         return {"layer": "normalize"}
-    if kind == "LayerNorm":
-        _check_shapes(folder, dict.fromkeys(LEAVES[kind], (config.get("dimension"),)))
-        return {"layer": "layer_norm"}
+    _check_shapes(folder, dict.fromkeys(LEAVES[kind], (config.get("dimension"),)))
+    return {"layer": "layer_norm"}
+
+
+def dense_step(folder, known, reader="FeatureExtractor"):
+    """Return a dense layer as one of the `projections` of `FeatureExtractor`.
+
+    Args:
+        folder: `pathlib.Path` of the module.
+        known: `Entries` of its file.
+        reader: str, our class, for errors.
+    """
+    path = folder / "config.json"
+    config = read_json(path)
+    check_entries(known, path, config, reader)
     config = {"bias": True, "activation_function": "torch.nn.Tanh"} | config
     activation = own_activation(config["activation_function"])
     if activation is None:
@@ -647,7 +673,7 @@ def _weights(folder):
     return read_first(folder, SAFETENSORS | TORCH)
 
 
-def _check(table, path, config, reader="FeatureExtractor"):
+def check_entries(table, path, config, reader="FeatureExtractor"):
     """Raise a CheckpointError for what a module's file states and is not followed.
 
     A value that is None, False or empty says nothing.
@@ -661,7 +687,11 @@ def _check(table, path, config, reader="FeatureExtractor"):
 # === Writing ===
 
 CLASSES = "sentence_transformers.models."
-PLACES = {SPARSE: "sentence_transformers.sparse_encoder.models."}
+MULTI_VECTOR_MASK = "MultiVectorMask"
+PLACES = {
+    SPARSE: "sentence_transformers.sparse_encoder.models.",
+    MULTI_VECTOR_MASK: "sentence_transformers.multi_vector_encoder.modules.",
+}
 LAYERS = {"dense": "Dense", "layer_norm": "LayerNorm", "normalize": "Normalize"}
 
 
@@ -700,19 +730,33 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
         modules = [(NETWORK, ""), ("Pooling", "1_Pooling")]
         stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
         stated["include_prompt"] = not arguments["skipped_tokens"]
-        _write_json(folder / "1_Pooling" / "config.json", stated)
-        _write_limits(folder, inputs)
+        write_json(folder / "1_Pooling" / "config.json", stated)
+        write_limits(folder, inputs)
     last = [({"layer": "normalize"}, {})] if arguments["normalize"] else []
-    for projection, arrays in [*projections, *last]:
+    modules = write_layers(folder, modules, [*projections, *last])
+    write_list(folder, modules)
+    cut = arguments["truncate_dim"]
+    write_settings(folder, inputs, "cosine", {} if cut is None else {"truncate_dim": cut})
+
+
+def write_layers(folder, modules, layers, more=()):
+    """Write the folders of layers; return the modules, (class, folder), with theirs.
+
+    Args:
+        folder: `pathlib.Path`.
+        modules: list of (class, folder) of those before.
+        layers: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
+        more: dict of entries that their files have besides.
+    """
+    modules = [*modules]
+    for projection, arrays in layers:
         kind = LAYERS[projection.get("layer", "dense")]
         name = f"{len(modules)}_{kind}"
         modules.append((kind, name))
         (folder / name).mkdir()
         if arrays:
-            _write_layer(folder / name, kind, projection, arrays)
-    _write_list(folder, modules)
-    cut = arguments["truncate_dim"]
-    _write_settings(folder, inputs, "cosine", {} if cut is None else {"truncate_dim": cut})
+            _write_layer(folder / name, kind, projection, arrays, dict(more))
+    return modules
 
 
 def write_sparse_modules(folder, pooling, activation, width, top_k, inputs):
@@ -723,43 +767,44 @@ def write_sparse_modules(folder, pooling, activation, width, top_k, inputs):
         pooling, activation, top_k: those of `SparseEncoder`.
         width: int, the number of tokens.
     """
-    _write_list(folder, [(NETWORK, ""), (SPARSE, f"1_{SPARSE}")])
+    write_list(folder, [(NETWORK, ""), (SPARSE, f"1_{SPARSE}")])
     stated = {"pooling_strategy": pooling, "activation_function": activation}
-    _write_json(folder / f"1_{SPARSE}" / "config.json", stated | {"embedding_dimension": width})
+    write_json(folder / f"1_{SPARSE}" / "config.json", stated | {"embedding_dimension": width})
     of_task = {
         "transformer_task": "fill-mask",
         "modality_config": _LOGITS,
         "module_output_name": "token_embeddings",
     }
-    _write_limits(folder, inputs, of_task)
+    write_limits(folder, inputs, of_task)
     stated = {"model_type": "SparseEncoder"}
-    _write_settings(
+    write_settings(
         folder, inputs, "dot", stated | ({} if top_k is None else {"max_active_dims": top_k})
     )
 
 
-def _write_list(folder, modules):
+def write_list(folder, modules):
     """Write `modules.json`, of (class, folder) of each module."""
     entries = [
         {"idx": i, "name": str(i), "path": path, "type": f"{PLACES.get(kind, CLASSES)}{kind}"}
         for i, (kind, path) in enumerate(modules)
     ]
-    _write_json(folder / MODULES, entries)
+    write_json(folder / MODULES, entries)
 
 
-def _write_limits(folder, inputs, more=()):
+def write_limits(folder, inputs, more=()):
+    """Write how the network reads texts, with `more` entries."""
     stated = {"max_seq_length": inputs["sequence_length"], "do_lower_case": inputs["lowercase"]}
-    _write_json(folder / "sentence_bert_config.json", stated | dict(more))
+    write_json(folder / "sentence_bert_config.json", stated | dict(more))
 
 
-def _write_settings(folder, inputs, similarity, more):
+def write_settings(folder, inputs, similarity, more):
     """Write the settings of a whole folder, among them its prompts."""
     prompts = dict(inputs.get("prompts", {}))
     name = next((name for name, text in prompts.items() if text == inputs["prompt"]), "default")
     prompts |= {name: inputs["prompt"]} if inputs["prompt"] else {}
     name = name if inputs["prompt"] else None
     stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": similarity}
-    _write_json(folder / MODEL, stated | more)
+    write_json(folder / MODEL, stated | more)
 
 
 def _limit_tokens(path, length):
@@ -767,7 +812,7 @@ def _limit_tokens(path, length):
     if not path.is_file() or length >= LONGEST:
         return
     limit = {"direction": "Right", "max_length": length, "strategy": "LongestFirst", "stride": 0}
-    _write_json(path, read_json(path) | {"truncation": limit})
+    write_json(path, read_json(path) | {"truncation": limit})
 
 
 def _pooling_entries(poolings, hidden_dim):
@@ -779,7 +824,7 @@ def _pooling_entries(poolings, hidden_dim):
     return {"embedding_dimension": hidden_dim, "pooling_mode": names}
 
 
-def _write_layer(folder, kind, projection, arrays):
+def _write_layer(folder, kind, projection, arrays, more):
     if kind == "Dense":
         inputs, outputs = arrays["kernel"].shape
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
@@ -789,7 +834,7 @@ def _write_layer(folder, kind, projection, arrays):
         stated |= {"use_residual": True} if projection.get("use_residual") else {}
     else:
         stated = {"dimension": arrays["gamma"].shape[0]}
-    _write_json(folder / "config.json", stated)
+    write_json(folder / "config.json", stated | more)
     leaves = {ours: theirs for theirs, ours in LEAVES[kind].items()}
     tensors = {leaves[leaf]: array.T for leaf, array in arrays.items()}
     write_safetensors(folder, tensors, 2**62, {"format": "pt"})
@@ -799,6 +844,7 @@ def _listed(pooling):
     return pooling if isinstance(pooling, list) else [pooling]
 
 
-def _write_json(path, value):
+def write_json(path, value):
+    """Write an indented JSON file, and the folder that it is in."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

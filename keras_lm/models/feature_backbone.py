@@ -113,7 +113,7 @@ class FeatureBackbone(Backbone):
             for i in range(num_lstm_layers)
         ]
         self.projections = [
-            _projection(i, **settings) for i, settings in enumerate(projections or [])
+            make_projection(i, **settings) for i, settings in enumerate(projections or [])
         ]
         self.finish()
 
@@ -247,7 +247,7 @@ class UnitLength(keras.layers.Layer):
         return unit_length(x)
 
 
-def _projection(
+def make_projection(
     number,
     output_dim=None,
     activation="linear",

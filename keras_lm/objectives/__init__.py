@@ -28,6 +28,7 @@ from keras_lm.objectives.embeddings import (
     VectorMeanSquares,
 )
 from keras_lm.objectives.entity_alignment import EntityAlignment
+from keras_lm.objectives.late_interaction import MaxSimNegatives
 from keras_lm.objectives.margin_ranking import MarginRanking, TreeHinge
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_runs import MaskedNGrams, MaskedSpans
@@ -79,6 +80,7 @@ __all__ = [
     "MaskedNGrams",
     "MaskedSpans",
     "Matryoshka",
+    "MaxSimNegatives",
     "MeanLoss",
     "MeanOfKnown",
     "NextSentence",

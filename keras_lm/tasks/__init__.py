@@ -12,6 +12,7 @@ from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.graph_choice import GraphChoice
 from keras_lm.tasks.masked_lm import MaskedLM
 from keras_lm.tasks.multi_task import MultiTask
+from keras_lm.tasks.multi_vector_encoder import MultiVectorEncoder
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
 from keras_lm.tasks.question_answerer import QuestionAnswerer
@@ -34,6 +35,7 @@ __all__ = [
     "GraphChoice",
     "MaskedLM",
     "MultiTask",
+    "MultiVectorEncoder",
     "MultipleChoice",
     "Pretrainer",
     "QuestionAnswerer",

@@ -186,6 +186,11 @@ class FeatureExtractor(Task):
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
 
     @classmethod
+    def states_modules(cls, checkpoint: Checkpoint) -> bool:
+        """Whether a folder states arguments, see `arguments_from_modules`."""
+        return checkpoint.has_modules
+
+    @classmethod
     def arguments_from_modules(
         cls, checkpoint: Checkpoint, limit: int, given: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -269,27 +274,32 @@ class FeatureExtractor(Task):
                 )
 
     def write_modules(self, folder: PathLike) -> None:
+        hidden_dim = self.backbone.config.get("hidden_dim")
         arguments = self.features.get_arguments()
-        projections = [
+        write_modules(folder, hidden_dim, arguments, self.written_layers(), self.written_inputs())
+
+    def written_layers(self) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+        """Return what describes each of `projections`, and its arrays by name."""
+        stated = self.features.get_arguments()["projections"] or []
+        return [
             (
-                stated,
+                settings,
                 {
                     v.path.partition(f"{layer.name}/")[2]: keras.ops.convert_to_numpy(v)
                     for v in layer.weights
                 },
             )
-            for stated, layer in zip(
-                arguments["projections"] or [], self.features.projections, strict=True
-            )
+            for settings, layer in zip(stated, self.features.projections, strict=True)
         ]
-        inputs = {
+
+    def written_inputs(self) -> dict[str, Any]:
+        """Return how texts are read, as sentence-transformers' files have it."""
+        return {
             "sequence_length": self.packing["sequence_length"],
             "prompt": self.prompt,
             "lowercase": self.lowercase,
             "prompts": getattr(self, "prompts", {}),
         }
-        hidden_dim = self.backbone.config.get("hidden_dim")
-        write_modules(folder, hidden_dim, arguments, projections, inputs)
 
     def get_arguments(self) -> dict[str, Any]:
         own = {"prompt": self.prompt, "lowercase": self.lowercase}

@@ -111,14 +111,9 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return None
 
     def write_modules(self, folder: PathLike) -> None:
-        inputs = {
-            "sequence_length": self.packing["sequence_length"],
-            "prompt": self.prompt,
-            "lowercase": self.lowercase,
-            "prompts": self.prompts,
-        }
+        width = self.backbone.vocabulary_size
         write_sparse_modules(
-            folder, self.pooling, self.activation, self.backbone.vocabulary_size, self.top_k, inputs
+            folder, self.pooling, self.activation, width, self.top_k, self.written_inputs()
         )
 
     # === Answers ===
