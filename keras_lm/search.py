@@ -25,7 +25,8 @@ class Index:
     """Documents and their vectors, compared with a query one by one: no approximation.
 
     Args:
-        encoder: `keras_lm.tasks.SentenceEncoder`. It puts its prompt `"document"` before documents
+        encoder: `keras_lm.tasks.SentenceEncoder`, or a `SparseEncoder`, whose vectors are compared
+            by dot products in place of cosines. It puts its prompt `"document"` before documents
             and `"query"` before queries, if it has them.
         documents: list of str, N of them.
         vectors: float array (N, D) that the encoder has made of them before; None to make them now.
@@ -60,7 +61,7 @@ class Index:
                 f"vectors has the shape {vectors.shape}: pass a row for each of the "
                 f"{len(self.documents)} documents."
             )
-        self.vectors = _normalized(vectors)
+        self.vectors = self._scaled(vectors)
 
     def search(
         self, queries: Sequence[str], k: int = 10, batch_size: int = 32, verbose: int | str = 0
@@ -74,7 +75,7 @@ class Index:
 
         Returns:
             Dict of `rows`, int32, the documents' numbers from 0; `documents`, str; and `scores`,
-            float32, their cosines: (B, K) each.
+            float32, their cosines, or dot products of sparse vectors: (B, K) each.
         """
         check_whole("k", k, 1)
         vectors = self.embed(queries, "query", batch_size, verbose)
@@ -83,7 +84,7 @@ class Index:
         return {"rows": rows, "documents": texts, "scores": scores}
 
     def nearest(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows int32 and scores float32, (B, K) each, for vectors (B, D) of length 1."""
+        """Return rows int32 and scores float32, (B, K) each, for what `embed` returns, (B, D)."""
         k = min(k, len(self.documents))
         parts = []
         for start in range(0, len(vectors), AT_ONCE):
@@ -124,11 +125,17 @@ class Index:
     def embed(
         self, texts: Sequence[str], role: str, batch_size: int = 32, verbose: int | str = 0
     ) -> np.ndarray:
-        """Return vectors (B, D) of length 1 of texts in a role, `"query"` or `"document"`."""
+        """Return vectors (B, D) of texts in a role, `"query"` or `"document"`.
+
+        They have length 1 if they are compared by cosines.
+        """
         name = role if role in self.encoder.prompts else None
         texts = [*plain_column(texts, "texts")]
         vectors = self.encoder.embed(texts, batch_size, verbose, prompt_name=name)["embedding"]
-        return _normalized(vectors)
+        return self._scaled(vectors)
+
+    def _scaled(self, vectors):
+        return vectors if self.encoder.similarity == "dot" else _normalized(vectors)
 
 
 class ApproximateIndex(Index):
@@ -169,6 +176,11 @@ class ApproximateIndex(Index):
         candidates: int = 200,
         graph: PathLike | None = None,
     ):
+        if encoder.similarity != "cosine":
+            raise ValueError(
+                f"encoder is a {type(encoder).__name__}, and an ApproximateIndex compares cosines: "
+                "use an Index, or put the terms of encoder.expand into a search engine."
+            )
         usearch = require("usearch.index", "An ApproximateIndex")
         self.candidates: int = check_whole("candidates", candidates, 1)
         super().__init__(encoder, documents, vectors, batch_size, verbose)

@@ -130,7 +130,8 @@ def test_what_layers_do_follows_from_their_arguments():
 
 
 def test_models_are_named_in_their_own_files():
-    kinds = {"CausalBackbone", "EncoderDecoderBackbone", "FeatureBackbone"}
+    kinds = {"CausalBackbone", "EncoderDecoderBackbone", "FeatureBackbone", "SparseBackbone"}
+    kinds |= {"TokenVectorBackbone"}
     backbones = set(BACKBONES) - kinds
     results = collections.defaultdict(set)
     for folder in ("keras_lm", "export"):

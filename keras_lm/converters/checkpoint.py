@@ -13,6 +13,7 @@ from keras_lm.converters import (
     hub,
     peft_files,
     quantized_tensors,
+    static_vectors,
 )
 from keras_lm.converters.checked_files import (
     CheckpointError,
@@ -351,7 +352,7 @@ def _open_hugging_face(folder):
             return None
     elif not config:
         config = read_config(folder, formats.name_of_config(folder))
-    tensors = read_first(folder, weights)
+    tensors = static_vectors.as_table(folder, read_first(folder, weights))
     is_quantized = config.keys() & quantized_tensors.SETTINGS
     if is_quantized or any(map(quantized_tensors.PART.search, tensors)):
         tensors = quantized_tensors.plain_tensors(folder, config, tensors)

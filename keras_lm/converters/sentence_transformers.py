@@ -1,9 +1,10 @@
 """Folders of the library sentence-transformers: a network, and what makes one vector of its output.
 
-`modules.json` lists modules in the order in which they run: the network, its pooling, and perhaps
-dense layers and a normalisation. Each has a folder with its `config.json`, and weights if it has
-any. How texts are read is in the network's folder and in `config_sentence_transformers.json`.
-These files are read, up to those of version 6, and written.
+`modules.json` lists modules in the order in which they run: the network and its pooling, or a table
+of static vectors, of which the mean is taken; and perhaps dense layers and a normalisation. Each
+has a folder with its `config.json`, and weights if it has any. How texts are read is in the
+network's folder and in `config_sentence_transformers.json`. These files are read, up to those of
+version 6, and written.
 """
 
 import functools
@@ -11,6 +12,7 @@ import json
 import pathlib
 import re
 
+from keras_lm.converters import static_vectors
 from keras_lm.converters.checked_files import (
     CheckpointError,
     Entries,
@@ -77,7 +79,11 @@ def own_activation(name):
 MODULE = Entries(read={"type", "path"}, implied={"idx", "name"}, harmless={"kwargs"})
 # config_sentence_transformers.json.
 SETTINGS = Entries(
-    read={"activation_fn", "default_prompt_name", "model_type", "prompts", "truncate_dim"},
+    read={"activation_fn", "default_prompt_name", "max_active_dims", "model_type", "prompts"}
+    | {"truncate_dim"}
+    # Of PyLate's late interaction.
+    | {"query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"}
+    | {"attend_to_expansion_tokens", "do_query_expansion"},
     harmless={"__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"},
 )
 # `sentence_transformers` in the config.json of a CrossEncoder.
@@ -113,6 +119,7 @@ KNOWN = {
             "backend": ("torch",),
         },
     ),
+    "StaticEmbedding": Entries(),
     "WeightedLayerPooling": Entries(  # which does nothing unless `output_hidden_states` is stated
         harmless={"embedding_dimension", "word_embedding_dimension"}
         | {"layer_start", "num_hidden_layers"}
@@ -130,13 +137,23 @@ KNOWN = {
     "Normalize": Entries(refused=_OF_VECTORS),
 }
 # The network of a CrossEncoder, whose head is transformers'.
-_SCORES = {"text": {"method": "forward", "method_output_name": "logits"}}
+_LOGITS = {"text": {"method": "forward", "method_output_name": "logits"}}
 OF_PAIRS = KNOWN["Transformer"] | Entries(
     refused={
         "transformer_task": ("sequence-classification",),
         "module_output_name": ("scores",),
-        "modality_config": (_SCORES,),
+        "modality_config": (_LOGITS,),
     }
+)
+# The network of a SparseEncoder, a masked language model.
+OF_TOKENS = KNOWN["Transformer"] | Entries(
+    refused={"transformer_task": ("fill-mask",), "modality_config": (_LOGITS,)}
+)
+# Its pooling; `chunk_size` is of the memory that it takes.
+SPARSE_POOLING = Entries(
+    read={"pooling_strategy", "activation_function"},
+    implied={"embedding_dimension", "word_embedding_dimension"},
+    harmless={"chunk_size"},
 )
 # Entries of `model_args` and the like that change no output.
 LOADING = {
@@ -155,11 +172,17 @@ LOADING = {
 
 MODULES = "modules.json"
 MODEL = "config_sentence_transformers.json"
+TOKENIZER = "tokenizer.json"
 NETWORK = "Transformer"
+STATIC = "StaticEmbedding"  # a table of vectors of tokens, and their mean
+MASKED_LM = "MLMTransformer"  # the older name of a network with its head
+SPARSE = "SpladePooling"
+# The `model_type` of late interaction; the second is PyLate's.
+MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
 ROUTERS = ("Router", "Asym")  # the second is its older name
 AFTER = ("Dense", "LayerNorm", "Normalize")  # of vectors, in any order
 WITHOUT_EFFECT = ("Dropout", "WeightedLayerPooling")
-ORDER = re.compile(f"{NETWORK} Pooling( {'| '.join(AFTER)})*")
+ORDER = re.compile(f"({NETWORK} Pooling|{STATIC})( {'| '.join(AFTER)})*")
 # The network's settings, once in a file that was named by the kind of network.
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 LONGEST = 1_000_000  # tokens; what states more than these states no length
@@ -182,7 +205,7 @@ class SentenceFiles:
     Attributes:
         settings: dict, its `config_sentence_transformers.json`, `{}` if there is none.
         modules: list of (class, folder) of the modules, in the order in which they run.
-        is_cross_encoder: bool, whether these say that it is one.
+        is_cross_encoder, is_sparse: bool, whether these say that it is one, or a `SparseEncoder`.
         network_config: the path and the entries of the file that says how a network reads texts.
     """
 
@@ -199,6 +222,18 @@ class SentenceFiles:
     @property
     def is_cross_encoder(self):
         return self.settings.get("model_type") == "CrossEncoder"
+
+    @property
+    def is_sparse(self):
+        return any(kind == SPARSE for kind, _ in self.modules)
+
+    @property
+    def kind(self):
+        """The library's class that loads the folder, if it is no `CrossEncoder`."""
+        if self.is_sparse:
+            return "SparseEncoder"
+        named = self.settings.get("model_type")
+        return "MultiVectorEncoder" if named in MULTI_VECTOR else "SentenceTransformer"
 
     @functools.cached_property
     def modules(self):
@@ -217,9 +252,11 @@ class SentenceFiles:
             if isinstance(config[name], dict):
                 config[name] = {k: v for k, v in config[name].items() if k not in LOADING}
         if self.is_cross_encoder:
-            _check(OF_PAIRS, path, config, "keras_lm")
+            check_entries(OF_PAIRS, path, config, "keras_lm")
+        elif self.is_sparse:
+            check_entries(OF_TOKENS, path, config, "SparseEncoder")
         else:
-            _check(KNOWN[NETWORK], path, config)
+            check_entries(KNOWN[NETWORK], path, config)
         return path, config
 
 
@@ -236,10 +273,10 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     if has_weights and (root / "config.json").is_file():
         return root
     kind, folder = next(iter(_modules(root)), (None, root))
-    if kind != NETWORK:
+    if kind not in (NETWORK, MASKED_LM, STATIC):
         raise CheckpointError(
-            f"{root / MODULES} begins with the module {kind!r}, which is not read: known is "
-            f"{NETWORK}, a network of transformers'."
+            f"{root / MODULES} begins with the module {kind!r}, which is not read: known are "
+            f"{NETWORK} and {MASKED_LM}, networks of transformers', and {STATIC}."
         )
     if not folder.is_dir():
         raise CheckpointError(
@@ -308,6 +345,11 @@ def read_inputs(checkpoint, limit):
     Raises:
         CheckpointError: if a file is damaged, or states what is not done.
     """
+    if checkpoint.sentence_files.modules[0][0] == STATIC:
+        return {
+            "sequence_length": _static_length(checkpoint),
+            "prompt": _default_prompt(checkpoint),
+        }
     path, config = checkpoint.sentence_files.network_config
     length = config.get("max_seq_length")
     if length is None:
@@ -325,6 +367,15 @@ def read_inputs(checkpoint, limit):
         "prompt": _default_prompt(checkpoint),
         "lowercase": bool(config.get("do_lower_case")),
     }
+
+
+def _static_length(checkpoint):
+    """Return the tokens of a text that static vectors are read of: all, unless files say less."""
+    path = checkpoint.vocabulary_folder / TOKENIZER
+    truncation = (read_json(path) if path.is_file() else {}).get("truncation") or {}
+    length = truncation.get("max_length")
+    _check_length(path, length)
+    return LONGEST if length is None else int(min(length, LONGEST))
 
 
 def cross_encoder_limits(checkpoint, limit):
@@ -401,17 +452,44 @@ def read_head(checkpoint):
         CheckpointError: if a file is missing or damaged, or states what is not done.
     """
     modules = _known_modules(checkpoint)
-    pooling = next(folder for kind, folder in modules if kind == "Pooling")
     steps = [_step(kind, folder) for kind, folder in modules if kind in AFTER]
     is_last = bool(steps) and steps[-1] == {"layer": "normalize"}
-    config = read_json(pooling / "config.json")
+    pooling = next((folder for kind, folder in modules if kind == "Pooling"), None)
+    config = {} if pooling is None else read_json(pooling / "config.json")
     settings = checkpoint.sentence_files.settings
     return {
-        "pooling": _pooling(pooling / "config.json", config),
+        "pooling": "mean" if pooling is None else _pooling(pooling / "config.json", config),
         "pool_prompt": bool(config.get("include_prompt", True)),
         "projections": (steps[:-1] if is_last else steps) or None,
         "normalize": is_last,
         "truncate_dim": settings.get("truncate_dim"),
+    }
+
+
+def read_sparse_head(checkpoint):
+    """Return what is done with the logits of a masked language model, as a dict of arguments.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+
+    Raises:
+        CheckpointError: if a file is missing or damaged, or states what is not done.
+    """
+    path, modules = checkpoint.root / MODULES, checkpoint.sentence_files.modules
+    kinds = [kind for kind, _ in modules]
+    if len(kinds) != 2 or kinds[0] not in (NETWORK, MASKED_LM) or kinds[1] != SPARSE:
+        raise CheckpointError(
+            f"{path} has the modules {', '.join(kinds)}; a SparseEncoder reads {NETWORK} or "
+            f"{MASKED_LM}, and {SPARSE}. For a new one over this network, pass the backbone: "
+            "SparseEncoder(models.Backbone.from_preset(SOURCE), tokenizer=…)."
+        )
+    path = modules[1][1] / "config.json"
+    config = read_json(path)
+    check_entries(SPARSE_POOLING, path, config, "SparseEncoder")
+    return {
+        "pooling": config.get("pooling_strategy", "max"),
+        "activation": config.get("activation_function", "relu"),
+        "top_k": checkpoint.sentence_files.settings.get("max_active_dims"),
     }
 
 
@@ -421,8 +499,14 @@ def read_projections(checkpoint):
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
     """
+    if checkpoint.sentence_files.is_sparse:
+        return {}
+    return read_steps([module for module in _known_modules(checkpoint) if module[0] in AFTER])
+
+
+def read_steps(steps):
+    """Return the `LazyTensors` of layers by our names of them, given (class, folder) of each."""
     entries = {}
-    steps = [module for module in _known_modules(checkpoint) if module[0] in AFTER]
     for number, (kind, folder) in enumerate(steps):
         for name, (shape, read) in (_weights(folder) if kind in LEAVES else {}).items():
             path = f"projection_{number}/{LEAVES[kind][name]}"
@@ -506,14 +590,19 @@ def _known_modules(checkpoint):
         )
     if not ORDER.fullmatch(" ".join(kind for kind in kinds if kind not in WITHOUT_EFFECT)):
         raise CheckpointError(
-            f"{path} has the modules {', '.join(kinds)}; supported is this order: {NETWORK}, "
-            f"Pooling, any number of {', '.join(AFTER)}. {remedy}"
+            f"{path} has the modules {', '.join(kinds)}; supported is this order: {NETWORK} and "
+            f"Pooling, or {STATIC}, and any number of {', '.join(AFTER)}. {remedy}"
+        )
+    if (kinds[0] == STATIC) != static_vectors.are_all(checkpoint.tensors):
+        raise CheckpointError(
+            f"{path} begins with the module {kinds[0]!r}, and the weights beside it are of another "
+            "kind: copy or download it again."
         )
     return modules
 
 
 def _pooling(path, config):
-    _check(KNOWN["Pooling"], path, config)
+    check_entries(KNOWN["Pooling"], path, config)
     names = config.get("pooling_mode")
     if names is None:
         names = [name for flag, name in FLAGS.items() if config.get(flag)]
@@ -527,14 +616,28 @@ def _pooling(path, config):
 
 def _step(kind, folder):
     """Return a layer of vectors as one of the `projections` of `FeatureExtractor`."""
+    if kind == "Dense":
+        return dense_step(folder, KNOWN[kind])
     path = folder / "config.json"
     config = read_json(path) if kind != "Normalize" or path.is_file() else {}
-    _check(KNOWN[kind], path, config)
+    check_entries(KNOWN[kind], path, config)
     if kind == "Normalize":
         return {"layer": "normalize"}
-    if kind == "LayerNorm":
-        _check_shapes(folder, dict.fromkeys(LEAVES[kind], (config.get("dimension"),)))
-        return {"layer": "layer_norm"}
+    _check_shapes(folder, dict.fromkeys(LEAVES[kind], (config.get("dimension"),)))
+    return {"layer": "layer_norm"}
+
+
+def dense_step(folder, known, reader="FeatureExtractor"):
+    """Return a dense layer as one of the `projections` of `FeatureExtractor`.
+
+    Args:
+        folder: `pathlib.Path` of the module.
+        known: `Entries` of its file.
+        reader: str, our class, for errors.
+    """
+    path = folder / "config.json"
+    config = read_json(path)
+    check_entries(known, path, config, reader)
     config = {"bias": True, "activation_function": "torch.nn.Tanh"} | config
     activation = own_activation(config["activation_function"])
     if activation is None:
@@ -570,7 +673,7 @@ def _weights(folder):
     return read_first(folder, SAFETENSORS | TORCH)
 
 
-def _check(table, path, config, reader="FeatureExtractor"):
+def check_entries(table, path, config, reader="FeatureExtractor"):
     """Raise a CheckpointError for what a module's file states and is not followed.
 
     A value that is None, False or empty says nothing.
@@ -584,6 +687,11 @@ def _check(table, path, config, reader="FeatureExtractor"):
 # === Writing ===
 
 CLASSES = "sentence_transformers.models."
+MULTI_VECTOR_MASK = "MultiVectorMask"
+PLACES = {
+    SPARSE: "sentence_transformers.sparse_encoder.models.",
+    MULTI_VECTOR_MASK: "sentence_transformers.multi_vector_encoder.modules.",
+}
 LAYERS = {"dense": "Dense", "layer_norm": "LayerNorm", "normalize": "Normalize"}
 
 
@@ -608,39 +716,103 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
 
     Args:
         folder: `pathlib.Path`, with the network's files.
-        hidden_dim: int, the width of the network.
+        hidden_dim: int, the width of the network; None for static vectors.
         arguments: dict of `pooling`, `normalize`, `truncate_dim` and `skipped_tokens`, those of
             `FeatureExtractor`.
         projections: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
         inputs: dict of the arguments of `FeatureExtractor` for how texts are read:
             `sequence_length`, `prompt`, `lowercase` and, of a `SentenceEncoder`, `prompts`.
     """
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
-    stated["include_prompt"] = not arguments["skipped_tokens"]
-    _write_json(folder / "1_Pooling" / "config.json", stated)
+    if hidden_dim is None:
+        modules = [(STATIC, "")]
+        _limit_tokens(folder / TOKENIZER, inputs["sequence_length"])
+    else:
+        modules = [(NETWORK, ""), ("Pooling", "1_Pooling")]
+        stated = _pooling_entries(_listed(arguments["pooling"]), hidden_dim)
+        stated["include_prompt"] = not arguments["skipped_tokens"]
+        write_json(folder / "1_Pooling" / "config.json", stated)
+        write_limits(folder, inputs)
     last = [({"layer": "normalize"}, {})] if arguments["normalize"] else []
-    for projection, arrays in [*projections, *last]:
+    modules = write_layers(folder, modules, [*projections, *last])
+    write_list(folder, modules)
+    cut = arguments["truncate_dim"]
+    write_settings(folder, inputs, "cosine", {} if cut is None else {"truncate_dim": cut})
+
+
+def write_layers(folder, modules, layers, more=()):
+    """Write the folders of layers; return the modules, (class, folder), with theirs.
+
+    Args:
+        folder: `pathlib.Path`.
+        modules: list of (class, folder) of those before.
+        layers: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
+        more: dict of entries that their files have besides.
+    """
+    modules = [*modules]
+    for projection, arrays in layers:
         kind = LAYERS[projection.get("layer", "dense")]
         name = f"{len(modules)}_{kind}"
         modules.append((kind, name))
         (folder / name).mkdir()
         if arrays:
-            _write_layer(folder / name, kind, projection, arrays)
+            _write_layer(folder / name, kind, projection, arrays, dict(more))
+    return modules
+
+
+def write_sparse_modules(folder, pooling, activation, width, top_k, inputs):
+    """Write `modules.json` and the folder of the pooling beside a masked language model.
+
+    Args:
+        folder, inputs: see `write_modules`.
+        pooling, activation, top_k: those of `SparseEncoder`.
+        width: int, the number of tokens.
+    """
+    write_list(folder, [(NETWORK, ""), (SPARSE, f"1_{SPARSE}")])
+    stated = {"pooling_strategy": pooling, "activation_function": activation}
+    write_json(folder / f"1_{SPARSE}" / "config.json", stated | {"embedding_dimension": width})
+    of_task = {
+        "transformer_task": "fill-mask",
+        "modality_config": _LOGITS,
+        "module_output_name": "token_embeddings",
+    }
+    write_limits(folder, inputs, of_task)
+    stated = {"model_type": "SparseEncoder"}
+    write_settings(
+        folder, inputs, "dot", stated | ({} if top_k is None else {"max_active_dims": top_k})
+    )
+
+
+def write_list(folder, modules):
+    """Write `modules.json`, of (class, folder) of each module."""
     entries = [
-        {"idx": i, "name": str(i), "path": path, "type": f"{CLASSES}{kind}"}
+        {"idx": i, "name": str(i), "path": path, "type": f"{PLACES.get(kind, CLASSES)}{kind}"}
         for i, (kind, path) in enumerate(modules)
     ]
-    _write_json(folder / MODULES, entries)
+    write_json(folder / MODULES, entries)
+
+
+def write_limits(folder, inputs, more=()):
+    """Write how the network reads texts, with `more` entries."""
     stated = {"max_seq_length": inputs["sequence_length"], "do_lower_case": inputs["lowercase"]}
-    _write_json(folder / "sentence_bert_config.json", stated)
+    write_json(folder / "sentence_bert_config.json", stated | dict(more))
+
+
+def write_settings(folder, inputs, similarity, more):
+    """Write the settings of a whole folder, among them its prompts."""
     prompts = dict(inputs.get("prompts", {}))
     name = next((name for name, text in prompts.items() if text == inputs["prompt"]), "default")
     prompts |= {name: inputs["prompt"]} if inputs["prompt"] else {}
     name = name if inputs["prompt"] else None
-    stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": "cosine"}
-    cut = arguments["truncate_dim"]
-    _write_json(folder / MODEL, stated | ({} if cut is None else {"truncate_dim": cut}))
+    stated = {"prompts": prompts, "default_prompt_name": name, "similarity_fn_name": similarity}
+    write_json(folder / MODEL, stated | more)
+
+
+def _limit_tokens(path, length):
+    """Let the tokenizer.json of static vectors cut texts off, as no other file does."""
+    if not path.is_file() or length >= LONGEST:
+        return
+    limit = {"direction": "Right", "max_length": length, "strategy": "LongestFirst", "stride": 0}
+    write_json(path, read_json(path) | {"truncation": limit})
 
 
 def _pooling_entries(poolings, hidden_dim):
@@ -652,7 +824,7 @@ def _pooling_entries(poolings, hidden_dim):
     return {"embedding_dimension": hidden_dim, "pooling_mode": names}
 
 
-def _write_layer(folder, kind, projection, arrays):
+def _write_layer(folder, kind, projection, arrays, more):
     if kind == "Dense":
         inputs, outputs = arrays["kernel"].shape
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
@@ -662,7 +834,7 @@ def _write_layer(folder, kind, projection, arrays):
         stated |= {"use_residual": True} if projection.get("use_residual") else {}
     else:
         stated = {"dimension": arrays["gamma"].shape[0]}
-    _write_json(folder / "config.json", stated)
+    write_json(folder / "config.json", stated | more)
     leaves = {ours: theirs for theirs, ours in LEAVES[kind].items()}
     tensors = {leaves[leaf]: array.T for leaf, array in arrays.items()}
     write_safetensors(folder, tensors, 2**62, {"format": "pt"})
@@ -672,6 +844,7 @@ def _listed(pooling):
     return pooling if isinstance(pooling, list) else [pooling]
 
 
-def _write_json(path, value):
+def write_json(path, value):
+    """Write an indented JSON file, and the folder that it is in."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -113,7 +113,7 @@ class FeatureBackbone(Backbone):
             for i in range(num_lstm_layers)
         ]
         self.projections = [
-            _projection(i, **settings) for i, settings in enumerate(projections or [])
+            make_projection(i, **settings) for i, settings in enumerate(projections or [])
         ]
         self.finish()
 
@@ -139,7 +139,7 @@ class FeatureBackbone(Backbone):
         for projection in self.projections:
             vectors = [projection(x) for x in vectors]
         x = ops.stack(vectors, axis=-2) if self.gives_several else vectors[0]
-        x = ops.normalize(x, axis=-1, order=2) if self.normalize else x
+        x = unit_length(x) if self.normalize else x
         x = x if self.truncate_dim is None else x[..., : self.truncate_dim]
         return {"sequence_output" if self.pooling == "none" else "pooled_output": x}
 
@@ -233,14 +233,21 @@ def _check_pooling(pooling, projections, skipped_tokens):
         )
 
 
+def unit_length(x):
+    """Return vectors (…, D) of length 1; those of length 0 stay, as of texts without a token."""
+    # (Keras's ops.normalize makes NaN of these in LiteRT.)
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(squares, 1e-24))
+
+
 class UnitLength(keras.layers.Layer):
     """Scales vectors to length 1."""
 
     def call(self, x):
-        return ops.normalize(x, axis=-1, order=2)
+        return unit_length(x)
 
 
-def _projection(
+def make_projection(
     number,
     output_dim=None,
     activation="linear",

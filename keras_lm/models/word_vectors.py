@@ -1,13 +1,14 @@
-"""Word vectors: one vector per word, whatever its context (word2vec, GloVe, fastText).
+"""Word vectors: one vector per word, whatever its context (word2vec, GloVe, fastText, model2vec).
 
-Shapes: B batch, S words, V vocabulary, E width of a vector.
+Shapes: B batch, S words or tokens, V vocabulary, E width of a vector.
 """
 
 from typing import Any, Self
 
 import keras
 
-from keras_lm.converters.converter import Converter, NameTable
+from keras_lm.converters import static_vectors
+from keras_lm.converters.converter import ConfigTable, Converter, Derived, Fixed, NameTable
 from keras_lm.models.backbone import Input
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
@@ -22,8 +23,10 @@ class WordVectorBackbone(WordBackbone):
     (`.vec`), gzipped or not. The tokenizer is then the file's word list; if that is lower-case, as
     that of `glove.6B`, load it with `Tokenizer.from_preset(folder, lowercase=True)`. To load part
     of a large file, read it with `keras_lm.converters.read_word_vectors` and pass the vectors to
-    `from_vectors`. The heads are a linear layer on the mean of a text's words, or on each word.
-    `backbone.trainable = False` freezes the vectors.
+    `from_vectors`. It also reads folders of sentence-transformers' `StaticEmbedding` and of
+    model2vec, whose vectors are those of a tokenizer's pieces of words; these are read without
+    special tokens around a text. The heads are a linear layer on the mean of a text's words, or on
+    each word. `backbone.trainable = False` freezes the vectors.
 
     Args:
         vocabulary_size, embedding_dim: int. V and E.
@@ -72,6 +75,9 @@ class WordVectorBackbone(WordBackbone):
         x = self.word_embedding(token_ids)
         return {"sequence_output": x, "hidden_states": [x]}
 
+    def template_for(self, tokenizer: Any) -> Any:
+        return self.TEMPLATE  # a tokenizer may state that of another model
+
     @classmethod
     def from_vectors(cls, vectors: Tensor, **options: Any) -> Self:
         """Return a backbone with `vectors` (V, E), one row per word of the tokenizer.
@@ -91,6 +97,7 @@ class WordVectorBackbone(WordBackbone):
 # A file's word vectors, under the name that PyTorch's models give to such a table.
 TABLE = "vectors"
 NAMES = NameTable({"word_embedding": TABLE}, leaves={"embeddings": ".weight"})
+STATIC_NAMES = NameTable({"word_embedding": static_vectors.TABLE}, leaves={"embeddings": ".weight"})
 
 
 def _config(checkpoint):
@@ -98,6 +105,21 @@ def _config(checkpoint):
     return {"vocabulary_size": vocabulary_size, "embedding_dim": embedding_dim}
 
 
+def _axis(number):
+    """Return the rule of an argument that is the length of one axis of the table."""
+    return Derived(lambda config, tensors: tensors.shape(static_vectors.TENSOR)[number])
+
+
 WordVectorBackbone.CONVERTERS = {
     "word_vectors": Converter(lambda checkpoint: True, _config, NAMES),
+    "huggingface": Converter(
+        lambda checkpoint: static_vectors.are_all(checkpoint.tensors),
+        ConfigTable(
+            WordVectorBackbone,
+            None,  # such folders need no config.json
+            {"vocabulary_size": _axis(0), "embedding_dim": _axis(1), "dropout": Fixed(0.0)},
+        ),
+        STATIC_NAMES,
+        architectures={"": "StaticEmbedding"},
+    ),
 }

@@ -29,6 +29,7 @@ from keras_lm.objectives.embeddings import (
     VectorMeanSquares,
 )
 from keras_lm.objectives.entity_alignment import EntityAlignment
+from keras_lm.objectives.late_interaction import MaxSimNegatives
 from keras_lm.objectives.margin_ranking import MarginRanking, TreeHinge
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_runs import MaskedNGrams, MaskedSpans
@@ -54,6 +55,7 @@ from keras_lm.objectives.replaced_tokens import (
 from keras_lm.objectives.sentence_order import NextSentence, SentenceOrder
 from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 from keras_lm.objectives.span_corruption import SpanCorruption, span_corruption_lengths
+from keras_lm.objectives.sparse_embeddings import SpladeLoss
 
 __all__ = [
     "IGNORED",
@@ -80,6 +82,7 @@ __all__ = [
     "MaskedNGrams",
     "MaskedSpans",
     "Matryoshka",
+    "MaxSimNegatives",
     "MeanLoss",
     "MeanOfKnown",
     "NextSentence",
@@ -98,6 +101,7 @@ __all__ = [
     "SpanBoundary",
     "SpanCorruption",
     "SpanCrossentropy",
+    "SpladeLoss",
     "SupervisedContrastive",
     "TeacherMeanSquares",
     "TreeHinge",

@@ -185,15 +185,19 @@ class InBatchNegatives(EmbeddingLoss):
         number, texts = ops.shape(everything)[:2]
         right = ops.arange(ops.shape(vectors)[0]) + first_row_of_replica(vectors)  # (B,)
         candidates = _in_columns(everything[:, 1:])  # (A · (T − 1), D)
-        logits = self.scale * ops.matmul(vectors[:, 0], ops.transpose(candidates))  # (B, C)
+        logits = self.scale * self.scores(vectors[:, 0], candidates)  # (B, C)
         is_right = _one_hot(right, number * (texts - 1))
         allowed = self._allowed(examples, is_right)
         losses = _crossentropy(logits, is_right, allowed)
         if self.symmetric:
-            back = self.scale * ops.matmul(vectors[:, 1], ops.transpose(everything[:, 0]))
+            back = self.scale * self.scores(vectors[:, 1], everything[:, 0])
             is_right = _one_hot(right, number)
             losses = (losses + _crossentropy(back, is_right, self._back(examples, is_right))) / 2
         return losses, _all(vectors)
+
+    def scores(self, queries: Tensor, candidates: Tensor) -> Tensor:
+        """Return the similarity of each query (B, D) and candidate (C, D): (B, C)."""
+        return ops.matmul(queries, ops.transpose(candidates))
 
     def _allowed(self, examples, is_right):
         """Return which candidates count for an anchor, (B, C) bool, or None for all."""

@@ -58,13 +58,20 @@ def save_to_huggingface(
     if max_shard_bytes is not None:
         check_whole("max_shard_bytes", max_shard_bytes, 1)
     folder, tokenizer, converter, kinds, labels = begin(FORMAT, folder, backbone, task, tokenizer)
+    has_config = converter.config.model_type is not None
+    if task is None and not has_config:
+        raise ValueError(
+            f"{type(backbone).__name__} is no model of transformers': save a SentenceEncoder or a "
+            "FeatureExtractor over it, for sentence-transformers."
+        )
     check_finite(task or backbone, allow_nan)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)
     # (A task without a head may have layers of its own, which have files of their own.)
     tensors = named_tensors(FORMAT, task if kinds else backbone, backbone, converter, kinds)
     with files.replacing(folder) as new:
         new.mkdir()
-        write_json(new / "config.json", config)
+        if has_config:
+            write_json(new / "config.json", config)
         write_safetensors(new, tensors, max_shard_bytes or MAX_SHARD_BYTES, {"format": "pt"})
         check_reading(new, folder, converter)
         if tokenizer is not None:
@@ -91,8 +98,9 @@ def _card(model, config, kinds, is_sentence_transformer, versions):
     code += '.from_pretrained("FOLDER")'
     if is_sentence_transformer:
         tag, library = "sentence-similarity", "sentence-transformers"
-        code = "from sentence_transformers import SentenceTransformer\n\n"
-        code += 'SentenceTransformer("FOLDER").encode(["a text"])'
+        cls = model.published_class
+        code = f"from sentence_transformers import {cls}\n\n"
+        code += f'{cls}("FOLDER").encode(["a text"])'
     facts = [("Architecture", f"`{architecture}`"), ("Versions of transformers", versions)]
     return saving.card(model, code, facts, tag, library)
 

@@ -19,6 +19,7 @@ from keras_lm.converters import Converter, open_checkpoint
 from keras_lm.converters.checked_files import CheckpointError, read_config
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, Checkpoint
 from keras_lm.converters.converter import NameTable
+from keras_lm.converters.multi_vector_files import PROJECTION, is_authors, read_layers
 from keras_lm.converters.new_weights import replaced_weights
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
@@ -260,6 +261,8 @@ class Source:
                 "configuration is another model's."
             )
         unused = [name for name in unused if not re.search(network.LEFT_OUT, name)]
+        if beside and is_authors(self.checkpoint):
+            unused = [name for name in unused if name != PROJECTION]
         if missing:
             self.check_head(type(model), network, unused, missing)
         missing = sorted([*missing, *fresh])
@@ -409,12 +412,19 @@ class PublishedCheckpoint(Source):
             def arguments_of(cls):
                 return cls.arguments_from_checkpoint(labels)
 
+        elif self.checkpoint.has_modules:
+            kind = self.checkpoint.sentence_files.kind
+            return next(
+                (c for c in task_classes().values() if getattr(c, "published_class", None) == kind),
+                None,
+            )
+
         return next((cls for cls in task_classes().values() if arguments_of(cls) is not None), None)
 
     def task_arguments(self, cls, given=None):
         if self.labels is not None:
             return cls.arguments_from_checkpoint(self.labels)
-        if not self.checkpoint.has_modules or not hasattr(cls, "arguments_from_modules"):
+        if not hasattr(cls, "states_modules") or not cls.states_modules(self.checkpoint):
             return None
         given = given or {}
         limit = given.get("sequence_length") or self.arguments().get("max_sequence_length")
@@ -429,7 +439,12 @@ class PublishedCheckpoint(Source):
         return stated | cross_encoder_limits(self.checkpoint, limit)
 
     def dense_layers(self):
-        return read_projections(self.checkpoint) if self.checkpoint.has_modules else {}
+        checkpoint = self.checkpoint
+        if is_authors(checkpoint) or (
+            checkpoint.has_modules and checkpoint.sentence_files.kind == "MultiVectorEncoder"
+        ):
+            return read_layers(checkpoint)
+        return read_projections(checkpoint) if checkpoint.has_modules else {}
 
     def tokenizer(self, backbone, converter):
         folder = self.checkpoint.vocabulary_folder

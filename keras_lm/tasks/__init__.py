@@ -12,11 +12,13 @@ from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.graph_choice import GraphChoice
 from keras_lm.tasks.masked_lm import MaskedLM
 from keras_lm.tasks.multi_task import MultiTask
+from keras_lm.tasks.multi_vector_encoder import MultiVectorEncoder
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
 from keras_lm.tasks.question_answerer import QuestionAnswerer
 from keras_lm.tasks.sentence_encoder import SentenceEncoder
 from keras_lm.tasks.seq2seq_lm import Seq2SeqLM
+from keras_lm.tasks.sparse_encoder import SparseEncoder
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -33,11 +35,13 @@ __all__ = [
     "GraphChoice",
     "MaskedLM",
     "MultiTask",
+    "MultiVectorEncoder",
     "MultipleChoice",
     "Pretrainer",
     "QuestionAnswerer",
     "SentenceEncoder",
     "Seq2SeqLM",
+    "SparseEncoder",
     "Task",
     "TextClassifier",
     "TextRegressor",

@@ -127,6 +127,8 @@ class FeatureExtractor(Task):
     preprocessor_class = EncoderPreprocessor
     output_name = "embedding"
     uses_pooler = False
+    # The class of sentence-transformers that loads what `save_to_huggingface` writes.
+    published_class = "SentenceTransformer"
 
     def __init__(
         self,
@@ -182,6 +184,11 @@ class FeatureExtractor(Task):
         doc="Symbolic, what calling returns.",
     )
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
+
+    @classmethod
+    def states_modules(cls, checkpoint: Checkpoint) -> bool:
+        """Whether a folder states arguments, see `arguments_from_modules`."""
+        return checkpoint.has_modules
 
     @classmethod
     def arguments_from_modules(
@@ -242,34 +249,57 @@ class FeatureExtractor(Task):
                 f"FeatureExtractor pools vectors of {own} numbers, and sentence-transformers the "
                 f"{width} of {type(self.backbone).__name__}'s sequence_output."
             )
-        if self.tokenizer is not None and "pad" not in self.tokenizer.special_tokens:
+        is_static = "hidden_dim" not in self.backbone.config
+        if is_static:
+            self._check_static(arguments["pooling"])
+        elif self.tokenizer is not None and "pad" not in self.tokenizer.special_tokens:
             raise ValueError(
                 f"{type(self.tokenizer).__name__} has no pad_token, without which "
                 "sentence-transformers takes no two texts: make it with one, such as its eos_token."
             )
         return None
 
+    def _check_static(self, pooling):
+        """Raise a ValueError if a `StaticEmbedding` would make another vector of a text."""
+        side = self.packing["truncation_side"]
+        for name, value, only in (
+            ("pooling", pooling, "mean"),
+            ("lowercase", self.lowercase, False),
+            ("truncation_side", side, "right"),
+        ):
+            if value != only:
+                raise ValueError(
+                    f"{type(self).__name__} over static vectors has {name}={value!r}, and "
+                    f"sentence-transformers' StaticEmbedding knows only {only!r}."
+                )
+
     def write_modules(self, folder: PathLike) -> None:
+        hidden_dim = self.backbone.config.get("hidden_dim")
         arguments = self.features.get_arguments()
-        projections = [
+        write_modules(folder, hidden_dim, arguments, self.written_layers(), self.written_inputs())
+
+    def written_layers(self) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+        """Return what describes each of `projections`, and its arrays by name."""
+        stated = self.features.get_arguments()["projections"] or []
+        return [
             (
-                stated,
+                settings,
                 {
                     v.path.partition(f"{layer.name}/")[2]: keras.ops.convert_to_numpy(v)
                     for v in layer.weights
                 },
             )
-            for stated, layer in zip(
-                arguments["projections"] or [], self.features.projections, strict=True
-            )
+            for settings, layer in zip(stated, self.features.projections, strict=True)
         ]
-        inputs = {
+
+    def written_inputs(self) -> dict[str, Any]:
+        """Return how texts are read, as sentence-transformers' files have it."""
+        return {
             "sequence_length": self.packing["sequence_length"],
             "prompt": self.prompt,
             "lowercase": self.lowercase,
             "prompts": getattr(self, "prompts", {}),
         }
-        write_modules(folder, self.backbone.config["hidden_dim"], arguments, projections, inputs)
 
     def get_arguments(self) -> dict[str, Any]:
         own = {"prompt": self.prompt, "lowercase": self.lowercase}

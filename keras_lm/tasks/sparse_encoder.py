@@ -1,0 +1,187 @@
+"""Sparse vectors of texts, a weight for each entry of the vocabulary (SPLADE).
+
+Shapes: B examples, V vocabulary, K terms.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_lm.converters.checkpoint import Checkpoint
+from keras_lm.converters.sentence_transformers import (
+    read_inputs,
+    read_prompts,
+    read_sparse_head,
+    write_sparse_modules,
+)
+from keras_lm.models.backbone import Backbone
+from keras_lm.models.sparse_backbone import SparseBackbone
+from keras_lm.objectives.sparse_embeddings import SpladeLoss
+from keras_lm.tasks.feature_extractor import FeatureExtractor
+from keras_lm.tasks.pair_learning import PairLearning
+from keras_lm.tasks.task import Task, checked_prompt
+from keras_lm.tensorflow import tf
+from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
+from keras_lm.utils.user_arguments import check_whole
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SparseEncoder(PairLearning, FeatureExtractor):
+    """Turn texts into sparse vectors: weights of words that a text has, or that would fit (SPLADE).
+
+    The logits of a masked language model's head at each token become log(1 + relu(logits)), and the
+    largest of a text is the weight of an entry of the vocabulary. Texts are compared by the dot
+    product of such vectors, which an inverted index computes. `fit` takes the data that
+    `SentenceEncoder` takes, and learns by `SpladeLoss` of pairs; texts alone are pairs with
+    themselves.
+
+    Args:
+        pooling: `"max"`, or `"sum"` over the tokens of a text (SPLADE's first version).
+        activation: `"relu"`, or `"log1p_relu"` for a second logarithm, as OpenSearch's models have.
+        top_k: int, K. Of each text, only the K terms with the highest weights count, and answers
+            are these terms. With None, all count, and answers are whole vectors.
+        prompts, prompt, lowercase: see `SentenceEncoder`.
+        backbone, **arguments: see `Task`.
+
+    Call: `task(inputs)` returns (B, V), float32.
+
+    Raises:
+        ValueError: if the backbone has no head of masked language models, or an argument has
+            another value.
+
+    Example:
+
+        encoder = keras_lm.tasks.SparseEncoder.from_preset("hf://naver/splade-v3")
+        encoder.fit((questions, answers), epochs=3)
+        encoder.embed(["a question"])["embedding"].shape  # (1, 30522)
+        encoder.expand(["a question"], k=3)  # {"terms": [["question", …]], "weights": [[2.1, …]]}
+        encoder.export("terms")
+
+    Source: Formal et al. 2021, https://arxiv.org/abs/2107.05720; 2022,
+    https://arxiv.org/abs/2205.04733; two logarithms, https://arxiv.org/abs/2504.14839.
+    """
+
+    pretraining_head = "token"
+    similarity = "dot"
+    published_class = "SparseEncoder"
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        pooling: str = "max",
+        activation: str = "relu",
+        top_k: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+        prompt: str | None = None,
+        lowercase: bool = False,
+        **arguments: Any,
+    ):
+        if top_k is not None:
+            check_whole("top_k", top_k, 1, backbone.vocabulary_size, ", the number of tokens")
+        Task.__init__(self, backbone, **arguments)  # without the features of hidden states
+        self.features = SparseBackbone(self.backbone, pooling, activation)
+        self.head_kinds.append("token")
+        self.top_k = top_k
+        self.prompt, self.lowercase = checked_prompt(prompt), lowercase
+        self.prompts = self.checked_prompts(prompts)
+        self._finish()
+        self.check_without_words()
+
+    activation = property(lambda self: self.features.activation, doc="See the class.")
+
+    def get_arguments(self) -> dict[str, Any]:
+        own = {"prompt": self.prompt, "lowercase": self.lowercase, "top_k": self.top_k}
+        return super().get_arguments() | own
+
+    def default_loss(self) -> Any:
+        return SpladeLoss()
+
+    # === Files ===
+
+    @classmethod
+    def arguments_from_modules(
+        cls, checkpoint: Checkpoint, limit: int, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        stated = read_inputs(checkpoint, limit) | {"prompts": read_prompts(checkpoint)}
+        return stated | read_sparse_head(checkpoint)
+
+    def published_labels(self) -> Any:
+        return None
+
+    def write_modules(self, folder: PathLike) -> None:
+        width = self.backbone.vocabulary_size
+        write_sparse_modules(
+            folder, self.pooling, self.activation, width, self.top_k, self.written_inputs()
+        )
+
+    # === Answers ===
+
+    def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
+        """Return `embedding` (B, V); with `top_k`, `terms`, `weights` and `token_ids` (B, K).
+
+        Terms are from the highest weight to the lowest; one whose weight is 0 is not the text's.
+        """
+        return self._decoded(outputs, self.top_k)
+
+    def _decoded(self, outputs, k):
+        if k is None:
+            return {"embedding": outputs}
+        weights, ids = tf.math.top_k(outputs, k)
+        return {"terms": self.tokenizer.tokens(ids), "weights": weights, "token_ids": ids}
+
+    def decode_packed(self, outputs: Any, packed: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what `decode` does, without strings."""
+        if self.top_k is None:
+            return {"embedding": outputs}
+        weights, ids = tf.math.top_k(outputs, self.top_k)
+        return {"weights": weights, "token_ids": ids}
+
+    def single_output(self) -> Any:
+        return ("embedding", None) if self.top_k is None else None
+
+    def embed(
+        self,
+        x: RawTexts,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+        prompt_name: str | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return `embedding` (B, V), float32; see `SentenceEncoder.embed`.
+
+        With `top_k`, the K largest numbers of each row are left. Most numbers are 0:
+        `scipy.sparse.csr_array(embedding)` takes less memory.
+        """
+        return self._answer_all(x, batch_size, verbose, prompt_name, None)
+
+    def expand(
+        self,
+        x: RawTexts,
+        k: int = 32,
+        batch_size: int = 32,
+        verbose: int | str = "auto",
+        prompt_name: str | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return `terms`, `weights` and `token_ids` (B, K) of raw texts; see `decode`.
+
+        Args:
+            x, batch_size, verbose, prompt_name: see `embed`.
+            k: int, K; all entries of the vocabulary, if these are fewer.
+        """
+        check_whole("k", k, 1)
+        k = min(k, self.backbone.vocabulary_size)
+        return self._answer_all(x, batch_size, verbose, prompt_name, k)
+
+    def _answer_all(self, x, batch_size, verbose, prompt_name, k):
+        self.check_prompt_name(prompt_name)
+
+        def answer(columns):
+            outputs, _ = self._embedded(columns, prompt_name)
+            if k is None and self.top_k is not None:
+                least = tf.math.top_k(outputs, self.top_k).values[:, -1:]
+                outputs = tf.where(outputs >= least, outputs, 0.0)
+            return self._decoded(outputs, k)
+
+        answer.__name__ = f"answer to {prompt_name} in {k}"
+        return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)
