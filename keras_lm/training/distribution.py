@@ -1,16 +1,24 @@
 """Several processes that train together: who this worker is, and what all workers agree on.
 
 A worker is a process of a `tf.distribute` strategy, with one or more replicas, each of which
-computes a part of every batch. Without a strategy there is one worker with one replica.
+computes a part of every batch. Without a strategy there is one worker with one replica. With
+Keras's JAX backend, workers are the processes of `keras.distribution.initialize`, which compute
+each batch as one; strategies have no part in it.
 """
 
 import dataclasses
 import json
 import os
 
+import keras
 import numpy as np
 
 from keras_lm.tensorflow import tf
+
+IS_JAX = keras.backend.backend() == "jax"
+if IS_JAX:
+    import jax
+    from jax.experimental import multihost_utils
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +46,9 @@ def strategy_of_workers():
 
 
 def workers_of(strategy):
-    """Return the `Workers` of a strategy."""
+    """Return the `Workers` of a strategy; on JAX, those of all processes, whatever the strategy."""
+    if IS_JAX:
+        return Workers(jax.process_count(), jax.process_index(), 1)
     number = 1
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         number = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
@@ -56,6 +66,9 @@ def gather(strategy, number):
     workers = workers_of(strategy)
     if workers.number == 1:
         return np.array([number], "int64")
+    if IS_JAX:  # which has no int64 by default
+        halves = multihost_utils.process_allgather(np.array([number], "int64").view("uint32"))
+        return np.ascontiguousarray(halves).view("int64")[:, 0]
     own = np.zeros(workers.number, "int64")
     own[workers.index] = number
 
@@ -85,7 +98,10 @@ def chief_first(strategy, function):
 
 
 def common_seed(strategy):
-    """Return a random int that is the same on all workers; None, no seed, if there is one."""
-    if workers_of(strategy).number == 1:
+    """Return a random int that is the same on all workers.
+
+    With one worker it is None, no seed; on JAX it is one then, too, that of any number of workers.
+    """
+    if workers_of(strategy).number == 1 and not IS_JAX:
         return None
     return int(gather(strategy, np.random.randint(2**31)).min())
