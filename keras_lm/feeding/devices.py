@@ -80,7 +80,8 @@ def divided(batches):
         if isinstance(batches, keras.utils.PyDataset):
             return _DividedBatches(batches, parts)
         return (one_divided(batch, parts) for batch in batches)  # a generator's
-    if is_own(batches):
+    are_own = is_own(batches)
+    if are_own:
         parts = Parts(len(parts.own), np.arange(len(parts.own)))
 
     @tf.autograph.experimental.do_not_convert
@@ -90,7 +91,7 @@ def divided(batches):
         places = tf.minimum(tf.range(rows + repeated), rows - 1)
         if not parts.are_all_here:
             places = tf.gather(tf.reshape(places, [parts.number, -1]), parts.own)
-        if is_own(batches):  # rows repeated in the middle could not be dropped
+        if are_own:  # rows repeated in the middle could not be dropped
             message = f"x is this process's own part, whose batches {parts.number} devices divide:"
             message += " take a multiple of rows, and not"
             places = required(places, repeated == 0, message, rows)

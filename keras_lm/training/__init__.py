@@ -4,6 +4,7 @@ from keras_lm.training.adapters import enable_adapters, load_adapters, save_adap
 from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
+from keras_lm.training.distribution import start_processes
 from keras_lm.training.few_labels import fit_few
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
@@ -44,4 +45,5 @@ __all__ = [
     "load_lora",
     "save_adapters",
     "save_lora",
+    "start_processes",
 ]
