@@ -8,6 +8,7 @@ from keras_lm.training.distribution import start_processes
 from keras_lm.training.few_labels import fit_few
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
+from keras_lm.training.model_parallel import layout_of_transformers, model_parallel
 from keras_lm.training.optimizers import AdamW, Lamb, WarmupLinearDecay
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.rematerialization import enable_rematerialization
@@ -41,8 +42,10 @@ __all__ = [
     "fit_streams",
     "fit_windows",
     "layer_groups",
+    "layout_of_transformers",
     "load_adapters",
     "load_lora",
+    "model_parallel",
     "save_adapters",
     "save_lora",
     "start_processes",
