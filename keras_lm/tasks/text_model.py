@@ -652,6 +652,7 @@ COUNTS = {
     "validation_freq": 1,
     "validation_steps": 1,
 }
+ORBAX = getattr(keras.callbacks, "OrbaxCheckpoint", None)  # of newer Keras
 FLAGS = ("auto_scale_loss", "group_by_length", "return_dict", "run_eagerly", "shuffle")
 REQUIRED = ("epochs", "initial_epoch", "steps_per_execution", "validation_freq")
 # Names of further arguments, also those that need no check.
@@ -709,6 +710,12 @@ def _check_callbacks(callbacks):
         if not (is_none or isinstance(callback, keras.callbacks.Callback)):
             raise ValueError(
                 f"callbacks has {callback!r}: pass objects of keras.callbacks.Callback, in a list."
+            )
+        if ORBAX is not None and isinstance(callback, ORBAX):
+            raise ValueError(
+                "callbacks has an OrbaxCheckpoint, from which random seeds and gradient "
+                "accumulation do not come back: pass keras_lm.training.TrainingCheckpoint(FILE), "
+                "whose restore goes on exactly, on any number of devices."
             )
 
 
