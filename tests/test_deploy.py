@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -95,3 +97,74 @@ def test_kserve_asks_what_the_server_answers(deploy):
         assert str(container[probe]["httpGet"]["port"]) == port
     (volume,) = ours["spec"]["predictor"]["volumes"]
     assert container["volumeMounts"][0]["name"] == volume["name"]
+
+
+def an_object(required=(), **properties):
+    closed = {"type": "object", "additionalProperties": False, "properties": properties}
+    return closed | {"required": [*required]}
+
+
+NAME = {"type": "string", "minLength": 1}
+TEXTS = {"type": "array", "items": NAME}
+ANYTHING = {}  # of Kubernetes' own, whose schema is asked
+POD_PATCH = an_object(
+    containers={"type": "array", "items": an_object(["name"], name=NAME, volumeMounts=ANYTHING)},
+    volumes=ANYTHING,
+)
+# What of a TrainJob of trainer.kubeflow.org/v1alpha1 the file may have.
+TRAINJOB = an_object(
+    ["runtimeRef"],
+    runtimeRef=an_object(["name"], name=NAME, kind=NAME, apiGroup=NAME),
+    trainer=an_object(
+        numNodes={"type": "integer"},
+        image=NAME,
+        command=TEXTS,
+        args=TEXTS,
+        env=ANYTHING,
+        resourcesPerNode=ANYTHING,
+    ),
+    runtimePatches={
+        "type": "array",
+        "items": an_object(
+            ["manager"],
+            manager=NAME,
+            trainingRuntimeSpec=an_object(
+                template=an_object(
+                    spec=an_object(
+                        replicatedJobs={
+                            "type": "array",
+                            "items": an_object(
+                                ["name"],
+                                name=NAME,
+                                template=an_object(
+                                    spec=an_object(template=an_object(spec=POD_PATCH))
+                                ),
+                            ),
+                        }
+                    )
+                )
+            ),
+        ),
+    },
+)
+
+
+def test_the_training_job_is_one_of_kubeflow_trainer(deploy):
+    job = yaml.safe_load((deploy / "trainjob.yaml").read_text())
+    assert job["apiVersion"] == "trainer.kubeflow.org/v1alpha1" and job["kind"] == "TrainJob"
+    jsonschema.validate(job["spec"], TRAINJOB)
+    assert job["spec"]["runtimeRef"]["name"] == "jax-distributed"
+    (patch,) = job["spec"]["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    patched = node["template"]["spec"]["template"]["spec"]
+    (container,) = patched["containers"]
+    assert node["name"] == container["name"] == "node"  # the runtime's names
+    trainer = job["spec"]["trainer"]
+    assert {"name": "KERAS_BACKEND", "value": "jax"} in trainer["env"]
+    whole = {name: trainer[name] for name in ("image", "command", "env")}
+    whole |= container | {"resources": trainer["resourcesPerNode"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": job["metadata"]}
+    pod["spec"] = {"containers": [whole], "volumes": patched["volumes"]}
+    kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+    (mount,) = container["volumeMounts"]
+    assert trainer["command"][-1].startswith(mount["mountPath"])

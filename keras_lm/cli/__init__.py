@@ -61,11 +61,18 @@ class Commands(click.Group):
         return getattr(module, f"{name}_command")
 
     def resolve_command(self, ctx, args):
+        backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
             error.message += advice(args[0], [*MODULES])
             raise
+        if backend != "tensorflow" and name != "launch":  # which may start a script
+            raise click.UsageError(
+                f"KERAS_BACKEND={backend}: the commands run on TensorFlow. Leave it out, or train "
+                "from Python."
+            )
+        return name, command, rest
 
     def format_commands(self, ctx, formatter):
         width = formatter.width - 6 - max(map(len, MODULES))
@@ -73,15 +80,6 @@ class Commands(click.Group):
             with formatter.section(title):
                 helps = [self.get_command(ctx, name).get_short_help_str(width) for name in names]
                 formatter.write_dl([*zip(names, helps)])
-
-    def invoke(self, ctx):
-        backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-        if backend != "tensorflow":
-            raise click.UsageError(
-                f"KERAS_BACKEND={backend}: the commands run on TensorFlow. Leave it out, or train "
-                "from Python."
-            )
-        return super().invoke(ctx)
 
 
 def example_command(name):

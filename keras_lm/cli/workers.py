@@ -14,24 +14,36 @@ import click
 from keras_lm.cli.command import Command
 
 LAUNCHED = ("finetune", "pretrain")
+DEVICES = "--xla_force_host_platform_device_count"  # of the processor, virtual ones
 PATIENCE = 10.0  # seconds for a process to end by itself before it is killed
 
 
 @click.command("launch", cls=Command, context_settings={"ignore_unknown_options": True})
 @click.option(
-    "--workers", type=click.IntRange(1), required=True, help="How many processes to start."
+    *("--workers", "--processes", "processes"),
+    type=click.IntRange(1),
+    required=True,
+    help="How many processes to start.",
+)
+@click.option(
+    "--devices-per-process",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processors that each makes of this machine's, to try JAX on several devices.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND")
-def launch_command(workers, command):
+def launch_command(processes, devices_per_process, command):
     """Train in several processes of this machine, which compute parts of every batch.
 
     \b
-      keras-lm launch --workers 2 -- finetune bert-base train.csv --output film-critic
-      keras-lm launch --workers 2 -- train.py --epochs 3
+      keras-lm launch --processes 2 -- finetune bert-base train.csv --output film-critic
+      keras-lm launch --processes 2 -- train.py --epochs 3
+      KERAS_BACKEND=jax keras-lm launch --processes 2 --devices-per-process 2 -- train.py
 
     COMMAND is finetune or pretrain with its options, or a Python script that makes its task in the
-    scope of a tf.distribute.MultiWorkerMirroredStrategy. What is learned is what one process
-    learns. The batch size is that of all processes together.
+    scope of a tf.distribute.MultiWorkerMirroredStrategy; or, with KERAS_BACKEND=jax, a script that
+    begins with keras_lm.training.start_processes(). What is learned is what one process learns. The
+    batch size is that of all processes together.
 
     Each line of output begins with the number of its process; number 0 writes the files. If one
     fails, all are ended, and Ctrl-C ends all. For several machines, see docs/many_machines.md.
@@ -40,26 +52,43 @@ def launch_command(workers, command):
         raise click.UsageError(
             f"COMMAND begins with {command[0]!r}: give {' or '.join(LAUNCHED)}, or a Python script."
         )
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
+    if devices_per_process is not None and os.environ.get("KERAS_BACKEND") != "jax":
+        raise click.UsageError(
+            f"--devices-per-process {devices_per_process} is for JAX: set KERAS_BACKEND=jax."
+        )
+    environment = dict(os.environ)
+    if devices_per_process is not None:
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}={devices_per_process}"
+        environment["XLA_FLAGS"] = flags.strip()
+    addresses = [f"127.0.0.1:{port}" for port in _free_ports(processes)]
     start = [sys.executable, "-u"]
     if command[0] in LAUNCHED:
         start += ["-c", "from keras_lm_command import main; main(prog_name='keras-lm')"]
-    processes = []
+    started = []
     try:
-        for index in range(workers):
-            task = {"type": "worker", "index": index}
-            config = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        for index in range(processes):
             process = subprocess.Popen(
                 [*start, *command],
-                env=os.environ | {"TF_CONFIG": config},
+                env=environment | _place(addresses, index),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
-            processes.append(process)
-        code = _wait(processes)
+            started.append(process)
+        code = _wait(started)
     finally:
-        _end(processes)
+        _end(started)
     sys.exit(code)
+
+
+def _place(addresses, index):
+    """Return what tells a process which of all it is, TensorFlow's and Keras's for JAX."""
+    task = {"type": "worker", "index": index}
+    return {
+        "TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task}),
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": addresses[0],
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(addresses)),
+        "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+    }
 
 
 def _wait(processes):

@@ -17,6 +17,7 @@ import numpy as np
 
 from keras_lm.converters.checked_files import in_parts
 from keras_lm.tensorflow import tf
+from keras_lm.utils.processes import as_array
 from keras_lm.utils.user_arguments import is_finite
 
 ALIGNMENT = 64  # bytes: TensorFlow's kernels refuse memory at other addresses
@@ -90,12 +91,15 @@ def assign(variable: keras.Variable, array: np.ndarray) -> bool:
 
 
 def array_of(variable: Any) -> np.ndarray:
-    """Return the values of a variable that stays as it is, without a copy if possible."""
+    """Return the values of a variable that stays as it is, without a copy if possible.
+
+    Where several processes have a part of it each, all have to call this.
+    """
     if _is_plain(keras.backend.standardize_dtype(variable.dtype)):
         tensor = tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
         if "CPU" in tensor.device:
             return np.asarray(memoryview(tensor))
-    return keras.ops.convert_to_numpy(variable)
+    return as_array(variable)
 
 
 def _is_plain(dtype):

@@ -3,6 +3,7 @@
 Shapes: B batch, S sequence, N rows of all, R rows of a part.
 """
 
+import contextlib
 import hashlib
 import itertools
 from typing import Any
@@ -11,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_lm.data.shards import is_own
+from keras_lm.feeding.devices import divided, is_divided
 from keras_lm.feeding.feed import (
     check_label_names,
     check_names,
@@ -22,7 +24,7 @@ from keras_lm.feeding.feed import (
 from keras_lm.layers.tensorflow import required
 from keras_lm.models.backbone import allowed_ids, check_ids, id_limit
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.training.distribution import check_agreement, common_seed, workers_of
+from keras_lm.training.distribution import IS_JAX, check_agreement, common_seed, workers_of
 from keras_lm.utils.user_arguments import check_batch_size
 
 
@@ -127,7 +129,23 @@ def from_generator(x, pack):
     if first is None:
         raise ValueError("x is a generator without batches: pass at least one.")
     rest = itertools.chain([first], packed)
-    return tf.data.Dataset.from_generator(lambda: rest, output_signature=_spec_of(first))
+    return tf.data.Dataset.from_generator(
+        lambda: [first] if _Peek.is_on else rest, output_signature=_spec_of(first)
+    )
+
+
+class _Peek:
+    is_on = False
+
+
+@contextlib.contextmanager
+def peeking():
+    """A context in which the first batch of a generator is read, and stays to be read again."""
+    _Peek.is_on = True
+    try:
+        yield
+    finally:
+        _Peek.is_on = False
 
 
 def from_py_dataset(x, pack, shuffle):
@@ -181,13 +199,12 @@ def batches(
     divided into `parts`, unless `whole`. With `needs_labels`, data without labels raise a
     ValueError. `seed` is of the order.
     """
-    if isinstance(x, (tf.distribute.DistributedDataset, PackedRows)):
+    if isinstance(x, (tf.distribute.DistributedDataset, PackedRows)) or is_divided(x):
         return x  # Keras's `fit` passes the same dataset again to evaluate
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
-        if has_replicas(feed.strategy):
-            check_same_data(feed.strategy, x)
+        check_same_data(feed.strategy, x)
         return prepared(feed, x, whole, needs_labels)
     if is_stream(x):
 
@@ -201,7 +218,7 @@ def batches(
         return PackedRows(data, batch_size, shuffle)
     if shuffle:
         counts = feed.preprocessor.row_lengths(*data[:2]) if group else None
-        if seed is None and has_replicas(feed.strategy):
+        if seed is None:
             seed = common_seed(feed.strategy)
         dataset = shuffled_batches(data, batch_size, counts, seed)
     else:
@@ -472,6 +489,8 @@ def number_here(strategy):
 
 def distributed(strategy, parts):
     """Return the parts of batches in the form for Keras's `fit`, `evaluate` and `predict`."""
+    if IS_JAX:
+        return divided(parts)
     if strategy.num_replicas_in_sync == 1 or not isinstance(parts, tf.data.Dataset):
         return parts  # None, or distributed already
     workers = workers_of(strategy)

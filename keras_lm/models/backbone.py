@@ -34,6 +34,7 @@ from keras_lm.presets.argument_ranges import Known, bind_arguments
 from keras_lm.presets.source import Source
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils.argument_types import DType, PathLike, Tensor
+from keras_lm.utils.processes import as_array
 from keras_lm.utils.registry import BACKBONES, register
 from keras_lm.utils.registry import sizes as all_sizes
 
@@ -823,7 +824,7 @@ def are_random(weights):
     Norms and biases begin as ones and zeros, and neither a checkpoint nor training leaves them so.
     """
     vectors = (weight for weight in weights if len(weight.shape) == 1)
-    return all(np.isin(vector.numpy().astype(float), (0, 1)).all() for vector in vectors)
+    return all(np.isin(as_array(vector).astype(float), (0, 1)).all() for vector in vectors)
 
 
 def id_limit(model: keras.Model, name: str) -> float | None:

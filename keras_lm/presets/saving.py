@@ -18,6 +18,7 @@ from keras_lm.converters.new_weights import array_of
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.processes import is_divided, write_by_chief
 from keras_lm.utils.user_arguments import checks_flags, is_finite
 from keras_lm.version import __version__
 
@@ -41,6 +42,8 @@ def save(
 ) -> None:
     """Write a preset atomically: a reader finds the old one, or the whole new one.
 
+    Of several processes all call this, and the chief writes.
+
     Args:
         folder: path.
         backbone: `Backbone`; None for a tokenizer alone.
@@ -54,8 +57,14 @@ def save(
         FileExistsError: if `folder` is not a preset, or is not to be replaced.
         ValueError: if Keras has quantized a layer, or weights are NaN or infinite.
     """
+    model, arrays = backbone if task is None else task, {}
     if backbone is not None:
-        check_unquantized(backbone if task is None else task)
+        check_unquantized(model)
+        arrays = _arrays(model, allow_nan)
+    write_by_chief(lambda: _write(folder, backbone, task, tokenizer, overwrite, arrays))
+
+
+def _write(folder, backbone, task, tokenizer, overwrite, arrays):
     folder = free(folder, overwrite)
     config = {} if backbone is None else {"backbone": _describe(backbone)}
     if task is not None:
@@ -70,9 +79,8 @@ def save(
     with files.replacing(folder) as new:
         begin(new, config)
         if backbone is not None:
-            model = backbone if task is None else task
-            _save_weights(new, model, allow_nan)
-            write_card(new, model)
+            write_safetensors(new, arrays, MAX_SHARD_BYTES)
+            write_card(new, backbone if task is None else task)
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
@@ -114,7 +122,8 @@ def _describe(backbone):
     return {"class": type(backbone).__name__, "arguments": config}
 
 
-def _save_weights(folder, model, allow_nan):
+def _arrays(model, allow_nan):
+    """Return the weights of a preset by their paths."""
     weights = stored_weights(model)
     for layer in model._flatten_layers():
         if getattr(layer, "lora_enabled", False):  # a kernel is the sum, so that it loads without
@@ -123,7 +132,7 @@ def _save_weights(folder, model, allow_nan):
     arrays = {path: array_of(variable) for path, variable in weights.items()}
     if not allow_nan:
         refuse_broken(model, arrays)
-    write_safetensors(folder, arrays, MAX_SHARD_BYTES)
+    return arrays
 
 
 def write_card(folder, model):
@@ -216,7 +225,9 @@ class SavedWhole:
     ) -> None:
         """As `keras.Model.save`, whole or not at all; `allow_nan` as in `save_to_preset`."""
         check_finite(self, allow_nan)
-        _save_whole(super().save, filepath, overwrite, zipped=zipped, **kwargs)
+        _check_whole(self)
+        save = super().save
+        write_by_chief(lambda: _save_whole(save, filepath, overwrite, zipped=zipped, **kwargs))
 
     @checks_flags
     def save_weights(
@@ -238,7 +249,9 @@ class SavedWhole:
         options = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
         if max_shard_size is not None:
             filepath = str(filepath).removesuffix(".h5").removesuffix(".json") + ".json"
-        _save_whole(super().save_weights, filepath, overwrite, **options)
+        _check_whole(self)
+        save = super().save_weights
+        write_by_chief(lambda: _save_whole(save, filepath, overwrite, **options))
 
     def load_weights(self, filepath: PathLike, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """As `keras.Model.load_weights`.
@@ -256,6 +269,15 @@ class SavedWhole:
                 f"{' '.join(str(error).split())}. It is damaged, cut off or of another format: "
                 "take another copy, or save it again."
             ) from error
+
+
+def _check_whole(model):
+    """Raise a ValueError if processes have parts of a model's weights, which Keras cannot write."""
+    for path in [path for path, v in model.weights_by_path.items() if is_divided(v)]:
+        raise ValueError(
+            f"{path} is divided among processes, and Keras writes what one of them has: call "
+            "save_to_preset, which gathers it."
+        )
 
 
 def _save_whole(save, path, overwrite, **options):

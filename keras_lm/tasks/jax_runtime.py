@@ -1,17 +1,22 @@
 """The step of a model with Keras's JAX backend. Shapes: B batch.
 
-Devices are those of `keras.distribution`. XLA sees a batch as a whole, however devices divide it,
-so losses and gradients are those of all of it. `tf.distribute` has no part in this: there is one
-process, and one replica. Text stays on the host, in `tf.data`.
+Devices are those of `keras.distribution`, of one process or several. XLA sees a batch as a whole,
+however devices divide it, so losses and gradients are those of all of it. `tf.distribute` has no
+part in this. Text stays on the host, in `tf.data`.
 """
 
+import contextlib
 import numbers
 
 import jax
 import keras
+import numpy as np
 from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 from keras import ops
 
+from keras_lm.feeding.datasets import peeking
+from keras_lm.feeding.devices import divided_already, one_divided, parts_of_batches, whole
 from keras_lm.training.optimizers import schedule_and_steps
 
 
@@ -39,6 +44,7 @@ class JaxRuntime:
 
     def train_step(self, model, state, data):
         """Take a step of the model's optimizer; return the logs and the new state."""
+        data = whole(data)
         trained, others, optimizer, metrics = state
         train = _train
         if model.micro_batch_size:
@@ -50,14 +56,52 @@ class JaxRuntime:
     def test_step(self, model, state, data):
         """Return the logs of a step of evaluation, and the new state."""
         with _Scope(model, *state) as scope:
-            batch = model.prepare_batch(data, training=False)
+            batch = model.prepare_batch(whole(data), training=False)
             _, logs = _compute(model, batch, training=False)
         return logs, (state[0], *scope.state())
+
+    def predict_step(self, step, state, data):
+        """Return the outputs of Keras's step, all on each device, and the new state."""
+        outputs, state = step(state, whole(data))
+        return jax.tree.map(everywhere, outputs), state
+
+    def one_batch(self, batch):
+        """Return a packed batch, a tuple, as Keras's `train_on_batch` takes it."""
+        return one_divided(self.as_arrays(batch), parts_of_batches())
+
+    def as_arrays(self, batch):
+        """Return a packed batch of TensorFlow's tensors as numpy arrays."""
+        return keras.tree.map_structure(np.asarray, batch)
+
+    @contextlib.contextmanager
+    def calling(self, model):
+        """A context for Keras's `fit`, `evaluate` or `predict`, after which weights are there.
+
+        Keras takes the values of all variables away, for the time of an epoch, and an error in its
+        first step would lose them.
+        """
+        if model._jax_state_synced:
+            model._jax_state = None  # of a call that failed
+        with divided_already():
+            try:
+                yield
+            except BaseException:
+                model.jax_state_sync()
+                if model.taken is not None:
+                    model.taken.give_back()
+                raise
+            finally:
+                model.taken = None
+
+    def before_taking(self, model):
+        """Remember the values that Keras is about to take from a model."""
+        model.taken = Taken(model)
 
     def build(self, model, iterator, data_batch):
         """Build metrics and optimizer from labels that a step makes; Keras takes the data's."""
         if data_batch is None:
-            data_batch = next(next(batches) for _, _, batches in iterator)
+            with peeking():
+                data_batch = next(next(batches) for _, _, batches in iterator)
         part = model._compile_metrics
         if part is not None and not part.built:
             labels, outputs = jax.tree.map(
@@ -69,6 +113,30 @@ class JaxRuntime:
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         return True
+
+
+def everywhere(array):
+    """Return an array of a compiled function, all of which each device has; so each process can."""
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return array
+    mesh = distribution.device_mesh.backend_mesh
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
+
+
+class Taken:
+    """The values of all variables of a model, before Keras takes them away."""
+
+    def __init__(self, model):
+        variables = [*model.variables, *model.trainable_variables, *model.non_trainable_variables]
+        variables += [*model.metrics_variables, *getattr(model.optimizer, "variables", ())]
+        self.values = [(variable, variable._value) for variable in variables]
+
+    def give_back(self):
+        """Give values to those variables that have none; a step that began may have used some."""
+        for variable, value in self.values:
+            if variable._value is None and value is not None and not value.is_deleted():
+                variable._value = value
 
 
 class _Scope(keras.StatelessScope):
@@ -249,6 +317,6 @@ def _rows(batch):
 def _compared(model, data):
     """Return the labels and outputs that metrics compare; only for their shapes."""
     with keras.StatelessScope():
-        batch = model.prepare_batch(data, training=False)
+        batch = model.prepare_batch(whole(data), training=False)
         computed = model.compute_batch(batch, training=False)
     return model.labels.measured(computed.labels), computed.outputs

@@ -41,6 +41,25 @@ class GraphRuntime:
         loss = _total(model, batch, model.loss_terms(batch, computed, training=False))
         return _logs(model, batch, loss, _metrics(model, batch, computed))
 
+    def predict_step(self, step, data):
+        """Return the outputs of Keras's step."""
+        return step(data)
+
+    def one_batch(self, batch):
+        """Return a packed batch, a tuple, as Keras's `train_on_batch` takes it."""
+        return batch
+
+    def as_arrays(self, batch):
+        """Return a packed batch as Keras's `predict_on_batch` takes it."""
+        return batch
+
+    def before_taking(self, model):
+        """Do nothing: Keras leaves a model its variables."""
+
+    def calling(self, model):
+        """A context for Keras's `fit`, `evaluate` or `predict`."""
+        return contextlib.nullcontext()
+
     def build(self, model, iterator, data_batch):
         """Build the metrics of a model whose labels are made within a step; Keras does the rest.
 

@@ -100,6 +100,7 @@ class TextModel(keras.Model):
     # Whether its loss compares rows of a batch with each other: parts cannot be computed alone.
     compares_rows = False
     _carried = None
+    taken = None  # values of variables, on JAX while it is trained
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -424,8 +425,7 @@ class TextModel(keras.Model):
         batches, _ = predict_batches.sorted_batches(
             self.feed, x, y, sample_weight, batch_size, kwargs.get("steps"), self.labels.are_needed
         )
-        if datasets.has_replicas(self.distribute_strategy):
-            batches = datasets.distributed(self.distribute_strategy, batches)
+        batches = datasets.distributed(self.distribute_strategy, batches)
         with watching(kwargs, self):
             return super().evaluate(batches, verbose=verbose, **kwargs)
 
@@ -442,8 +442,7 @@ class TextModel(keras.Model):
         if self.predicts_sequences:
             number = steps and steps * (datasets.number_here(strategy) if has_replicas else 1)
             batches = predict_batches.padded_alike(batches, self.packer, strategy, number)
-        if has_replicas:
-            batches = datasets.distributed(strategy, batches)
+        batches = datasets.distributed(strategy, batches)
         with watching(kwargs, self):
             outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:
@@ -462,16 +461,16 @@ class TextModel(keras.Model):
         batch = datasets.one_batch(self.feed, x, y, sample_weight, self.labels.are_needed)
         if class_weight is not None:
             batch = classes.weigh_classes(self.labels.class_weights(class_weight), *batch)
-        return super().train_on_batch(*batch, **kwargs)
+        return super().train_on_batch(*RUNTIME.one_batch(batch), **kwargs)
 
     def test_on_batch(
         self, x: RawTexts, y: RawLabels = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
         batch = datasets.one_batch(self.feed, x, y, sample_weight, self.labels.are_needed)
-        return super().test_on_batch(*batch, **kwargs)
+        return super().test_on_batch(*RUNTIME.one_batch(batch), **kwargs)
 
     def predict_on_batch(self, x: RawTexts) -> Any:
-        packed = datasets.one_batch(self.feed, x)[0]
+        packed = RUNTIME.as_arrays(datasets.one_batch(self.feed, x)[0])
         outputs, rows = super().predict_on_batch(packed), len(next(iter(packed.values())))
         return keras.tree.map_structure(lambda array: array[:rows], outputs)  # every replica's
 
@@ -547,6 +546,13 @@ class TextModel(keras.Model):
     def test_step(self, *data: Any) -> dict[str, Any]:
         return RUNTIME.test_step(self, *data)
 
+    def _get_jax_state(self, **options):
+        RUNTIME.before_taking(self)
+        return super()._get_jax_state(**options)
+
+    def predict_step(self, *data: Any) -> Any:
+        return RUNTIME.predict_step(super().predict_step, *data)
+
     @contextlib.contextmanager
     def carrying(self, carried):
         """A context in which each batch starts from the previous one's state (`CarriedState`)."""
@@ -609,7 +615,8 @@ def watching(options: dict[str, Any], model: keras.Model) -> Any:
     """
     options["callbacks"] = watched(options.get("callbacks"), model)
     try:
-        yield
+        with RUNTIME.calling(model):
+            yield
     except (UnboundLocalError, ValueError) as error:
         if any(words in str(error) for words in WITHOUT_BATCHES):
             raise no_batches() from None
@@ -645,6 +652,7 @@ COUNTS = {
     "validation_freq": 1,
     "validation_steps": 1,
 }
+ORBAX = getattr(keras.callbacks, "OrbaxCheckpoint", None)  # of newer Keras
 FLAGS = ("auto_scale_loss", "group_by_length", "return_dict", "run_eagerly", "shuffle")
 REQUIRED = ("epochs", "initial_epoch", "steps_per_execution", "validation_freq")
 # Names of further arguments, also those that need no check.
@@ -702,6 +710,12 @@ def _check_callbacks(callbacks):
         if not (is_none or isinstance(callback, keras.callbacks.Callback)):
             raise ValueError(
                 f"callbacks has {callback!r}: pass objects of keras.callbacks.Callback, in a list."
+            )
+        if ORBAX is not None and isinstance(callback, ORBAX):
+            raise ValueError(
+                "callbacks has an OrbaxCheckpoint, from which random seeds and gradient "
+                "accumulation do not come back: pass keras_lm.training.TrainingCheckpoint(FILE), "
+                "whose restore goes on exactly, on any number of devices."
             )
 
 

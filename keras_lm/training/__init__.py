@@ -4,9 +4,11 @@ from keras_lm.training.adapters import enable_adapters, load_adapters, save_adap
 from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
+from keras_lm.training.distribution import start_processes
 from keras_lm.training.few_labels import fit_few
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
+from keras_lm.training.model_parallel import layout_of_transformers, model_parallel
 from keras_lm.training.optimizers import AdamW, Lamb, WarmupLinearDecay
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.rematerialization import enable_rematerialization
@@ -40,8 +42,11 @@ __all__ = [
     "fit_streams",
     "fit_windows",
     "layer_groups",
+    "layout_of_transformers",
     "load_adapters",
     "load_lora",
+    "model_parallel",
     "save_adapters",
     "save_lora",
+    "start_processes",
 ]

@@ -14,12 +14,14 @@ from safetensors import SafetensorError, safe_open
 
 from keras_lm.converters import checked_files
 from keras_lm.converters.checked_files import save_checked
-from keras_lm.training.distribution import check_agreement, workers_of
+from keras_lm.training.distribution import IS_JAX, check_agreement, gather, workers_of
 from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
+from keras_lm.utils.processes import as_array
 from keras_lm.utils.user_arguments import is_finite
 
+STEPS_TO_ASK = 50  # between two questions of several processes whether to save
 BEST = "best/"  # before the names of the best weights of an early stopping
 
 
@@ -34,7 +36,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     a tenth of the time at most.
 
     Of several workers, the chief writes the file and all read it: it has to lie where all can. A
-    run may go on with another number of workers.
+    run may go on with another number of workers, and on JAX on other devices, in another layout.
 
     Args:
         path: of the file.
@@ -136,16 +138,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 )
 
     def save(self) -> None:
-        """Write the state now; only the chief does.
+        """Write the state now; only the chief does, and on JAX all processes have to call it.
 
         Raises:
             ValueError: if weights are NaN or infinite.
         """
-        if not workers_of(self.model.distribute_strategy).is_chief:
+        is_chief = workers_of(self.model.distribute_strategy).is_chief
+        if not (is_chief or IS_JAX):
             return
         began = time.monotonic()
         arrays = {
-            name: np.array(keras.ops.convert_to_numpy(variable), order="C")
+            name: np.array(as_array(variable), order="C")
             for name, variable in self._variables(self.model).items()
         }
         for name in [name for name, array in arrays.items() if not is_finite(array)]:
@@ -160,8 +163,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         about = {"step": self.step, "settings": self.settings, "skipped": skipped}
         about["logs"] = self.logs
         about["teachers"] = self._teachers(self.model)
-        with replacing(self.path) as new:
-            save_checked(arrays, new, {"training": json.dumps(about)})
+        if is_chief:
+            with replacing(self.path) as new:
+                save_checked(arrays, new, {"training": json.dumps(about)})
         self._saved_at = time.monotonic()
         self._seconds = self._saved_at - began
 
@@ -173,14 +177,25 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.step = self._step_before_epoch + batch + 1
-        if time.monotonic() - self._saved_at >= 60 * self.minutes:
+        if self._is_due(60 * self.minutes, self.step):
             self._save_unless_broken(logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.logs.append({name: float(value) for name, value in (logs or {}).items()})
-        is_long = self._seconds > 1
-        if not is_long or time.monotonic() - self._saved_at >= 10 * self._seconds:
+        if self._is_due(10 * self._seconds if self._seconds > 1 else 0):
             self._save_unless_broken(logs)
+
+    def _is_due(self, seconds, step=0):
+        """Return whether the last save is so long ago.
+
+        On JAX each process may have a part of the state, so that all save at once, by the clock of
+        the chief; of steps they ask it after every fiftieth.
+        """
+        is_due = time.monotonic() - self._saved_at >= seconds
+        strategy = self.model.distribute_strategy
+        if not IS_JAX or workers_of(strategy).number == 1:
+            return is_due
+        return step % STEPS_TO_ASK == 0 and bool(gather(strategy, int(is_due))[0])
 
     def _save_unless_broken(self, logs):
         if np.isfinite((logs or {}).get("loss", 0.0)):
@@ -219,5 +234,5 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 def _digest(model):
     digest = hashlib.sha256()
     for weight in model.weights:
-        digest.update(keras.ops.convert_to_numpy(weight).tobytes())
+        digest.update(as_array(weight).tobytes())
     return digest.hexdigest()

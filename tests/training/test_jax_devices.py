@@ -1,0 +1,237 @@
+"""On JAX, several devices and several processes learn what one device learns, of any batches.
+
+A process has one backend, so that of JAX runs this file as a script.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+V = 18
+SIZE = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "dropout": 0.1}
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["good", "bad", "film", "story", "a", "was", *"bcdefgh"]
+# Batches of 4 leave one row, which no number of devices divides.
+TEXTS = [*["good film", "bad story", "a good story was bad", "good good"] * 2, "a film"]
+LABELS = [1, 0, 1, 1] * 2 + [0]
+COMMAND = Path(sys.executable).with_name("keras-lm")
+
+
+def learned(folder=None):
+    """Return what tasks learn, and answer, with the same seed and the current distribution."""
+    import keras
+
+    import keras_lm
+    from keras_lm import models, tasks, training
+
+    keras.utils.set_random_seed(1)
+    tokenizer = keras_lm.tokenizers.WordPieceTokenizer([*SPECIAL, *WORDS], lowercase=True)
+    results = {}
+    task = tasks.TextClassifier(models.BertBackbone(V, **SIZE), tokenizer=tokenizer, num_classes=2)
+    task.compile(optimizer=training.AdamW(0.01, global_clipnorm=0.1))
+    held_out = TEXTS[:3], LABELS[:3]
+    fitted = task.fit(TEXTS, LABELS, batch_size=4, epochs=2, verbose=0, validation_data=held_out)
+    results["classifier"] = fitted.history
+    results["evaluate"] = task.evaluate(TEXTS, LABELS, batch_size=4, verbose=0)
+    results["predict"] = task.predict(TEXTS, batch_size=4, verbose=0).tolist()
+    results["one batch"] = task.train_on_batch(TEXTS[:3], LABELS[:3])
+    masked = tasks.MaskedLM(models.BertBackbone(V, **SIZE), tokenizer=tokenizer)
+    masked.compile(optimizer=training.AdamW(0.01))
+    results["masked"] = masked.fit(TEXTS, batch_size=4, epochs=2, verbose=0).history
+    causal = tasks.CausalLM(models.GPT2Backbone(V, **SIZE), tokenizer=None)
+    causal.compile(optimizer=training.AdamW(0.01))
+    ids = np.random.default_rng(0).integers(5, V, (7, 6)).astype("int32")
+    mask = np.ones_like(ids)
+    results["causal"] = causal.fit(
+        {"token_ids": ids, "padding_mask": mask}, batch_size=4, verbose=0
+    ).history
+    new = causal.generate({"token_ids": ids[:3], "padding_mask": mask[:3]}, max_new_tokens=4)
+    results["generate"] = [[int(i) for i in row] for row in new]
+    if folder is not None:
+        masked.save_to_preset(folder)
+        loaded = tasks.MaskedLM.from_preset(folder)
+        results["loaded"] = loaded.predict(TEXTS[:2], verbose=0).tolist()
+    return results
+
+
+def learned_by_t5():
+    import keras
+
+    from keras_lm import models, tasks, training
+
+    keras.utils.set_random_seed(1)
+    task = tasks.Seq2SeqLM(models.T5Backbone(V, **SIZE), tokenizer=None)
+    task.compile(optimizer=training.AdamW(0.01))
+    ids = np.random.default_rng(0).integers(5, V, (7, 6)).astype("int32")
+    inputs = {f"{side}_token_ids": ids for side in ("encoder", "decoder")}
+    inputs |= {name.replace("token_ids", "padding_mask"): np.ones_like(ids) for name in inputs}
+    history = task.fit(inputs, ids, batch_size=4, epochs=2, verbose=0).history
+    kernels = [w.value for w in task.weights if "/attention/query_key_value/" in w.path]
+    return history, [kernel.addressable_shards[0].data.shape for kernel in kernels]
+
+
+class Stop(Exception):
+    """Ends a run in its middle."""
+
+
+def resumed(file, distributions):
+    """Train in turns with distributions, each from where the last one stopped; the losses."""
+    import keras
+
+    import keras_lm
+    from keras_lm import models, tasks, training
+
+    tokenizer = keras_lm.tokenizers.WordPieceTokenizer([*SPECIAL, *WORDS], lowercase=True)
+    for number, distribution in enumerate(distributions, 1):
+        keras.distribution.set_distribution(distribution)
+        keras.utils.set_random_seed(1)
+        task = tasks.CausalLM(
+            models.GPT2Backbone(V, **SIZE), tokenizer=tokenizer, sequence_length=6
+        )
+        optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)
+        task.compile(optimizer=optimizer)
+        windows = keras_lm.data.token_windows(TEXTS * 2, tokenizer, 6)
+
+        steps, last = itertools.count(1), number == len(distributions)
+
+        def stop(batch, logs, steps=steps, last=last):
+            if next(steps) == 3 and not last:  # in the middle of an epoch, and of an update
+                raise Stop
+
+        with contextlib.suppress(Stop):
+            history = training.fit_windows(
+                task,
+                windows,
+                batch_size=3,
+                epochs=3,
+                verbose=0,
+                checkpoint=file,
+                minutes=0,  # after each step
+                callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stop)],
+            )
+    weights = {w.path: keras.ops.convert_to_numpy(w).tolist() for w in task.weights}
+    return history["loss"][-1], weights
+
+
+def refused():
+    """What is said where something would be wrong, and that a task keeps its weights after it."""
+    import keras
+
+    from keras_lm import models, tasks, training
+
+    task = tasks.TextClassifier(models.BertBackbone(V, **SIZE), num_classes=2)
+    packed = {"token_ids": np.array([[5, 6, 7]] * 3), "padding_mask": np.ones((3, 3), int)}
+    before = task.predict(packed, verbose=0)
+
+    def fail(batch, logs=None):
+        raise Stop
+
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_begin=fail)]
+    with pytest.raises(Stop):
+        task.fit(packed, [0, 1, 1], verbose=0, callbacks=callbacks)
+    np.testing.assert_array_equal(task.predict(packed, verbose=0), before)
+    with pytest.raises(ValueError, match="does not divide the 4 devices"):
+        training.model_parallel(3)
+
+
+def main(kind, folder):
+    import keras
+
+    from keras_lm import training
+
+    workers = training.start_processes()
+    if workers.number > 1:
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        print(json.dumps(["data", learned(Path(folder, "preset"))]), flush=True)
+        keras.distribution.set_distribution(training.model_parallel())
+        print(json.dumps(["model", learned(Path(folder, "divided"))]), flush=True)
+        return
+    devices = keras.distribution.list_devices()
+    assert len(devices) == 4
+    if kind == "one":
+        print(json.dumps(["one", learned()]), flush=True)
+        return
+    results = {}
+    results["one"], shapes = learned_by_t5()
+    assert shapes == [(8, 24)] * 2
+    keras.distribution.set_distribution(training.model_parallel(2))
+    print(json.dumps(["model", learned(Path(folder, "preset"))]), flush=True)
+    results["model"], shapes = learned_by_t5()
+    assert shapes == [(8, 12)] * 2
+    assert results["model"]["loss"] == pytest.approx(results["one"]["loss"], rel=1e-5)
+    refused()
+    on_two = keras.distribution.DataParallel(devices=devices[:2])
+    changing = [None, on_two, training.model_parallel(2)]
+    loss, weights = resumed(Path(folder, "run"), changing)
+    expected, expected_weights = resumed(Path(folder, "whole"), [None])
+    assert loss == pytest.approx(expected, rel=1e-5)
+    for path, weight in expected_weights.items():
+        np.testing.assert_allclose(weights[path], weight, atol=1e-5)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+
+
+def run(command, folder, **flags):
+    """Run this file, and return what it prints by its name, for each process."""
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("needs jax")
+    flags |= {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    done = subprocess.run(
+        [*command, folder],
+        env=os.environ | flags,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+    lines = re.findall(r'^(?:\[(\d)\] )?(\["\w+", \{.*\}\])$', done.stdout, re.M)
+    return [(process, *json.loads(line)) for process, line in lines]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    ((_, _, results),) = run(
+        [sys.executable, __file__, "one"], tmp_path_factory.getbasetemp(), **flags
+    )
+    return results
+
+
+def check(actual, expected):
+    assert {*actual} - {"loaded"} == {*expected}
+    for name, values in expected.items():
+        if isinstance(values, dict):
+            assert actual[name] == {k: pytest.approx(v, rel=1e-5) for k, v in values.items()}, name
+        else:
+            np.testing.assert_allclose(actual[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert "loaded" in actual
+
+
+@pytest.mark.slow
+def test_weights_are_divided_and_runs_change_devices(expected, tmp_path):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    ((_, kind, actual),) = run([sys.executable, __file__, "all"], tmp_path, **flags)
+    assert kind == "model"
+    check(actual, expected)
+
+
+@pytest.mark.slow
+def test_two_processes_learn_as_one(expected, tmp_path):
+    command = [COMMAND, *("launch", "--processes", "2", "--devices-per-process", "2", "--")]
+    results = run([*command, __file__, "processes"], tmp_path)
+    assert sorted((process, kind) for process, kind, _ in results) == [
+        (process, kind) for process in "01" for kind in ("data", "model")
+    ]
+    for _, _, actual in results:
+        check(actual, expected)
