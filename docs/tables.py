@@ -45,6 +45,7 @@ FORMATS = {
 OTHER_FORMATS = {
     ("ErnieBackbone", "huggingface"): "its authors'",
     ("GPT2Backbone", "google"): "OpenAI (TF1)",
+    ("WordVectorBackbone", "huggingface"): "sentence-transformers, model2vec",
     ("T5Backbone", "google"): "mesh_tensorflow (TF1)",
     ("T5EncoderBackbone", "google"): "mesh_tensorflow (TF1)",
     ("TransformerXLBackbone", "google"): "its authors' (TF1)",
@@ -61,6 +62,7 @@ HEADS = {
     "MultipleChoice": "multiple_choice",
     "QuestionAnswerer": "question_answering",
     "MaskedLM": "token",
+    "SparseEncoder": "token",
     "CausalLM": "causal_lm",
     "Seq2SeqLM": "seq2seq_lm",
 }

@@ -11,6 +11,7 @@ import functools
 import json
 import pathlib
 import re
+import shutil
 
 from keras_lm.converters import static_vectors
 from keras_lm.converters.checked_files import (
@@ -155,6 +156,8 @@ SPARSE_POOLING = Entries(
     implied={"embedding_dimension", "word_embedding_dimension"},
     harmless={"chunk_size"},
 )
+# Weights of queries' tokens; `path` is of a table in another form.
+WEIGHTS_OF_TOKENS = Entries(read={"frozen"}, refused={"path": ()})
 # Entries of `model_args` and the like that change no output.
 LOADING = {
     "attn_implementation",
@@ -177,6 +180,7 @@ NETWORK = "Transformer"
 STATIC = "StaticEmbedding"  # a table of vectors of tokens, and their mean
 MASKED_LM = "MLMTransformer"  # the older name of a network with its head
 SPARSE = "SpladePooling"
+TOKEN_WEIGHTS = "SparseStaticEmbedding"  # of queries, of which no network is asked
 # The `model_type` of late interaction; the second is PyLate's.
 MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")
 ROUTERS = ("Router", "Asym")  # the second is its older name
@@ -222,6 +226,17 @@ class SentenceFiles:
     @property
     def is_cross_encoder(self):
         return self.settings.get("model_type") == "CrossEncoder"
+
+    @functools.cached_property
+    def queries(self):
+        """(class, folder) of the modules of queries, if a router has them take a route alone."""
+        path = self.root / MODULES
+        for entry in read_json(path, list):
+            kind, folder = _module(path, self.root, entry.get("type"), entry.get("path"))
+            routes = _routes(folder)[1] if kind in ROUTERS else {}
+            if routes.get("query") not in (None, self.modules):
+                return routes["query"]
+        return None
 
     @property
     def is_sparse(self):
@@ -483,10 +498,23 @@ def read_sparse_head(checkpoint):
             f"{MASKED_LM}, and {SPARSE}. For a new one over this network, pass the backbone: "
             "SparseEncoder(models.Backbone.from_preset(SOURCE), tokenizer=…)."
         )
+    queries = checkpoint.sentence_files.queries
+    if queries is not None and [kind for kind, _ in queries] != [TOKEN_WEIGHTS]:
+        raise CheckpointError(
+            f"{path} has queries take the modules {', '.join(kind for kind, _ in queries)}; a "
+            f"SparseEncoder reads those of documents, or {TOKEN_WEIGHTS} alone."
+        )
+    is_frozen = False
+    if queries is not None:
+        config = read_json(queries[0][1] / "config.json")
+        check_entries(WEIGHTS_OF_TOKENS, queries[0][1] / "config.json", config, "SparseEncoder")
+        is_frozen = bool(config.get("frozen"))
     path = modules[1][1] / "config.json"
     config = read_json(path)
     check_entries(SPARSE_POOLING, path, config, "SparseEncoder")
     return {
+        "static_queries": queries is not None,
+        "freeze_queries": is_frozen,
         "pooling": config.get("pooling_strategy", "max"),
         "activation": config.get("activation_function", "relu"),
         "top_k": checkpoint.sentence_files.settings.get("max_active_dims"),
@@ -500,8 +528,17 @@ def read_projections(checkpoint):
         checkpoint: `keras_lm.converters.Checkpoint`.
     """
     if checkpoint.sentence_files.is_sparse:
-        return {}
+        return _read_token_weights(checkpoint.sentence_files.queries)
     return read_steps([module for module in _known_modules(checkpoint) if module[0] in AFTER])
+
+
+def _read_token_weights(queries):
+    if queries is None:
+        return {}
+    tensors = _weights(queries[0][1])
+    if "weight" not in tensors:
+        raise CheckpointError(f"{queries[0][1]} lacks the tensor 'weight': copy it again.")
+    return LazyTensors({"query_weights/token_weights": tensors["weight"]})
 
 
 def read_steps(steps):
@@ -551,15 +588,7 @@ def _module(path, root, kind, folder):
 
 def _routed(folder):
     """Return the modules of a router's route, see `_modules`."""
-    names = ("router_config.json", "config.json")  # the second is Asym's
-    path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
-    config = read_json(path)
-    routes, types = config.get("structure"), config.get("types")
-    parameters = config.get("parameters") or {}
-    ROUTER.check(config, str(path), "keras_lm")
-    if not isinstance(types, dict) or not isinstance(routes, dict) or not routes:
-        raise CheckpointError(f"{path} lacks 'types' or 'structure': copy or download it again.")
-    ROUTES.check(parameters, str(path), "keras_lm")
+    path, routes, parameters = _routes(folder)
     route = parameters.get("default_route")
     if route is None and parameters.get("allow_empty_key", True):
         route = next(iter(routes))
@@ -569,7 +598,29 @@ def _routed(folder):
             f"{path} has default_route={route!r}, and its routes are {', '.join(routes)}: write "
             "one of them there, for texts to take it."
         )
-    return [_module(path, folder, types.get(name), name) for name in routes[route]]
+    is_static = [kind for kind, _ in routes[route]] == [TOKEN_WEIGHTS]
+    return routes["document" if is_static and "document" in routes else route]
+
+
+def _routes(folder):
+    """Return the path of a router's file, (class, folder) of the modules of each route, and more.
+
+    The third are its `parameters`.
+    """
+    names = ("router_config.json", "config.json")  # the second is Asym's
+    path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+    config = read_json(path)
+    routes, types = config.get("structure"), config.get("types")
+    parameters = config.get("parameters") or {}
+    ROUTER.check(config, str(path), "keras_lm")
+    if not isinstance(types, dict) or not isinstance(routes, dict) or not routes:
+        raise CheckpointError(f"{path} lacks 'types' or 'structure': copy or download it again.")
+    ROUTES.check(parameters, str(path), "keras_lm")
+    modules = {
+        route: [_module(path, folder, types.get(name), name) for name in names]
+        for route, names in routes.items()
+    }
+    return path, modules, parameters
 
 
 def _known_modules(checkpoint):
@@ -689,6 +740,7 @@ def check_entries(table, path, config, reader="FeatureExtractor"):
 CLASSES = "sentence_transformers.models."
 MULTI_VECTOR_MASK = "MultiVectorMask"
 PLACES = {
+    TOKEN_WEIGHTS: "sentence_transformers.sparse_encoder.models.",
     SPARSE: "sentence_transformers.sparse_encoder.models.",
     MULTI_VECTOR_MASK: "sentence_transformers.multi_vector_encoder.modules.",
 }
@@ -759,27 +811,47 @@ def write_layers(folder, modules, layers, more=()):
     return modules
 
 
-def write_sparse_modules(folder, pooling, activation, width, top_k, inputs):
+def write_sparse_modules(folder, arguments, width, inputs, weights=None):
     """Write `modules.json` and the folder of the pooling beside a masked language model.
 
     Args:
         folder, inputs: see `write_modules`.
-        pooling, activation, top_k: those of `SparseEncoder`.
+        arguments: dict of those of `SparseEncoder`.
         width: int, the number of tokens.
+        weights: float (V,), of the tokens of queries; None if the network reads these, too.
     """
-    write_list(folder, [(NETWORK, ""), (SPARSE, f"1_{SPARSE}")])
-    stated = {"pooling_strategy": pooling, "activation_function": activation}
-    write_json(folder / f"1_{SPARSE}" / "config.json", stated | {"embedding_dimension": width})
+    modules = [(NETWORK, ""), (SPARSE, f"1_{SPARSE}")]
+    write_list(folder, modules)
+    stated = {"pooling_strategy": arguments["pooling"], "embedding_dimension": width}
+    stated["activation_function"] = arguments["activation"]
+    write_json(folder / f"1_{SPARSE}" / "config.json", stated)
     of_task = {
         "transformer_task": "fill-mask",
         "modality_config": _LOGITS,
         "module_output_name": "token_embeddings",
     }
     write_limits(folder, inputs, of_task)
-    stated = {"model_type": "SparseEncoder"}
-    write_settings(
-        folder, inputs, "dot", stated | ({} if top_k is None else {"max_active_dims": top_k})
-    )
+    most = arguments["top_k"]
+    more = {"model_type": "SparseEncoder"} | ({} if most is None else {"max_active_dims": most})
+    write_settings(folder, inputs, "dot", more)
+    if weights is not None:
+        _write_router(folder, modules, weights, arguments["freeze_queries"])
+
+
+def _write_router(folder, documents, weights, is_frozen):
+    """Write the weights of queries' tokens, and the router by which only documents are encoded."""
+    name = f"query_0_{TOKEN_WEIGHTS}"
+    write_json(folder / name / "config.json", {"frozen": is_frozen})
+    write_safetensors(folder / name, {"weight": weights}, 2**62, {"format": "pt"})
+    for path in folder.glob("*token*.json"):  # it has a tokenizer of its own
+        shutil.copy(path, folder / name)
+    modules = [(TOKEN_WEIGHTS, name), *documents]
+    types = {path: f"{PLACES.get(kind, CLASSES)}{kind}" for kind, path in modules}
+    structure = {"query": [name], "document": [path for _, path in documents]}
+    parameters = {"default_route": "document", "allow_empty_key": True}
+    config = {"types": types, "structure": structure, "parameters": parameters}
+    write_json(folder / "router_config.json", config)
+    write_list(folder, [("Router", "")])
 
 
 def write_list(folder, modules):

@@ -256,6 +256,7 @@ def make_projection(
     layer="dense",
     **unknown,
 ):
+    """Return the layer that one of `projections` describes, see `FeatureExtractor`."""
     name = f"projection_{number}"
     if layer == "normalize":
         return UnitLength(dtype="float32", name=name)

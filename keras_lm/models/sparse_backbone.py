@@ -59,3 +59,33 @@ class SparseBackbone(FeatureBackbone):
     def _activated(self, x):
         x = ops.log1p(ops.relu(x))
         return ops.log1p(x) if self.activation == "log1p_relu" else x
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TokenWeights(keras.layers.Layer):
+    """A weight for each entry of the vocabulary, which a text has if it has the token.
+
+    Args:
+        vocabulary_size: int, V.
+
+    Call: `layer(token_ids, padding_mask)`, (B, S) int32 each → (B, V) float32. How often a text has
+    a token makes no difference.
+    """
+
+    def __init__(self, vocabulary_size, **kwargs):
+        super().__init__(dtype="float32", **kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.token_weights = self.add_weight(
+            name="token_weights", shape=(vocabulary_size,), initializer="ones"
+        )
+        self.built = True
+
+    def call(self, token_ids, padding_mask):
+        rows = ops.shape(token_ids)[0]
+        places = ops.arange(rows)[:, None] * self.vocabulary_size + token_ids
+        values = ops.reshape(ops.cast(padding_mask, "float32"), (-1,))
+        # (In one axis: rows of a sparse matrix would be longer than a dense one here.)
+        size = rows * self.vocabulary_size
+        counts = ops.segment_sum(values, ops.reshape(places, (-1,)), num_segments=size)
+        counts = ops.reshape(counts, (rows, self.vocabulary_size))
+        return ops.minimum(counts, 1.0) * self.token_weights

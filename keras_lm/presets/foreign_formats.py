@@ -117,7 +117,9 @@ def named_tensors(format, model, backbone, converter, kinds):
                 "a preset, which has the sums, and save what from_preset loads from that."
             )
     network = innermost_backbone(backbone)
-    arrays = {path: array_of(variable) for path, variable in stored_weights(model).items()}
+    apart = getattr(model, "WRITTEN_APART", ())
+    stored = {p: v for p, v in stored_weights(model).items() if not p.startswith(apart)}
+    arrays = {path: array_of(variable) for path, variable in stored.items()}
     heads = {head.name for head in network.HEADS.values()}
     tensors, nameless = published_tensors(converter.names, arrays, heads, kinds, network.config)
     if nameless:

@@ -60,7 +60,7 @@ def load_task(
     stated = source.task_arguments(cls, mine)
     if stated is None:
         source.check_new_head(cls, backbone, converter.names, mine)
-    has_layers = "projections" in (stated or {}).keys() - mine.keys()
+    has_layers = bool({"projections", "static_queries"} & (stated or {}).keys() - mine.keys())
     mine, is_fresh = _with_stated(mine, stated)
     mine = source.file_arguments(cls, mine, backbone) | mine
     if "tokenizer" not in mine:

@@ -3,11 +3,14 @@
 Shapes: B examples, V vocabulary, K terms.
 """
 
+import copy
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_lm.converters.checkpoint import Checkpoint
 from keras_lm.converters.sentence_transformers import (
@@ -17,10 +20,12 @@ from keras_lm.converters.sentence_transformers import (
     write_sparse_modules,
 )
 from keras_lm.models.backbone import Backbone
-from keras_lm.models.sparse_backbone import SparseBackbone
+from keras_lm.models.sparse_backbone import SparseBackbone, TokenWeights
 from keras_lm.objectives.sparse_embeddings import SpladeLoss
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.pair_learning import PairLearning
+from keras_lm.tasks.roles import QUERY, QuerySignatures, RolePreprocessor
+from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task import Task, checked_prompt
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
@@ -40,6 +45,10 @@ class SparseEncoder(PairLearning, FeatureExtractor):
     Args:
         pooling: `"max"`, or `"sum"` over the tokens of a text (SPLADE's first version).
         activation: `"relu"`, or `"log1p_relu"` for a second logarithm, as OpenSearch's models have.
+        static_queries: bool. Whether queries have a weight for each of their tokens, from a table,
+            and no network reads them (SPLADE-doc). Queries are anchors, and what is embedded with
+            `prompt_name="query"`.
+        freeze_queries: bool. Whether this table stays as it is in training.
         top_k: int, K. Of each text, only the K terms with the highest weights count, and answers
             are these terms. With None, all count, and answers are whole vectors.
         prompts, prompt, lowercase: see `SentenceEncoder`.
@@ -64,6 +73,8 @@ class SparseEncoder(PairLearning, FeatureExtractor):
     """
 
     pretraining_head = "token"
+    row_names = ("text_keys", "is_text", "is_query")
+    FRESH = WRITTEN_APART = ("query_weights/",)
     similarity = "dot"
     published_class = "SparseEncoder"
 
@@ -72,6 +83,8 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         backbone: Backbone,
         pooling: str = "max",
         activation: str = "relu",
+        static_queries: bool = False,
+        freeze_queries: bool = False,
         top_k: int | None = None,
         prompts: Mapping[str, str] | None = None,
         prompt: str | None = None,
@@ -83,6 +96,12 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         Task.__init__(self, backbone, **arguments)  # without the features of hidden states
         self.features = SparseBackbone(self.backbone, pooling, activation)
         self.head_kinds.append("token")
+        self.static_queries, self.freeze_queries = static_queries, freeze_queries
+        if static_queries:
+            size = self.backbone.vocabulary_size
+            self.query_weights = TokenWeights(size, name="query_weights")
+            self.query_weights.trainable = not freeze_queries
+            self.preprocessor_class = RolePreprocessor
         self.top_k = top_k
         self.prompt, self.lowercase = checked_prompt(prompt), lowercase
         self.prompts = self.checked_prompts(prompts)
@@ -93,7 +112,17 @@ class SparseEncoder(PairLearning, FeatureExtractor):
 
     def get_arguments(self) -> dict[str, Any]:
         own = {"prompt": self.prompt, "lowercase": self.lowercase, "top_k": self.top_k}
+        own |= {"static_queries": self.static_queries, "freeze_queries": self.freeze_queries}
         return super().get_arguments() | own
+
+    def preprocessing(self) -> dict[str, Any]:
+        if not self.static_queries:
+            return super().preprocessing()
+        queries = copy.copy(self.packer)  # without special tokens
+        queries.template = dataclasses.replace(queries.template, single="$A:0", pair="$A:0 $B:0")
+        if self.tokenizer is not None:
+            queries.read_vocabulary(self.tokenizer)
+        return super().preprocessing() | {"queries": queries}
 
     def default_loss(self) -> Any:
         return SpladeLoss()
@@ -111,10 +140,21 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return None
 
     def write_modules(self, folder: PathLike) -> None:
-        width = self.backbone.vocabulary_size
-        write_sparse_modules(
-            folder, self.pooling, self.activation, width, self.top_k, self.written_inputs()
-        )
+        weights = None
+        if self.static_queries:
+            weights = ops.convert_to_numpy(self.query_weights.token_weights)
+        width, inputs = self.backbone.vocabulary_size, self.written_inputs()
+        write_sparse_modules(folder, self.get_arguments(), width, inputs, weights)
+
+    # === A step ===
+
+    def call(self, inputs: dict[str, Tensor], training: bool | None = None) -> Any:
+        if not self.static_queries or len(inputs["token_ids"].shape) == 2:
+            return super().call(inputs, training)
+        rows = {name: inputs[name] for name in self.backbone.select_inputs(inputs)}
+        asked = self.query_weights(rows["token_ids"][:, 0], rows["padding_mask"][:, 0])
+        told = super().call({name: x[:, 1:] for name, x in rows.items()}, training)
+        return ops.concatenate([asked[:, None], told], axis=1)
 
     # === Answers ===
 
@@ -173,8 +213,25 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         k = min(k, self.backbone.vocabulary_size)
         return self._answer_all(x, batch_size, verbose, prompt_name, k)
 
+    def _embedded(self, columns, prompt_name, tokenize=None):
+        if prompt_name != QUERY or not self.static_queries:
+            return super()._embedded(columns, prompt_name, tokenize)
+        prompt = self.prompts.get(QUERY, self.prompt)
+        preprocessor = dataclasses.replace(self.preprocessor, prompt=prompt, is_query=True)
+        packed = preprocessor(columns, tokenize)
+        return self.query_weights(packed["token_ids"], packed["padding_mask"]), packed
+
+    def answer_query(self, columns: dict[str, Tensor], tokenize: Any = None) -> Any:
+        """Return the answer for named strings that are queries, in the graph; see `answer`."""
+        return self.decode(*self._embedded(columns, QUERY, tokenize))
+
+    @property
+    def signatures(self) -> TextSignatures:
+        return QuerySignatures(self) if self.static_queries else super().signatures
+
     def _answer_all(self, x, batch_size, verbose, prompt_name, k):
-        self.check_prompt_name(prompt_name)
+        if prompt_name != QUERY or not self.static_queries:
+            self.check_prompt_name(prompt_name)
 
         def answer(columns):
             outputs, _ = self._embedded(columns, prompt_name)

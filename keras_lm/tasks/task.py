@@ -181,6 +181,8 @@ class Task(KerasFile, SavedWhole, TextModel):
     fine_tuning = None
     # Path prefixes of layers of the task's own, beside its head, that a checkpoint may lack.
     FRESH = ()
+    # Those of weights that `write_modules` writes.
+    WRITTEN_APART = ()
     # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
     # one that has it.
     pretraining_head = None

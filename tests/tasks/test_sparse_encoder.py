@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_lm import litert, models
 from keras_lm.converters import CheckpointError
+from keras_lm.objectives import SpladeLoss
 from keras_lm.search import ApproximateIndex, Index
 from keras_lm.tasks import FeatureExtractor, SentenceEncoder, SparseEncoder, Task
 
@@ -27,7 +28,11 @@ def folder(goldens, tmp_path):
 
     def folder(name):
         copy = shutil.copytree(goldens("sparse-encoder") / name, tmp_path / name)
-        shutil.copy(goldens("sparse-encoder") / "max/model.safetensors", copy)
+        network = copy / "document_0_Transformer" if name == "router" else copy
+        files = ["model.safetensors"]
+        files += ["config.json", "tokenizer.json", "tokenizer_config.json"] * (name == "router")
+        for file in files:
+            shutil.copy(goldens("sparse-encoder") / "max" / file, network)
         return copy
 
     return folder
@@ -53,6 +58,18 @@ def test_vectors_and_the_loss_are_the_librarys(folder, expected):
     pairs = (expected["anchors"].tolist(), expected["positives"].tolist())
     loss = encoder.evaluate(pairs, verbose=0, return_dict=True)["loss"]
     np.testing.assert_allclose(loss, expected["whole_loss"], atol=1e-5)
+    with encoder._reading(pairs) as x:
+        preprocessor = encoder.feed.preprocessor
+        packed = preprocessor(preprocessor.columns(x))
+    weights = [
+        encoder.backbone.token_embedding.embeddings.value,
+        encoder.features.head.norm.gamma.value,
+    ]
+    with tf.GradientTape() as tape:
+        loss = SpladeLoss()(None, encoder(packed, training=False))
+    for name, gradient in zip(("embedding", "norm"), tape.gradient(loss, weights), strict=True):
+        gradient = tf.convert_to_tensor(gradient)  # of an embedding, some rows alone
+        np.testing.assert_allclose(gradient, expected[f"whole_{name}_grad"], atol=1e-5)
 
 
 @pytest.mark.eager
@@ -98,11 +115,12 @@ def test_folders_presets_and_files_come_back(folder, name, tmp_path, expected):
     assert "SparseEncoder(" in (tmp_path / "out/README.md").read_text()
 
 
-def test_learning_and_search(encoder):
+def test_learning_and_search(folder):
     keras.utils.set_random_seed(0)
-    encoder.compile(optimizer=keras.optimizers.Adam(0.03))
+    encoder = SparseEncoder.from_preset(folder("max"), prompts={}, dropout=0.0)
+    encoder.compile(optimizer=keras.optimizers.Adam(0.003))
     before = encoder.embed(POSITIVES)["embedding"]
-    losses = encoder.fit((ANCHORS, POSITIVES), epochs=20, verbose=0).history["loss"]
+    losses = encoder.fit((ANCHORS, POSITIVES), epochs=6, verbose=0).history["loss"]
     assert losses[-1] < losses[0] / 2
     assert np.abs(encoder.embed(POSITIVES)["embedding"] - before).max() > 0.01
     index = Index(encoder, POSITIVES)
@@ -114,8 +132,70 @@ def test_learning_and_search(encoder):
         ApproximateIndex(encoder, POSITIVES)
 
 
+@pytest.mark.eager
+def test_queries_without_a_network(folder, expected, tmp_path):
+    texts = expected["texts"].tolist()
+    encoder = Task.from_preset(folder("router"))
+    assert type(encoder) is SparseEncoder and encoder.static_queries
+    pairs = (expected["anchors"].tolist(), expected["positives"].tolist())
+    loss = encoder.evaluate(pairs, verbose=0, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, expected["router_loss"], atol=1e-5)
+    encoder.save_to_huggingface(tmp_path / "out")
+    encoder.save_to_preset(tmp_path / "preset")
+    encoder.save(tmp_path / "encoder.keras")
+    for each in (
+        encoder,
+        Task.from_preset(tmp_path / "out"),
+        Task.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "encoder.keras"),
+    ):
+        arguments, own = each.get_arguments(), encoder.get_arguments()
+        assert arguments | {"text_pair": own["text_pair"]} == own  # which the pairs have shown
+        queries = each.embed(texts, prompt_name="query")["embedding"]
+        np.testing.assert_allclose(queries, expected["router_query"], atol=1e-6)
+        documents = each.embed(texts)["embedding"]
+        np.testing.assert_allclose(documents, expected["router_document"], atol=1e-5)
+
+
+@pytest.mark.eager
+def test_weights_of_queries_learn_unless_they_are_frozen(folder):
+    source = folder("router")
+    for freeze in (False, True):
+        encoder = SparseEncoder.from_preset(source, freeze_queries=freeze)
+        before = encoder.query_weights.token_weights.numpy()
+        encoder.compile(optimizer=keras.optimizers.SGD(0.1))
+        encoder.fit((ANCHORS, POSITIVES), epochs=1, verbose=0)
+        moved = encoder.query_weights.token_weights.numpy() != before
+        spelled = [encoder.tokenizer.token_to_id(word) for word in ("good", "film", "rain")]
+        assert moved[spelled].all() != freeze
+        assert not np.delete(moved, spelled).any()
+
+
+@pytest.mark.eager
+def test_routers_that_are_refused(folder):
+    source = folder("router")
+    path = source / "query_0_SparseStaticEmbedding/config.json"
+    path.write_text(json.dumps({"path": "idf.json"}))
+    with pytest.raises(CheckpointError, match=r"idf\.json"):
+        SparseEncoder.from_preset(source)
+    path = source / "router_config.json"
+    config = json.loads(path.read_text())
+    config["structure"]["query"] = ["document_0_Transformer"]
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="has queries take the modules Transformer"):
+        SparseEncoder.from_preset(source)
+
+
 @pytest.mark.slow
 def test_exports(folder, tmp_path):
+    source = folder("router")
+    encoder = SparseEncoder.from_preset(source)
+    vectors = encoder.embed(POSITIVES, prompt_name="query")["embedding"]
+    serve = tf.saved_model.load(str(encoder.export(tmp_path / "router"))).signatures["query"]
+    np.testing.assert_allclose(serve(text=tf.constant(POSITIVES))["embedding"], vectors, atol=1e-6)
+    file = encoder.export(tmp_path / "router.tflite", format="litert")
+    run = litert.open_interpreter(file).get_signature_runner("query")
+    np.testing.assert_allclose(run(text=np.array(POSITIVES))["embedding"], vectors, atol=1e-6)
     for top_k in (None, 4):
         encoder = SparseEncoder.from_preset(folder(("max", "sum")[top_k is not None]))
         vectors, terms = encoder.embed(POSITIVES)["embedding"], encoder.expand(POSITIVES, k=4)
