@@ -2,10 +2,12 @@
 
 python benchmarks/scaling.py              # GPT-3's sizes on 8 to 256 devices, on paper
 python benchmarks/scaling.py --measure    # also one and two processes of this machine
+python benchmarks/scaling.py --divided    # models divided among devices, on paper
 """
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -23,6 +25,14 @@ BATCHES = {
     "gpt3_175b": 3.2e6,
 }
 WORKERS = (8, 16, 32, 64, 128, 256)
+# Sizes, the tokens of a text, and the groups of devices that each have the whole model once.
+DIVIDED = {
+    "bert_base_en_uncased": (512, (1, 2, 4)),
+    "bert_large_en_uncased": (512, (1, 2, 4, 8)),
+    "gpt2_base_en": (1024, (1, 2, 4)),
+    "gpt2_extra_large_en": (1024, (1, 2, 4, 8)),
+    "t5_1.1_xxl": (512, (1, 2, 4, 8, 16, 32)),
+}
 
 
 def reduced_bytes(parameters, workers):
@@ -63,6 +73,70 @@ def on_paper(options):
             + " | ".join(cells)
             + " |"
         )
+
+
+def weights_of(name):
+    """Return how many parameters of a size the layout for groups divides, and all others.
+
+    The first is a function of the devices of a group, which may not divide a vocabulary.
+    """
+    import keras
+
+    from keras_lm.models.sizes import without_weights
+    from keras_lm.training import layout_of_transformers
+    from keras_lm.utils.registry import sizes
+
+    cls = sizes()[name]
+    mesh = keras.distribution.DeviceMesh((1, 1), ["batch", "model"], ["cpu:0"])
+    layout = layout_of_transformers(mesh)
+    backbone = without_weights(lambda: cls(**cls.SIZES[name]))
+    weights = [(math.prod(w.shape), w.shape, layout[w.path]) for w in backbone.weights]
+
+    def on_each(devices):
+        held = 0
+        for number, shape, axes in weights:
+            sizes_divided = [
+                size for size, axis in zip(shape, axes.axes if axes else (), strict=False) if axis
+            ]
+            is_divided = sizes_divided and sizes_divided[0] % devices == 0
+            held += number / devices if is_divided else number
+        return held
+
+    return on_each, cls.SIZES[name]
+
+
+def divided_on_paper(options):
+    """Print what a device holds and sends where a group of devices has a model once.
+
+    A block computes two products that end in sums over the group, a decoder's with attention to a
+    source three, forwards and backwards, each of the group's tokens in bfloat16. Activations are
+    those of a block that keeps all, in bfloat16. Sources: Shoeybi et al. 2019,
+    https://arxiv.org/abs/1909.08053, section 3; Korthikanti et al. 2022,
+    https://arxiv.org/abs/2205.05198, equation 2.
+    """
+    print(
+        f"A group computes {options.rows} texts a step, of 8 groups. Weights, gradients and Adam's "
+        "moments are float32, activations bfloat16.\n"
+    )
+    print("| size | tokens of a text | devices of a group | of all | GB of weights and optimizer "
+          "| GB of activations | GB sent in its group | GB sent of gradients |")  # fmt: skip
+    print("| --- |" + " ---: |" * 7)
+    for name, (length, groups) in DIVIDED.items():
+        on_each, size = weights_of(name)
+        width, layers, heads = size["hidden_dim"], size["num_layers"], size["num_heads"]
+        is_pair = name.startswith("t5")
+        sums, stacks = (5, 2) if is_pair else (2, 1)  # of a block, or of one of each side
+        tokens = options.rows * length
+        for devices in groups:
+            held = on_each(devices)
+            scores = 5 * heads * length / width
+            per_block = tokens * width * (10 + (24 + scores) / devices)
+            sent = 2 * sums * layers * 2 * tokens * width * 2 * (devices - 1) / devices
+            print(
+                f"| {name} | {length} | {devices} | {8 * devices} | {16 * held / 1e9:,.1f} | "
+                f"{stacks * layers * per_block / 1e9:,.1f} | {sent / 1e9:,.1f} | "
+                f"{reduced_bytes(held, 8) / 1e9:,.1f} |"
+            )
 
 
 def train(options):
@@ -110,7 +184,7 @@ def measure(options):
     launcher = Path(sys.executable).with_name("keras-lm")
     for workers in (1, 2):
         done = subprocess.run(
-            [launcher, "launch", "--workers", str(workers), "--", *command],
+            [launcher, "launch", "--processes", str(workers), "--", *command],
             capture_output=True,
             text=True,
             check=True,
@@ -129,6 +203,7 @@ def main():
     parser.add_argument("--teraflops", type=float, default=312, help="of a device (A100, bfloat16)")
     parser.add_argument("--utilisation", type=float, default=0.4, help="share of these in use")
     parser.add_argument("--gigabytes", type=float, default=25, help="a second, of a device's link")
+    parser.add_argument("--divided", action="store_true", help="only models in several parts")
     parser.add_argument("--measure", action="store_true", help="one and two processes, too")
     parser.add_argument("--steps", type=int, default=20, help="timed, of a process")
     parser.add_argument("--rows", type=int, default=4, help="of a process, 64 tokens each")
@@ -136,6 +211,8 @@ def main():
     options = parser.parse_args()
     if options.train:
         return train(options)
+    if options.divided:
+        return divided_on_paper(options)
     on_paper(options)
     if options.measure:
         measure(options)

@@ -71,7 +71,7 @@ def is_divided(batches):
 def divided(batches):
     """Return packed batches in the form for Keras's `fit`, `evaluate` and `predict`.
 
-    All processes have the same batches, unless they are each one's own (`is_own`).
+    All processes have the same batches, unless each has a part of its own (`is_own`).
     """
     parts = None if batches is None or is_divided(batches) else parts_of_batches()
     if parts is None:

@@ -15,8 +15,8 @@ from keras_lm.utils.user_arguments import check_whole
 BATCH, MODEL = "batch", "model"
 # Layers that make heads, or the units between the two products of a feed-forward network: a device
 # has some of their columns, and of the layers that read them the rows.
-INTO_PARTS = "query_key_value|query|key_value|position|intermediate|entity_intermediate"
-OUT_OF_PARTS = r"(attention|cross_attention|feedforward|block_\d+)/(entity_)?output"
+INTO_PARTS = "query_key_value|query_key|query|key_value|value|position|(entity_)?intermediate|gate"
+OUT_OF_PARTS = r"(\w*attention|feedforward|block_\d+)/(entity_)?output"
 
 
 def layout_of_transformers(mesh: keras.distribution.DeviceMesh) -> keras.distribution.LayoutMap:
