@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from pathlib import Path
 
 import jsonschema
 import kubernetes_validate
@@ -35,9 +36,11 @@ def test_the_image_is_made_of_files_that_reach_the_builder(repository, deploy):
     ]
     mapped = re.search(r"^MAPPED = (\{.*\})$", (repository / "setup.py").read_text(), re.M)[1]
     needed += ast.literal_eval(mapped).values()
-    needed += re.findall(r"^COPY (deploy/\S+)", text, re.M)
+    (copied,) = re.findall(r"^COPY (deploy/\S+(?: deploy/\S+)*) /usr/local/bin/$", text, re.M)
+    needed += copied.split()
     assert set(needed) <= set(kept)
-    (probe,) = re.findall(r"127\.0\.0\.1:8501(/\w+)", text)
+    assert f'CMD ["{Path(needed[-1]).name}"]' in text
+    (probe,) = re.findall(r'}(/\w+)"', (repository / needed[-1]).read_text())
     assert probe in PROBES
 
 

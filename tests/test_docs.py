@@ -1,5 +1,6 @@
 """The pages: their Python runs as it is, with the extras that they name; links and tables hold."""
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -21,6 +22,8 @@ for folder in ("models", "coming_from"):
     pages = sorted((REPOSITORY / "docs" / folder).glob("*.md"))
     GUIDES += [f"{folder}/{path.name}" for path in pages]
 PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g}" for g in GUIDES)]
+# Their sections each have Python for a package of others, which the section says to install.
+PAGES_OF_OTHERS = ["docs/trackers.md"]
 
 # Without tracing, which would take most of the time; exports are traced all the same. Pages share a
 # process, which takes long to start, and nothing else.
@@ -67,7 +70,7 @@ def without(text):
 def pages_by_extras():
     """Return tuples of pages with Python that need the same extras."""
     groups = {}
-    for name in PAGES:
+    for name in sorted({*PAGES} - {*PAGES_OF_OTHERS}, key=PAGES.index):
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         if python_blocks(text):
             groups.setdefault(tuple(without(text)), []).append(name)
@@ -79,9 +82,36 @@ def pages_by_extras():
 def test_python_blocks_run_in_order(names, minilm, tmp_path):
     texts = {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in names}
     blocks = {name: python_blocks(text) for name, text in texts.items()}
+    run_blocks(blocks, tmp_path, without(texts[names[0]]))
+
+
+def sections_of_others():
+    """Return a package and blocks, with those at the top of its page, for each section."""
+    parameters = []
+    for name in PAGES_OF_OTHERS:
+        first, *sections = (REPOSITORY / name).read_text(encoding="utf-8").split("\n## ")
+        for section in filter(python_blocks, sections):
+            package = re.search(r"`pip install ([\w-]+)", section)[1]
+            blocks = python_blocks(first + "\n## ") + python_blocks(section)
+            parameters.append(pytest.param(package, blocks, id=f"{name}-{package}"))
+    return parameters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package, blocks", sections_of_others())
+def test_sections_for_packages_of_others_run(package, blocks, minilm, tmp_path):
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"needs: pip install {package}")
+    run_blocks({"page": blocks}, tmp_path)
+
+
+def run_blocks(blocks, tmp_path, absent=()):
+    """Run the blocks of pages as if some packages were not installed."""
     (tmp_path / "blocks.json").write_text(json.dumps(blocks), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER, "blocks.json", *without(texts[names[0]])],
+        [sys.executable, "-c", RUNNER, "blocks.json", *absent],
         cwd=tmp_path,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,

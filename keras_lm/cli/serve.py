@@ -57,6 +57,7 @@ class Limits:
     private_key: Path | None
     requests_per_minute: int | None
     max_waiting: int | None
+    max_concurrent_tokens: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,6 +163,12 @@ class ServeOptions(Limits):
     help="How many requests may wait for a model; further ones are refused.  [all connections]",
 )
 @opt.option(
+    "--max-concurrent-tokens",
+    type=click.IntRange(1),
+    help="How many tokens, read and written, the requests that are answered at a time may have; "
+    "further ones are refused.  [any number]",
+)
+@opt.option(
     "--log-format",
     type=Choice(["text", "json"]),
     default="text",
@@ -185,7 +192,8 @@ def serve_command(options):
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
     has a page to play with; TF Serving is what production wants. The options from --allowed-host
     on, but for --cors, are for the embedded server alone; TF Serving is not started with those that
-    protect it: keys, certificates, --requests-per-minute and --max-waiting.
+    protect it: keys, certificates, --requests-per-minute, --max-waiting and
+    --max-concurrent-tokens.
     """
     from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
 

@@ -1,4 +1,4 @@
-"""Answers to the rows of a Ray `Dataset`, and training as Ray's trainers start it.
+"""Answers to the rows of a Ray `Dataset`. Training on Ray needs no code of ours: see docs/ray.md.
 
 It needs `pip install "ray[data]"`, also on the workers.
 """

@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from keras_lm.litert import InterpreterPool
 from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
-from keras_lm.serving.work_limits import check_answer, check_request
+from keras_lm.serving.work_limits import check_answer, check_request, count_tokens
 from keras_lm.tensorflow import missing_operation  # its import registers those of tokenizers
 from keras_lm.utils.files import check_sums
 
@@ -54,7 +54,7 @@ class ServedModel:
         self.number = number
         self.signature_defs = signature_defs
         self._max_rows = max_rows
-        self.observe = self.work = None  # see `Models`
+        self.observe = self.work = self.tokens = None  # see `Models`
         self._batchers = {
             name: batching.Batcher(functools.partial(self._call, name), parameters, self._observe)
             for name, signature in signature_defs.items()
@@ -87,9 +87,11 @@ class ServedModel:
             self._observe(
                 max((len(array) for array in inputs.values() if array.ndim), default=1), [0.0]
             )
-        with contextlib.nullcontext() if self.work is None else self.work.share() as take:
-            if work and take:
-                take(work)
+        with contextlib.ExitStack() as held:
+            if self.tokens is not None:
+                held.enter_context(self.tokens.hold(count_tokens(inputs, work)))
+            if work and self.work is not None:
+                held.enter_context(self.work.share())(work)
             outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
         check_answer(outputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
@@ -164,7 +166,7 @@ class SavedModel(ServedModel):
                 "older version of keras_lm. Export it again.",
             )
         self.warm_up_streams()
-        return self._writer.events(request)
+        return self._writer.events(request, self.tokens)
 
     def warm_up_streams(self):
         """Trace the graphs of streams, if it has any, so that the first client need not wait."""

@@ -36,6 +36,7 @@ PROTECTIONS = {
     "certificate": "does not encrypt REST",
     "requests_per_minute": "does not limit the requests of a client",
     "max_waiting": "does not limit the requests that wait",
+    "max_concurrent_tokens": "does not limit the tokens of all requests",
 }
 
 

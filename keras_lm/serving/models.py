@@ -83,7 +83,8 @@ class Models:
     Args:
         max_rows: int, the maximum number of rows in a request; None for no limit.
         num_interpreters, num_threads: int, of each `.tflite`; see `litert.InterpreterPool`.
-        work: `budgets.Work` that all share; None for no limit.
+        work: `work_limits.Work` that all share; None for no limit.
+        tokens: `work_limits.Tokens` that all share; None for no limit.
 
     Attributes:
         observe: function that is called with a model's name, the number of rows of a batch, and a
@@ -91,9 +92,9 @@ class Models:
             served under several names is counted under the first.
     """
 
-    def __init__(self, max_rows=None, num_interpreters=1, num_threads=None, work=None):
+    def __init__(self, max_rows=None, num_interpreters=1, num_threads=None, work=None, tokens=None):
         self._max_rows = max_rows
-        self._work = work
+        self._work, self._tokens = work, tokens
         self._pool = {"num_interpreters": num_interpreters, "num_threads": num_threads}
         self._models = {}
         self._lock = threading.Lock()  # held briefly, to read or change `_models`
@@ -297,11 +298,13 @@ class Models:
 
     def _read(self, number, path):
         if path.suffix == TFLITE:
-            return LiteRTModel(number, path, self._max_rows, **self._pool)
-        served = SavedModel(path, self._max_rows)
-        served.work = self._work
-        warm_up(served, path)
-        served.warm_up_streams()
+            served = LiteRTModel(number, path, self._max_rows, **self._pool)
+        else:
+            served = SavedModel(path, self._max_rows)
+            served.work = self._work
+            warm_up(served, path)
+            served.warm_up_streams()
+        served.tokens = self._tokens  # its own first requests are not counted
         return served
 
     def _in_memory(self, folder, files):

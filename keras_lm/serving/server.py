@@ -24,7 +24,7 @@ from keras_lm.serving.keys import Keys
 from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.monitoring import Monitor
 from keras_lm.serving.rest import Application
-from keras_lm.serving.work_limits import BodyMemory, Work
+from keras_lm.serving.work_limits import BodyMemory, Tokens, Work
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.model_versions import check_name, default_name, find_models
 from keras_lm.utils.user_arguments import checks_flags
@@ -106,6 +106,10 @@ class Server:
         max_waiting: int. How many requests may wait for a model, over REST while it answers 16, and
             over gRPC while 64 of all are answered. Further ones are refused as above. By default as
             many as there are connections.
+        max_concurrent_tokens: int. How many tokens the requests that are answered at a time may
+            have, over all models and both protocols: a quarter of the bytes of the longest text for
+            each row, before it is tokenized, and rows × beams × new tokens. Further requests are
+            refused as above; one with more is answered if no other is. By default any number.
         examples: dict of a model's name → what its fields on the page contain at first: a text,
             or a dict of inputs → text, or list of texts. None for examples of the task.
 
@@ -148,6 +152,7 @@ class Server:
         private_key: PathLike | None = None,
         requests_per_minute: int | None = None,
         max_waiting: int | None = None,
+        max_concurrent_tokens: int | None = None,
     ):
         self._configs = _make_configs(folders)
         _check_positive(
@@ -161,6 +166,7 @@ class Server:
             num_threads=num_threads,
             requests_per_minute=requests_per_minute,
             max_waiting=max_waiting,
+            max_concurrent_tokens=max_concurrent_tokens,
         )
         max_total_bytes = _total_bytes(max_total_bytes, max_request_bytes)
         self._host = host
@@ -173,14 +179,14 @@ class Server:
         self._body_memory = BodyMemory(max_total_bytes)
         self._arrivals = Arrivals(max_total_bytes // max_request_bytes, request_timeout)
         work = Work(REQUESTS_AT_ONCE * MOST_TOKENS)
-        self._models = Models(max_rows, num_interpreters, num_threads, work)
+        tokens = None if max_concurrent_tokens is None else Tokens(max_concurrent_tokens)
+        self._models = Models(max_rows, num_interpreters, num_threads, work, tokens)
         self._monitor = Monitor(self._models)
         self._keys = api_keys if isinstance(api_keys, (Keys, type(None))) else Keys(api_keys)
         self._access = Access(self._keys, requests_per_minute, self._monitor)
         check_certificate(certificate, private_key)
         self._certificate, self._private_key = certificate, private_key
-        self._max_waiting = max_waiting
-        self._cors = cors
+        self._max_waiting, self._cors = max_waiting, cors
         self._examples = _check_examples(examples or {}, self.model_names)
         self._is_running = False
         self._stopping = threading.Event()

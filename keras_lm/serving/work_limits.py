@@ -2,7 +2,7 @@
 
 Options are in their ranges, and the work of a request has a bound. Graphs check the same, but say
 it in fewer words, and those of older exports have no limit. All requests share the memory of bodies
-and the work of generating.
+and the work of generating, and may share a number of tokens.
 """
 
 import contextlib
@@ -64,6 +64,23 @@ def _check_all(name, array, is_right, words):
         raise invalid(f"{name}={value} is out of range: it must be {words}.")
 
 
+def count_tokens(inputs, work):
+    """Return about how many tokens a request has, before any is read: what `Tokens` counts.
+
+    Strings have a token for each `BYTES_A_TOKEN` begun, as many as the longest of their input, to
+    which they are padded; arrays of ids of several columns have one for each number. `work` is the
+    rows × beams × new tokens of `check_request`.
+    """
+    tokens = work
+    for array in inputs.values():
+        if array.dtype == object and array.size:
+            longest = max(len(string) for string in array.ravel())
+            tokens += array.size * max(-(-longest // BYTES_A_TOKEN), 1)
+        elif array.ndim > 1:
+            tokens += array.size
+    return max(tokens, 1)
+
+
 def check_answer(outputs):
     """Raise a `ServingError` for outputs, a dict of arrays, that are too large to be sent."""
     number = sum(array.size for array in outputs.values())
@@ -75,6 +92,8 @@ def check_answer(outputs):
 
 
 # === What all requests share ===
+
+BYTES_A_TOKEN = 4  # English has about as many
 
 
 class Budget:
@@ -138,3 +157,22 @@ class Work(Budget):
         "All requests that generate may have {} rows times beams times new tokens together, and "
         "others use them now: try again later."
     )
+
+
+class Tokens(Budget):
+    """The tokens of all requests that are answered at a time, as `count_tokens` counts them.
+
+    A request with more than all counts as all: it is answered if no other is.
+    """
+
+    message = (
+        "All requests may have {} tokens together (max_concurrent_tokens), and others use them "
+        "now: try again later."
+    )
+
+    @contextlib.contextmanager
+    def hold(self, number):
+        """Reserve a number until the end of the block; raise a `ServingError` if fewer are left."""
+        with self.share() as take:
+            take(min(number, self._size))
+            yield

@@ -1,5 +1,6 @@
 """Streams of text from an exported language model, whose signatures run token by token."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -18,6 +19,7 @@ from keras_lm.generation.options import (
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.tensorflow import MOST_TOKENS, bounded
 from keras_lm.serving.errors import invalid, tensorflow_errors
+from keras_lm.serving.work_limits import count_tokens
 
 FILE = "assets.extra/generation.json"  # written by an export
 NAMES = ("prompt", "stop", *OPTIONS)
@@ -46,19 +48,24 @@ class Writer:
         with bounded(MOST_TOKENS):
             self._stream = Stream(self)
 
-    def events(self, request):
+    def events(self, request, tokens=None):
         """Check a request, a dict with keys from `NAMES`, and yield its events.
 
         They are dicts `{"text": piece}`; the last is `{"done": True}` with the numbers of tokens.
+        `tokens` is `work_limits.Tokens`, of which the request holds its number to its end; None for
+        no limit.
 
         Raises:
-            ServingError: if the request is invalid.
+            ServingError: if the request is invalid, or too few tokens are left.
         """
         try:
             inputs = self._read(request)
         except (TypeError, ValueError) as error:
             raise invalid(str(error)) from error
-        with tensorflow_errors():
+        new = max(int(np.max(inputs["options"]["max_new_tokens"])), 0)
+        number = count_tokens({"prompt": inputs["prompt"]}, new)
+        held = contextlib.nullcontext() if tokens is None else tokens.hold(number)
+        with held, tensorflow_errors():
             pieces = self._stream.pieces(**inputs)
             while True:
                 try:

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import subprocess
+import sys
 import time
 
 import grpc
@@ -13,7 +14,7 @@ import pytest
 import requests
 import urllib3
 
-from keras_lm.serving import Server, logs
+from keras_lm.serving import Server, logs, monitoring
 from keras_lm.serving.access import MOST_CLIENTS, Rate, network_of
 from keras_lm.serving.client import Client, ServerError
 from keras_lm.serving.errors import ServingError
@@ -165,6 +166,24 @@ def test_too_many_requests_are_refused(saved_models):
             client.status()
 
 
+def test_the_health_check_speaks_http_and_https(saved_models, pair, repository, monkeypatch):
+    def check(server):
+        port = server.rest_url.rsplit(":", 1)[1]
+        command = [sys.executable, repository / "deploy" / "ready", port]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    models = {"numbers": saved_models / "numbers"}
+    certificate, key = pair
+    with Server(models, certificate=certificate, private_key=key) as server:
+        assert check(server).returncode == 0
+    with Server(models, api_keys=["one"]) as server:
+        assert check(server).returncode == 0
+        monkeypatch.setattr(monitoring, "not_ready", lambda models: ["numbers"])
+        refused = check(server)
+        assert refused.returncode == 1 and refused.stderr.startswith("503: No version answers")
+    assert check(server).returncode != 0
+
+
 def test_few_requests_wait(saved_models, rest_of, monkeypatch):
     monkeypatch.setattr("keras_lm.serving.server.MODEL_THREADS", 1)
     with Server(saved_models / "kinds", max_waiting=1) as server:
@@ -186,6 +205,31 @@ def test_few_requests_wait(saved_models, rest_of, monkeypatch):
             )
             assert first.result().status_code == second.result().status_code == 200
         assert ask(0.1).status_code == 200  # places are free again
+
+
+def test_requests_have_few_tokens_together(saved_models, rest_of, grpc_of):
+    with Server(saved_models / "kinds", max_concurrent_tokens=1) as server:
+        kinds = rest_of(server)
+
+        def ask(seconds):
+            return kinds.post(signature_name="slow", inputs=seconds)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            first = threads.submit(ask, 1.5)
+            time.sleep(0.4)
+            second = ask(0.1)
+            assert second.status_code == 429 and second.headers["retry-after"] == "1"
+            assert "1 tokens together (max_concurrent_tokens)" in second.json()["error"]
+            with (
+                Client(f"grpc://{server.grpc_address}", "kinds") as client,
+                pytest.raises(ServerError, match="max_concurrent_tokens") as caught,
+            ):
+                client.predict({"seconds": 0.1}, signature="slow")
+            assert caught.value.code == "RESOURCE_EXHAUSTED"
+            assert first.result().status_code == 200
+        assert ask(0.1).status_code == 200
+    with pytest.raises(ValueError, match="max_concurrent_tokens=0"):
+        Server(saved_models / "kinds", max_concurrent_tokens=0)
 
 
 # === Logs ===

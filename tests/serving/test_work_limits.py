@@ -13,7 +13,8 @@ from keras_lm.layers.tensorflow import MOST_TOKENS
 from keras_lm.serving import Server, inference, work_limits
 from keras_lm.serving.errors import ServingError, StatusCode, plain
 from keras_lm.serving.inference import SavedModel
-from keras_lm.serving.work_limits import Work
+from keras_lm.serving.work_limits import Tokens, Work, count_tokens
+from keras_lm.serving.writer import Writer
 
 DTYPES = {name: option.dtype for name, option in OPTIONS.items()}
 DTYPES |= {"num_beams": "int32", "length_penalty": "float32"}
@@ -142,6 +143,48 @@ def test_work_of_all_requests_together_is_bounded(folder):
             model.run("serving_default", arrays(64, max_new_tokens=1024))
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
     assert len(model.run("serving_default", arrays(64, max_new_tokens=1024))["text"]) == 64
+
+
+def test_tokens_are_counted_before_they_are_read():
+    assert count_tokens({"text": np.array([b"a", b"", b"12345678"], object)}, 0) == 3 * 2
+    assert count_tokens({"choices": np.array([[b"a", b"12345"]], object)}, 0) == 2 * 2
+    assert count_tokens({"token_ids": np.zeros((2, 5), "int32"), "x": np.ones(3)}, 0) == 10
+    assert count_tokens({"prompt": np.array([b"abc"], object)}, 40) == 41
+    assert count_tokens({"x": np.ones(3)}, 0) == count_tokens({}, 0) == 1
+
+
+def test_tokens_of_all_requests_together_are_bounded(folder):
+    model = SavedModel(folder / "1")
+    model.tokens = Tokens(100)
+    with model.tokens.hold(60):
+        model.run("serving_default", arrays(1, max_new_tokens=39))
+        with pytest.raises(ServingError, match=r"100 tokens together.* try again") as caught:
+            model.run("serving_default", arrays(1, max_new_tokens=40))
+    assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+    assert model.run("serving_default", arrays(1, max_new_tokens=1000))  # alone
+
+
+def test_a_stream_holds_its_tokens_to_its_end():
+    tokens = Tokens(100)
+    writer = object.__new__(Writer)
+    inputs = {"prompt": np.array([b"1234"], object), "options": {"max_new_tokens": 60}}
+    writer._read = lambda request: inputs
+
+    class Stream:
+        def pieces(self, prompt, options):
+            yield "a"
+            return {"num_tokens": 1}
+
+    writer._stream = Stream()
+    first = writer.events({}, tokens)
+    assert next(first) == {"text": "a"}
+    with pytest.raises(ServingError, match="100 tokens together"):
+        next(writer.events({}, tokens))
+    assert [*first] == [{"done": True, "num_tokens": 1}]
+    left = writer.events({}, tokens)
+    assert next(left) == {"text": "a"}
+    left.close()
+    assert len([*writer.events({}, tokens)]) == 2
 
 
 def test_an_answer_that_is_too_large_is_refused(folder, monkeypatch):
