@@ -135,7 +135,7 @@ class Index:
         return self._scaled(vectors)
 
     def _scaled(self, vectors):
-        return vectors if self.encoder.similarity == "dot" else _normalized(vectors)
+        return vectors if _similarity(self.encoder) == "dot" else _normalized(vectors)
 
 
 class ApproximateIndex(Index):
@@ -176,7 +176,7 @@ class ApproximateIndex(Index):
         candidates: int = 200,
         graph: PathLike | None = None,
     ):
-        if encoder.similarity != "cosine":
+        if _similarity(encoder) != "cosine":
             raise ValueError(
                 f"encoder is a {type(encoder).__name__}, and an ApproximateIndex compares cosines: "
                 "use an Index, or put the terms of encoder.expand into a search engine."
@@ -219,6 +219,10 @@ class ApproximateIndex(Index):
             folder / GRAPH if (folder / GRAPH).is_file() else None
         )  # of an `Index` there is none
         return cls(encoder, json.loads(text), vectors, candidates=candidates, graph=graph)
+
+
+def _similarity(encoder):
+    return getattr(encoder, "similarity", "cosine")
 
 
 def _documents(documents, most):

@@ -23,6 +23,7 @@ from keras_lm.converters.checked_files import (
     write_safetensors,
 )
 from keras_lm.converters.formats import SAFETENSORS, TORCH
+from keras_lm.utils.user_arguments import warn
 
 # === What the entries of each file mean ===
 
@@ -228,15 +229,20 @@ class SentenceFiles:
         return self.settings.get("model_type") == "CrossEncoder"
 
     @functools.cached_property
-    def queries(self):
-        """(class, folder) of the modules of queries, if a router has them take a route alone."""
-        path = self.root / MODULES
+    def unread_routes(self):
+        """Name → (class, folder) of the modules of a router's routes that `modules` are not of.
+
+        They are those of queries and of documents; routes of other inputs do not count.
+        """
+        path, unread = self.root / MODULES, {}
         for entry in read_json(path, list):
+            entry = entry if isinstance(entry, dict) else {}
             kind, folder = _module(path, self.root, entry.get("type"), entry.get("path"))
-            routes = _routes(folder)[1] if kind in ROUTERS else {}
-            if routes.get("query") not in (None, self.modules):
-                return routes["query"]
-        return None
+            if kind in ROUTERS:
+                routes, taken = _routes(folder)[1], _routed(folder)
+                names = [name for name in ("query", "document") if name in routes]
+                unread |= {name: routes[name] for name in names if routes[name] != taken}
+        return unread
 
     @property
     def is_sparse(self):
@@ -467,6 +473,12 @@ def read_head(checkpoint):
         CheckpointError: if a file is missing or damaged, or states what is not done.
     """
     modules = _known_modules(checkpoint)
+    for name in checkpoint.sentence_files.unread_routes:
+        warn(
+            f"{checkpoint.root / MODULES} has a route of its own for each {name}, which is not "
+            "read: all texts take the other one. To read it in place of that, write "
+            f'"default_route": "{name}" into the router_config.json of a copy.'
+        )
     steps = [_step(kind, folder) for kind, folder in modules if kind in AFTER]
     is_last = bool(steps) and steps[-1] == {"layer": "normalize"}
     pooling = next((folder for kind, folder in modules if kind == "Pooling"), None)
@@ -498,7 +510,7 @@ def read_sparse_head(checkpoint):
             f"{MASKED_LM}, and {SPARSE}. For a new one over this network, pass the backbone: "
             "SparseEncoder(models.Backbone.from_preset(SOURCE), tokenizer=…)."
         )
-    queries = checkpoint.sentence_files.queries
+    queries = checkpoint.sentence_files.unread_routes.get("query")
     if queries is not None and [kind for kind, _ in queries] != [TOKEN_WEIGHTS]:
         raise CheckpointError(
             f"{path} has queries take the modules {', '.join(kind for kind, _ in queries)}; a "
@@ -528,7 +540,7 @@ def read_projections(checkpoint):
         checkpoint: `keras_lm.converters.Checkpoint`.
     """
     if checkpoint.sentence_files.is_sparse:
-        return _read_token_weights(checkpoint.sentence_files.queries)
+        return _read_token_weights(checkpoint.sentence_files.unread_routes.get("query"))
     return read_steps([module for module in _known_modules(checkpoint) if module[0] in AFTER])
 
 

@@ -105,6 +105,7 @@ def test_the_loss_is_the_librarys(encoder, expected):
         loss(None, vectors[:, 0])
 
 
+@pytest.mark.slow
 def test_learning_and_parts_of_a_batch(folder):
     keras.utils.set_random_seed(0)
     encoder = MultiVectorEncoder.from_preset(folder("native"), dropout=0.0)
@@ -122,6 +123,7 @@ def test_learning_and_parts_of_a_batch(folder):
         np.testing.assert_allclose(part, one, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders_presets_and_files_come_back(folder, name, tmp_path, expected):
     queries, documents = expected["queries"].tolist(), expected["documents"].tolist()

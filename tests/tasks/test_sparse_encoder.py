@@ -90,6 +90,7 @@ def test_terms_are_the_largest_weights(encoder):
         encoder.expand(POSITIVES, prompt_name="question")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["max", "sum"])
 def test_folders_presets_and_files_come_back(folder, name, tmp_path, expected):
     texts = expected["texts"].tolist()
@@ -115,6 +116,7 @@ def test_folders_presets_and_files_come_back(folder, name, tmp_path, expected):
     assert "SparseEncoder(" in (tmp_path / "out/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_learning_and_search(folder):
     keras.utils.set_random_seed(0)
     encoder = SparseEncoder.from_preset(folder("max"), prompts={}, dropout=0.0)
