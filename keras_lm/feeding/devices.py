@@ -63,9 +63,11 @@ def parts_of_batches():
 def is_divided(batches):
     """Return whether batches are what `divided` returned."""
     spec = getattr(batches, "element_spec", None)
-    return isinstance(batches, _DividedBatches) or (
-        isinstance(spec, tuple) and isinstance(spec[0], dict) and REPEATED in spec[0]
-    )
+    return isinstance(batches, _DividedBatches) or _is_marked(spec)
+
+
+def _is_marked(batch):
+    return isinstance(batch, tuple) and isinstance(batch[0], dict) and REPEATED in batch[0]
 
 
 def divided(batches):
@@ -104,7 +106,7 @@ def divided(batches):
 
 def one_divided(batch, parts):
     """Return a packed batch, a tuple of nested numpy arrays, divided as those of `divided`."""
-    if parts is None:
+    if parts is None or _is_marked(batch):
         return batch
     rows = len(keras.tree.flatten(batch)[0])
     repeated = -rows % parts.number
@@ -115,9 +117,9 @@ def one_divided(batch, parts):
 
 def whole(data: Any) -> Any:
     """Return what a step gets without the rows that `divided` repeated; other data as they are."""
-    x = data[0] if isinstance(data, tuple) else data
-    if not (isinstance(x, dict) and REPEATED in x):
+    if not _is_marked(data):
         return data
+    x = data[0]
     repeated = x[REPEATED].shape[1] - 1
     if not repeated:
         return x[BATCH]

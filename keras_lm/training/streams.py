@@ -17,6 +17,7 @@ from keras_lm.training.distribution import workers_of
 from keras_lm.training.windows import check_kind, fit_epochs
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
+from keras_lm.utils.processes import IS_JAX
 from keras_lm.utils.user_arguments import check_batch_size
 
 READ_AT_ONCE = 1024  # windows
@@ -277,6 +278,11 @@ class CarriedState(keras.callbacks.Callback):
 
     def __init__(self, task, batch_size):
         super().__init__()
+        if IS_JAX:
+            raise RuntimeError(
+                "State that streams carry needs Keras's TensorFlow backend, and KERAS_BACKEND is "
+                "jax: train there, and load the preset here."
+            )
         strategy, backbone = task.distribute_strategy, task.backbone
         share, rest = divmod(batch_size, strategy.num_replicas_in_sync)
         if rest:

@@ -106,6 +106,35 @@ def test_a_killed_process_is_told(start, tmp_path):
     assert "ended with signal 9" in output
 
 
+ON_JAX = """
+import os
+
+names = "JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"
+print(*(os.environ[f"KERAS_DISTRIBUTION_{name}"] for name in names), os.environ["XLA_FLAGS"])
+"""
+
+
+def test_jax_knows_the_others_and_its_devices(tmp_path):
+    (tmp_path / "script.py").write_text(ON_JAX)
+    done = subprocess.run(
+        [COMMAND, *("launch", "--processes", "2", "--devices-per-process", "3", "--", "script.py")],
+        env=os.environ | {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_dump_to=there"},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    address, *_ = re.findall(r"127\.0\.0\.1:\d+", done.stdout)
+    flags = "--xla_dump_to=there --xla_force_host_platform_device_count=3"
+    expected = [f"[{i}] {address} 2 {i} {flags}" for i in range(2)]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_virtual_devices_are_for_jax(fail):
+    options = "--processes", "2", "--devices-per-process", "2", "--", "train.py"
+    assert "KERAS_BACKEND=jax" in fail("launch", *options)
+
+
 @pytest.fixture(scope="module")
 def guide(repository):
     """The indented blocks of the guide to many machines."""
@@ -150,6 +179,17 @@ def test_configurations_of_the_guide(guide, tmp_path):
         config = json.loads(done.stdout)
         assert len(set(config["cluster"]["worker"])) == 2
         assert config["task"] == {"type": "worker", "index": 1 if number else 0}
+
+
+def test_slurm_script_for_jax(guide, tmp_path):
+    (block,) = [block for block in guide if "#SBATCH" in block and "jax" in block]
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$KERAS_BACKEND" "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", block], env=path, capture_output=True, text=True)
+    assert done.stdout == "jax --kill-on-bad-exit=1 python train.py\n"
+    tasks, devices = re.findall(r"--(?:ntasks|gpus)-per-node=(\d+)", block)
+    assert tasks == devices  # JAX gives a task one device
 
 
 @pytest.mark.slow

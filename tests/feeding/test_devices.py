@@ -51,4 +51,6 @@ def test_other_data_stay_as_they_are():
     batch = batch_of(3)
     assert whole(batch) is batch
     assert one_divided(batch, None) is batch
+    once = one_divided(batch, Parts(2, np.array([0, 1])))
+    assert one_divided(once, Parts(2, np.array([0, 1]))) is once
     assert whole((*batch, None))[2] is None

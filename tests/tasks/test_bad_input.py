@@ -369,6 +369,14 @@ def test_unknown_arguments_of_keras(classifier):
         classifier.compile(run_eager=True)
 
 
+def test_checkpoints_that_do_not_come_back_whole_are_refused(classifier):
+    if not hasattr(keras.callbacks, "OrbaxCheckpoint"):
+        pytest.skip("needs a newer Keras")
+    callback = object.__new__(keras.callbacks.OrbaxCheckpoint)  # without Orbax
+    with pytest.raises(ValueError, match="TrainingCheckpoint"):
+        classifier.fit(["a", "b"], [0, 1], callbacks=[callback], verbose=0)
+
+
 @pytest.mark.eager
 def test_one_callback_needs_no_list(classifier):
     stop = keras.callbacks.TerminateOnNaN()

@@ -147,10 +147,10 @@ def main(kind, folder):
 
     workers = training.start_processes()
     if workers.number > 1:
-        keras.distribution.set_distribution(keras.distribution.DataParallel())
-        print(json.dumps(["data", learned(Path(folder, "preset"))]), flush=True)
-        keras.distribution.set_distribution(training.model_parallel())
-        print(json.dumps(["model", learned(Path(folder, "divided"))]), flush=True)
+        everywhere = keras.distribution.DataParallel()
+        divided = training.model_parallel()  # among the devices of both processes
+        keras.distribution.set_distribution(everywhere if kind == "data" else divided)
+        print(json.dumps([kind, learned(Path(folder, "preset"))]), flush=True)
         return
     devices = keras.distribution.list_devices()
     assert len(devices) == 4
@@ -223,12 +223,16 @@ def test_weights_are_divided_and_runs_change_devices(expected, tmp_path):
     check(actual, expected)
 
 
-@pytest.mark.slow
-def test_two_processes_learn_as_one(expected, tmp_path):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("data", marks=pytest.mark.slow),
+        pytest.param("model", marks=pytest.mark.thorough),
+    ],
+)
+def test_two_processes_learn_as_one(kind, expected, tmp_path):
     command = [COMMAND, *("launch", "--processes", "2", "--devices-per-process", "2", "--")]
-    results = run([*command, __file__, "processes"], tmp_path)
-    assert sorted((process, kind) for process, kind, _ in results) == [
-        (process, kind) for process in "01" for kind in ("data", "model")
-    ]
+    results = run([*command, __file__, kind], tmp_path)
+    assert sorted(process for process, _, _ in results) == ["0", "1"]
     for _, _, actual in results:
         check(actual, expected)
