@@ -98,6 +98,9 @@ def test_kserve_asks_what_the_server_answers(deploy):
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in {"/healthz", *PROBES}
         assert str(container[probe]["httpGet"]["port"]) == port
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": ours["metadata"]}
+    pod["spec"] = ours["spec"]["predictor"]
+    kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
     (volume,) = ours["spec"]["predictor"]["volumes"]
     assert container["volumeMounts"][0]["name"] == volume["name"]
 
