@@ -27,6 +27,7 @@ if keras.backend.backend() == "tensorflow":
         reversible,
         scan,
         size_within,
+        sizes,
         softmax,
         split_seed,
         sum_over_replicas,
@@ -79,6 +80,10 @@ else:
     def at_rows(x, rows):
         """See `keras_lm.layers.tensorflow`."""
         return x[rows]
+
+    def sizes(x):
+        """See `keras_lm.layers.tensorflow`."""
+        return tuple(ops.shape(x))
 
     def size_within(size, limit, most):
         """See `keras_lm.layers.tensorflow`."""
@@ -176,6 +181,7 @@ __all__ = [
     "reversible",
     "scan",
     "size_within",
+    "sizes",
     "softmax",
     "split_seed",
     "sum_over_replicas",

@@ -309,6 +309,19 @@ def at_rows(x, rows):
     return tf.gather(x, rows)
 
 
+def sizes(x):
+    """Return the shape of a tensor, ints where it is known: `ops.shape` in two operations.
+
+    Keras slices each unknown size out of the shape, by four operations; a network has hundreds.
+    """
+    if is_for_lite() or isinstance(x, keras.KerasTensor) or None not in x.shape:
+        return tuple(ops.shape(x))
+    return tuple(
+        unknown if size is None else size
+        for size, unknown in zip(x.shape, tf.unstack(tf.shape(x)), strict=True)
+    )
+
+
 def size_within(size, limit, most):
     """Return the size to compute where `size` is asked for: it, and at most `limit`.
 
