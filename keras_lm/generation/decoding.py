@@ -224,7 +224,7 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
     which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
     options = repeat_rows(options, sequences)
     choose = make_token_chooser(begin, options, ending, sampling_noise(options, which))
-    choose = traced_once(choose)
+    choose = as_one_function(choose)
     state = tf.cond(tf.reduce_all(state.is_done), lambda: state, lambda: choose(logits, state))
     advance = stepper(model, choose, begin + options.max_new_tokens, proposals)
     state = tf.while_loop(
@@ -317,7 +317,7 @@ def sampling_noise(options, which):
     return processors.uniform_noise(options.seed, which, most + 1)
 
 
-def traced_once(choose):
+def as_one_function(choose):
     """Return what `make_token_chooser` returned, as a function that a graph holds once."""
     if tf.executing_eagerly():
         return choose

@@ -31,6 +31,7 @@ if keras.backend.backend() == "tensorflow":
         softmax,
         split_seed,
         sum_over_replicas,
+        traced_once,
         word_scores,
         write_slots,
     )
@@ -80,6 +81,10 @@ else:
     def at_rows(x, rows):
         """See `keras_lm.layers.tensorflow`."""
         return x[rows]
+
+    def traced_once(function, inputs, *key):
+        """See `keras_lm.layers.tensorflow`."""
+        return function(inputs)
 
     def sizes(x):
         """See `keras_lm.layers.tensorflow`."""

@@ -16,7 +16,7 @@ from keras import ops
 from keras_lm import presets
 from keras_lm.converters.new_weights import are_replaced, is_read_by_keras, replaced_weights
 from keras_lm.layers import CausalLMHead, Dense, LastTokenClassifier
-from keras_lm.layers.backend import known_array, require
+from keras_lm.layers.backend import known_array, require, traced_once
 from keras_lm.layers.basic import as_tensor, get_activation
 from keras_lm.layers.state import fit_rows, known, with_free_slots
 from keras_lm.models.sizes import kernels
@@ -226,7 +226,10 @@ class Backbone(SavedWhole, keras.Model):
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None, **options: Any
     ) -> dict[str, Any]:
-        return self._outputs(self.forward(**inputs, training=training, **options))
+        def compute(inputs):
+            return self._outputs(self.forward(**inputs, training=training, **options))
+
+        return traced_once(compute, inputs, id(self), training, *options.items())
 
     @property
     def takes_first_only(self) -> bool:
