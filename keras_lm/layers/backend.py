@@ -191,6 +191,7 @@ __all__ = [
     "split_seed",
     "sum_over_replicas",
     "takes_rules",
+    "traced_once",
     "word_scores",
     "write_slots",
 ]

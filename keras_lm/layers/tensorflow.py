@@ -96,7 +96,7 @@ def sharing_traces():
 def traced_once(function, inputs, *key):
     """Return `function(inputs)`, nested tensors; where traces are shared, by a call of its trace.
 
-    `key` has all that the function depends on except its inputs and their shapes.
+    `key` has a name of the function, and all that it depends on except its inputs and their shapes.
     """
     traces = _TRACES.get()
     if traces is None:

@@ -229,7 +229,7 @@ class Backbone(SavedWhole, keras.Model):
         def compute(inputs):
             return self._outputs(self.forward(**inputs, training=training, **options))
 
-        return traced_once(compute, inputs, id(self), training, *options.items())
+        return traced_once(compute, inputs, "call", id(self), training, *options.items())
 
     @property
     def takes_first_only(self) -> bool:

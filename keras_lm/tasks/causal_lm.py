@@ -257,11 +257,11 @@ class CausalLM(GenerationSettings, PretrainingTask):
         def compute(inputs):
             with writing_in_place():
                 outputs = backbone.forward(**inputs, training=False)
-            return {name: x for name, x in outputs.items() if name not in backbone.INNER}
+            return {key: x for key, x in outputs.items() if key not in backbone.INNER}
 
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
         # A single token is read by operations of its own.
-        outputs = traced_once(compute, inputs, id(backbone), token_ids.shape[1] == 1)
+        outputs = traced_once(compute, inputs, "read", id(backbone), token_ids.shape[1] == 1)
         return outputs, outputs[name]
 
     def next_logits(
