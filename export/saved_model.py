@@ -12,6 +12,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
+from keras_lm.layers.tensorflow import sharing_traces
 from keras_lm.presets import saving
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.strings import has_text_operations
@@ -112,7 +113,11 @@ def export_saved_model(task, path, weights, freeze, verify, attention=False, ope
     name = model_name(on_disk(path))
 
     def write(folder):
-        functions = offer.frozen_functions(weights) if freeze else offer.functions()
+        if freeze:
+            functions = offer.frozen_functions(weights)
+        else:
+            with sharing_traces():
+                functions = offer.functions()
         if attention:
             functions["attention"] = offer.attention()
         module = module_of(*functions.values(), lookups=() if has_few else task.lookups)

@@ -18,6 +18,7 @@ Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabu
 S = 1 + K. Of texts: C columns, P prompts, K stop strings of each.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -223,6 +224,7 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
     which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
     options = repeat_rows(options, sequences)
     choose = make_token_chooser(begin, options, ending, sampling_noise(options, which))
+    choose = as_one_function(choose)
     state = tf.cond(tf.reduce_all(state.is_done), lambda: state, lambda: choose(logits, state))
     advance = stepper(model, choose, begin + options.max_new_tokens, proposals)
     state = tf.while_loop(
@@ -265,9 +267,10 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, proposals
 
 def repeat_rows(structure, times):
     """Repeat each row of every tensor in a structure: rows 0, 0, 1, 1, … for 2."""
-    return keras.tree.map_structure(
-        lambda x: None if x is None else ops.repeat(x, times, axis=0), structure
-    )
+    tensors = [x for x in keras.tree.flatten(structure) if x is not None]
+    # Not a repetition of each tensor, which is 30 operations, of dozens of tensors of a cache.
+    rows = tf.repeat(tf.range(tf.shape(tensors[0])[0]), times)
+    return keras.tree.map_structure(lambda x: None if x is None else tf.gather(x, rows), structure)
 
 
 def read_prompts(model, token_ids, padding_mask, state):
@@ -312,6 +315,23 @@ def sampling_noise(options, which):
     """
     most = tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
     return processors.uniform_noise(options.seed, which, most + 1)
+
+
+def as_one_function(choose):
+    """Return what `make_token_chooser` returned, as a function that a graph holds once."""
+    if tf.executing_eagerly():
+        return choose
+
+    @functools.partial(tf.function, autograph=False)
+    def chosen(logits, state):
+        return choose(logits, state)
+
+    def choose_in_graph(logits, state):
+        # What the model keeps goes past the function.
+        without = chosen(logits, state._replace(model_state=()))
+        return without._replace(model_state=state.model_state)
+
+    return choose_in_graph
 
 
 def make_token_chooser(begin, options, ending, noise):

@@ -23,12 +23,19 @@ from keras_lm.layers.backend import (
     matmul,
     matmul_transposed,
     narrowed,
+    sizes,
     softmax,
     takes_rules,
     word_scores,
     write_slots,
 )
-from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.layers.basic import (
+    Dense,
+    LayerNormalization,
+    get_activation,
+    leading_shape,
+    truncated_normal,
+)
 from keras_lm.layers.masks import MASKED
 from keras_lm.layers.state import EARLIER
 from keras_lm.utils.argument_types import DType, Shape, Tensor
@@ -300,7 +307,7 @@ class Attention(ContextLayer):
         if x.shape[1] == 1:  # in a step of decoding, there is nothing to transpose
             x = ops.reshape(x, (-1, parts, self.num_heads, 1, self.head_dim))
             return ops.unstack(x, parts, axis=1)
-        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        batch, length, _ = sizes(x)
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
@@ -366,8 +373,8 @@ class Attention(ContextLayer):
         width = self.num_heads * self.head_dim
         if x.shape[2] == 1:
             return ops.reshape(x, (-1, 1, width))
-        x = ops.transpose(x, (0, 2, 1, 3))
-        return ops.reshape(x, (ops.shape(x)[0], ops.shape(x)[1], width))
+        batch, _, length, _ = sizes(x)
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, width))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
@@ -676,7 +683,9 @@ class FeedForward(keras.layers.Layer):
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, x: Tensor) -> Tensor:
-        return self.output_dense(self.intermediate(x))
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        rows = self.output_dense(self.intermediate(rows))
+        return ops.reshape(rows, (*leading_shape(x), x.shape[-1]))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

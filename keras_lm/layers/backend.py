@@ -27,9 +27,11 @@ if keras.backend.backend() == "tensorflow":
         reversible,
         scan,
         size_within,
+        sizes,
         softmax,
         split_seed,
         sum_over_replicas,
+        traced_once,
         word_scores,
         write_slots,
     )
@@ -79,6 +81,14 @@ else:
     def at_rows(x, rows):
         """See `keras_lm.layers.tensorflow`."""
         return x[rows]
+
+    def traced_once(function, inputs, *key):
+        """See `keras_lm.layers.tensorflow`."""
+        return function(inputs)
+
+    def sizes(x):
+        """See `keras_lm.layers.tensorflow`."""
+        return tuple(ops.shape(x))
 
     def size_within(size, limit, most):
         """See `keras_lm.layers.tensorflow`."""
@@ -176,10 +186,12 @@ __all__ = [
     "reversible",
     "scan",
     "size_within",
+    "sizes",
     "softmax",
     "split_seed",
     "sum_over_replicas",
     "takes_rules",
+    "traced_once",
     "word_scores",
     "write_slots",
 ]

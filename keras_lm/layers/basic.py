@@ -19,6 +19,7 @@ from keras_lm.layers.backend import (
     gelu_in_training,
     layer_norm_in_training,
     products_for,
+    sizes,
     word_scores,
 )
 from keras_lm.utils.argument_types import DType, Shape, Tensor
@@ -80,7 +81,7 @@ def leading_shape(x: Tensor) -> tuple[Any, ...]:
     known = tuple(x.shape[:-1])
     if known.count(None) == 1 and 0 not in known:
         return tuple(-1 if size is None else size for size in known)
-    return tuple(ops.shape(x)[:-1])
+    return sizes(x)[:-1]
 
 
 def float32_or_wider(policy: keras.DTypePolicy) -> str:

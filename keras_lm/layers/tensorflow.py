@@ -20,6 +20,7 @@ from keras_lm.tensorflow import tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _CLASSES_ARE_NAMED = contextvars.ContextVar("classes_are_named", default=True)
+_TRACES = contextvars.ContextVar("traces", default=None)
 _MOST_TOKENS = contextvars.ContextVar("most_tokens", default=None)
 _ASSERTED = re.compile(r"assertion failed: \[(.*?)\]\s*(?:\n|$)", re.DOTALL)
 _IS_GROWING = contextvars.ContextVar("is_growing", default=False)
@@ -77,6 +78,32 @@ def _spec_of_any_size(value):
     if isinstance(value, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
     return tf.TensorSpec([None] * value.shape.rank, value.dtype)
+
+
+@contextlib.contextmanager
+def sharing_traces():
+    """A context for tracing several graphs that hold a network once, as a function that they call.
+
+    TensorFlow puts the function in the place of each call before it runs a graph.
+    """
+    token = _TRACES.set({})
+    try:
+        yield
+    finally:
+        _TRACES.reset(token)
+
+
+def traced_once(function, inputs, *key):
+    """Return `function(inputs)`, nested tensors; where traces are shared, by a call of its trace.
+
+    `key` has a name of the function, and all that it depends on except its inputs and their shapes.
+    """
+    traces = _TRACES.get()
+    if traces is None:
+        return function(inputs)
+    if key not in traces:
+        traces[key] = tf.function(function, autograph=False)
+    return traces[key](inputs)
 
 
 @contextlib.contextmanager
@@ -307,6 +334,19 @@ def at_columns(x, columns):
 def at_rows(x, rows):
     """Return rows of `x` (B, …), by their indices of any shape."""
     return tf.gather(x, rows)
+
+
+def sizes(x):
+    """Return the shape of a tensor, ints where it is known: `ops.shape` in two operations.
+
+    Keras slices each unknown size out of the shape, by four operations; a network has hundreds.
+    """
+    if is_for_lite() or isinstance(x, keras.KerasTensor) or None not in x.shape:
+        return tuple(ops.shape(x))
+    return tuple(
+        unknown if size is None else size
+        for size, unknown in zip(x.shape, tf.unstack(tf.shape(x)), strict=True)
+    )
 
 
 def size_within(size, limit, most):

@@ -23,7 +23,7 @@ from keras_lm.layers import (
     MaskedLMHead,
     SpanHead,
 )
-from keras_lm.layers.backend import known_array, require
+from keras_lm.layers.backend import known_array, require, traced_once
 from keras_lm.layers.basic import as_tensor, get_activation
 from keras_lm.layers.state import fit_rows, known, with_free_slots
 from keras_lm.models.sizes import kernels
@@ -264,7 +264,10 @@ class Backbone(SavedWhole, keras.Model):
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None, **options: Any
     ) -> dict[str, Any]:
-        return self._outputs(self.forward(**inputs, training=training, **options))
+        def compute(inputs):
+            return self._outputs(self.forward(**inputs, training=training, **options))
+
+        return traced_once(compute, inputs, "call", id(self), training, *options.items())
 
     @property
     def takes_first_only(self) -> bool:

@@ -24,7 +24,7 @@ from keras_lm.generation.options import OPTIONS, check_lookup
 from keras_lm.generation.settings import GenerationSettings
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.chunks import losses_in_chunks
-from keras_lm.layers.tensorflow import require, writing_in_place
+from keras_lm.layers.tensorflow import require, traced_once, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts
@@ -251,10 +251,17 @@ class CausalLM(GenerationSettings, PretrainingTask):
 
     def read(self, token_ids: Tensor, padding_mask: Tensor, state: Any) -> Any:
         """Read tokens (B, S) after those of a state with room for them: `(outputs, new state)`."""
-        name = self.backbone.state_name
+        backbone = self.backbone
+        name = backbone.state_name
+
+        def compute(inputs):
+            with writing_in_place():
+                outputs = backbone.forward(**inputs, training=False)
+            return {key: x for key, x in outputs.items() if key not in backbone.INNER}
+
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
-        with writing_in_place():
-            outputs = self.backbone.forward(**inputs, training=False)
+        # A single token is read by operations of its own.
+        outputs = traced_once(compute, inputs, "read", id(backbone), token_ids.shape[1] == 1)
         return outputs, outputs[name]
 
     def next_logits(

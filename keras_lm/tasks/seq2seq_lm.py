@@ -21,7 +21,7 @@ from keras_lm.generation.scoring import target_scores
 from keras_lm.generation.settings import GenerationSettings, with_targets
 from keras_lm.generation.targets import Decoder, check_coverage, forbidden_ids, write
 from keras_lm.layers.masks import IGNORED
-from keras_lm.layers.tensorflow import few_numbers, writing_in_place
+from keras_lm.layers.tensorflow import few_numbers, traced_once, writing_in_place
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
@@ -345,10 +345,17 @@ class Seq2SeqLM(GenerationSettings, Task):
 
     def read(self, token_ids: Tensor, padding_mask: Tensor, state: Any) -> Any:
         """Read target tokens (B, T) after those of a state with room for them."""
-        name = self.backbone.state_name
-        options = {name: state, "training": False}
-        with writing_in_place():
-            outputs = self.backbone.forward(token_ids, padding_mask, **options)
+        backbone = self.backbone
+        name = backbone.state_name
+
+        def compute(inputs):
+            with writing_in_place():
+                outputs = backbone.forward(*inputs[:2], **{name: inputs[2]}, training=False)
+            return {key: x for key, x in outputs.items() if key not in backbone.INNER}
+
+        inputs = (token_ids, padding_mask, state)
+        # A single token is read by operations of its own.
+        outputs = traced_once(compute, inputs, "read", id(backbone), token_ids.shape[1] == 1)
         return outputs, outputs[name]
 
     def next_logits(

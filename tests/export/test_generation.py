@@ -9,6 +9,7 @@ import urllib.request
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_lm import export
 from keras_lm.generation import streaming
@@ -249,6 +250,19 @@ def test_holds_each_weight_once_and_no_python(folder, task):
     numbers = sum(np.prod(s, dtype=int) for name, s in shapes.items() if "OBJECT" not in name)
     assert numbers == task.count_params()
     assert (folder / "saved_model.pb").stat().st_size < 3e6
+
+
+def test_holds_the_network_once_for_each_way_to_read(folder):
+    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    functions = saved.meta_graphs[0].graph_def.library.function
+    projections = [
+        function.signature.name
+        for function in functions
+        for node in function.node_def
+        if node.op == "MatMul" and "query_key_value" in node.name
+    ]
+    # Whole texts, for `score` and `tokens`; after a state, for prompts and `next_token`; one token.
+    assert len(projections) == 3, projections
 
 
 def test_warmup_runs_all_signatures(folder, model, requests_of):
