@@ -31,6 +31,7 @@ from keras_lm.tasks.runtime import outputs_of
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import Batch
+from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.utils.user_arguments import check_whole
@@ -244,7 +245,8 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
 
     def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return `embedding` (B, S, D), and `mask` (B, S), int32, 1 for vectors that count."""
-        return {"embedding": outputs, "mask": ops.cast(ops.any(outputs != 0, axis=-1), "int32")}
+        counts = tf.reduce_any(tf.not_equal(outputs, 0.0), axis=-1)
+        return {"embedding": outputs, "mask": tf.cast(counts, tf.int32)}
 
     def embed(
         self,

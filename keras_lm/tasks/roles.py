@@ -10,7 +10,7 @@ import numpy as np
 from keras_lm.packers import Packer
 from keras_lm.tasks.pair_learning import SentencePreprocessor
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
-from keras_lm.tensorflow import tf
+from keras_lm.tensorflow import require_installed, tf
 
 QUERY, DOCUMENT = "query", "document"
 
@@ -29,6 +29,7 @@ class RolePreprocessor(SentencePreprocessor):
     is_query: bool = False
 
     def pack(self, columns, tokenize):
+        require_installed("An encoder that reads queries in another way")
         if "anchor" not in columns:
             return self._single(columns["text"], self.prompt, self.is_query, tokenize)
         texts = self.rows.side_by_side(columns)  # (B, T)
