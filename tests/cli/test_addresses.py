@@ -1,4 +1,4 @@
-"""Addresses in the place of paths, by fsspec's filesystem in memory."""
+"""Addresses in the place of paths, by fsspec's filesystem in memory; a few by S3's protocol."""
 
 import json
 import uuid
@@ -75,6 +75,40 @@ def test_exports(run, critic, task, memory):
     ]
     assert asked[0]["labels"] == asked[1]["labels"]
     assert asked[0]["scores"] == pytest.approx(asked[1]["scores"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_bucket_of_s3(run, critic, task, monkeypatch):
+    moto = pytest.importorskip("moto.server", reason="needs: pip install 'moto[server]' s3fs")
+    pytest.importorskip("s3fs", reason="needs: pip install 'moto[server]' s3fs")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    try:
+        fsspec.filesystem("s3").mkdir("bucket")
+        texts = ["the film was good", "a bad song"]
+        with fsspec.open("s3://bucket/in.parquet", "wb") as file:
+            parquet.write_table(pyarrow.table({"text": texts}), file)
+        task.save_to_preset("s3://bucket/critic")
+        run(
+            "predict",
+            "s3://bucket/critic",
+            "s3://bucket/in.parquet",
+            "--output",
+            "s3://bucket/out.parquet",
+        )
+        with fsspec.open("s3://bucket/out.parquet") as file:
+            answers = parquet.read_table(file)
+        assert answers.column("text").to_pylist() == texts
+        assert answers.column("label").to_pylist() == [*task.classify(texts)["labels"]]
+    finally:
+        server.stop()
 
 
 def test_what_must_be_on_a_disk_says_so(fail, tiny, write, memory):
