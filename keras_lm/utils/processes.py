@@ -36,7 +36,7 @@ def as_array(variable: Any) -> np.ndarray:
     if is_divided(variable):
         value = keras.ops.convert_to_tensor(variable)
         return np.asarray(multihost_utils.process_allgather(value, tiled=True))
-    return keras.ops.convert_to_numpy(variable)
+    return np.asarray(variable.numpy()) if hasattr(variable, "numpy") else np.asarray(variable)
 
 
 def write_by_chief(write: Callable[[], Any]) -> None:

@@ -54,7 +54,11 @@ def task(goldens):
 
 @pytest.fixture(scope="module")
 def folder(task, tmp_path_factory):
-    return task.export(tmp_path_factory.mktemp("models") / "writer")
+    runs_eagerly = tf.config.functions_run_eagerly()  # in the test that comes first
+    tf.config.run_functions_eagerly(False)
+    path = task.export(tmp_path_factory.mktemp("models") / "writer")
+    tf.config.run_functions_eagerly(runs_eagerly)
+    return path
 
 
 @pytest.fixture(scope="module")
