@@ -29,6 +29,7 @@ from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.task import Task, checked_prompt
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
+from keras_lm.utils.processes import as_array
 from keras_lm.utils.user_arguments import check_whole
 
 
@@ -142,7 +143,7 @@ class SparseEncoder(PairLearning, FeatureExtractor):
     def write_modules(self, folder: PathLike) -> None:
         weights = None
         if self.static_queries:
-            weights = ops.convert_to_numpy(self.query_weights.token_weights)
+            weights = as_array(self.query_weights.token_weights)
         width, inputs = self.backbone.vocabulary_size, self.written_inputs()
         write_sparse_modules(folder, self.get_arguments(), width, inputs, weights)
 
