@@ -31,7 +31,7 @@ from keras_lm.feeding.predict_batches import longest_first
 from keras_lm.generation import logits as processors
 from keras_lm.generation.logits import Rules
 from keras_lm.generation.options import batch_options, no_room
-from keras_lm.layers.backend import at_columns
+from keras_lm.layers.backend import at_columns, at_rows, sizes
 from keras_lm.layers.tensorflow import required, within
 from keras_lm.models.backbone import check_ids
 from keras_lm.tensorflow import tf
@@ -267,10 +267,12 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, proposals
 
 def repeat_rows(structure, times):
     """Repeat each row of every tensor in a structure: rows 0, 0, 1, 1, … for 2."""
-    tensors = [x for x in keras.tree.flatten(structure) if x is not None]
-    # Not a repetition of each tensor, which is 30 operations, of dozens of tensors of a cache.
-    rows = tf.repeat(tf.range(tf.shape(tensors[0])[0]), times)
-    return keras.tree.map_structure(lambda x: None if x is None else tf.gather(x, rows), structure)
+
+    def repeated(x):
+        # Not `ops.repeat`, which is 30 operations for each of dozens of tensors of a cache.
+        return at_rows(x, ops.arange(sizes(x)[0] * times, dtype="int32") // times)
+
+    return keras.tree.map_structure(lambda x: None if x is None else repeated(x), structure)
 
 
 def read_prompts(model, token_ids, padding_mask, state):
