@@ -57,15 +57,18 @@ class Caller:
 
     def leave(self, why=GONE):
         """Report that nobody waits any longer; from any thread, any number of times."""
+        for call in self.mark(why):
+            call()
+
+    def mark(self, why):
+        """Let nobody wait any longer; return the functions to call then, none if it was before."""
         with self._lock:
             if self.has_left:
-                return
+                return []
             self.has_left, self.why = True, why
             # They may refer to this caller, and a circle would hold its memory for long.
-            whoever, self._whoever = self._whoever, []
-        self.manager.start_cancel()
-        for call in whoever:
-            call()
+            calls, self._whoever = [self.manager.start_cancel, *self._whoever], []
+        return calls
 
     def when_left(self, call):
         """Call a function once this caller has left, at once if that was before."""
@@ -120,8 +123,9 @@ class Callers:
         """Make all leave, and those that come later."""
         with self._lock:
             self._why, waiting = why, list(self._waiting)
-        for caller in waiting:
-            caller.leave(why)
+        # All have left before one is told: that may free a thread, on which another would begin.
+        for call in [call for caller in waiting for call in caller.mark(why)]:
+            call()
 
 
 def current():

@@ -12,7 +12,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from keras_lm.serving import Server
 from keras_lm.serving.batching import DEFAULTS, Batcher
-from keras_lm.serving.callers import Caller, all_of
+from keras_lm.serving.callers import SHUTTING_DOWN, Caller, Callers, all_of
 from keras_lm.serving.errors import ServingError
 
 MANY = 10_000_000.0  # turns, which take longer than any test may
@@ -30,6 +30,19 @@ def looping(tmp_path_factory):
     tf.saved_model.save(tf.Module(), str(folder / "1"), signatures={"serving_default": count})
     with Server(folder) as server:
         yield server
+
+
+def test_all_have_left_before_one_is_told():
+    """Otherwise what one leaves free could begin with another, after the server's end."""
+    callers, seen = Callers(), []
+    several = [callers.add(Caller()) for _ in range(3)]
+    for caller in several:
+        caller.when_left(lambda: seen.append([one.has_left for one in several]))
+    callers.leave(SHUTTING_DOWN)
+    assert seen == [[True] * 3] * 3
+    for caller in [*several, callers.add(Caller())]:
+        with pytest.raises(ServingError, match="shutting down"):
+            caller.check()
 
 
 def is_idle(server, seconds=5):
