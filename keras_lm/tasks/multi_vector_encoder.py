@@ -264,15 +264,11 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         Raises:
             ValueError: if there is no such prompt.
         """
-        is_other = prompt_name not in (None, QUERY, DOCUMENT)
-        if is_other:
-            self.check_prompt_name(prompt_name)
+        return super().embed(x, batch_size, verbose, prompt_name or DOCUMENT)
 
-        def answer(columns):
-            return self.decode(*self._embedded(columns, prompt_name or DOCUMENT))
-
-        answer.__name__ = f"answer to {prompt_name or DOCUMENT}"
-        return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)
+    def check_prompt_name(self, name: str | None) -> None:
+        if name not in (QUERY, DOCUMENT):  # which have a role without a prompt, too
+            super().check_prompt_name(name)
 
     def _embedded(self, columns, prompt_name, tokenize=None):
         prompt, is_query = self.prompts.get(prompt_name), prompt_name == QUERY
