@@ -123,7 +123,7 @@ class Callers:
         """Make all leave, and those that come later."""
         with self._lock:
             self._why, waiting = why, list(self._waiting)
-        # All have left before one is told: that may free a thread, on which another would begin.
+        # All have left before the first call: it may free a thread, on which another would begin.
         for call in [call for caller in waiting for call in caller.mark(why)]:
             call()
 
