@@ -191,7 +191,8 @@ def latency(model, title, batch, calls):
 def runtimes():
     """From strings to labels by what serves an encoder on a processor, at several shapes."""
     shapes = ("1×24", "2×380", "8×120", "32×16–28")
-    exports = ("frozen", "frozen-int8", "frozen-bfloat16", "float32.tflite", "int8.tflite")
+    exports = ("frozen", "frozen-int8", "frozen-bfloat16")
+    exports += ("float32.tflite", "int8.tflite", "float32.onnx", "int8.onnx")
     contenders = [Contender(OURS, "keras_lm", "saved")]
     contenders += [Contender(f"keras_lm, {name}", "keras_lm", name) for name in exports]
     for name in ("ONNX Runtime", "OpenVINO"):

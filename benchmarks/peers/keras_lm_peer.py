@@ -295,6 +295,8 @@ def runtimes(shapes, exports, minilm, scratch, calls, variant):
 
         def serve(rows):
             return pool.run("serving_default", {"text": rows})
+    elif path.suffix == ".onnx":
+        serve = open_onnx(path)
     else:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
@@ -314,6 +316,27 @@ def runtimes(shapes, exports, minilm, scratch, calls, variant):
 
     points = {tuple(shape.split("×")): answer(rows) for shape, rows in texts.items()}
     return inputs.at_points(points, calls)
+
+
+def open_onnx(path):
+    """Return a callable from texts to labels and scores, by a file that takes bytes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_cores()
+    # Its threads would spin until the next call, and take the cores from the other contenders.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    names = np.array(["negative", "positive"])
+
+    def serve(texts):
+        data = [text.encode() for text in texts]
+        ends = np.cumsum([len(each) for each in data], dtype=np.int32)
+        text = np.frombuffer(b"".join(data), np.uint8)
+        (scores,) = session.run(["scores"], {"text": text, "text_ends": ends})
+        return {"labels": names[scores.argmax(-1)], "scores": scores}
+
+    return serve
 
 
 def corpus(mixed, minilm, batch, length, calls, variant):
