@@ -453,14 +453,14 @@ def _capture_constants(graph):
 
 
 def _forget_bounds(graph):
-    """Write sizes in int32 as remainders, which they are.
+    """Take the lower 31 bits of sizes that become int32: they are the same, without bounds.
 
-    OpenVINO computes bounds of shapes, and that of an unknown size, as int32, is −1; it has no
-    bounds of a remainder.
+    OpenVINO computes bounds of shapes, and that of an unknown size, as int32, is −1. It has no
+    bounds of bits. (A remainder's are those of another size, by which it then reshapes.)
     """
     from onnx import helper, numpy_helper
 
-    graph.initializer.append(numpy_helper.from_array(np.array(2**31, np.int64), "sizes/most"))
+    graph.initializer.append(numpy_helper.from_array(np.array(2**31 - 1, np.int64), "sizes/bits"))
 
     def write(inner):
         sizes = {x for node in inner.node if node.op_type in ("Shape", "Size") for x in node.output}
@@ -470,9 +470,10 @@ def _forget_bounds(graph):
             for each in _graphs(node):
                 write(each)
             if node.op_type == "Cast" and node.input[0] in sizes:
-                rest = f"{node.output[0]}/size"
-                inner.node.append(helper.make_node("Mod", [node.input[0], "sizes/most"], [rest]))
-                node.input[0] = rest
+                size = f"{node.output[0]}/size"
+                inputs = [node.input[0], "sizes/bits"]
+                inner.node.append(helper.make_node("BitwiseAnd", inputs, [size]))
+                node.input[0] = size
             inner.node.append(node)
 
     write(graph)

@@ -540,3 +540,45 @@ def test_integers_are_computed_exactly():
     np.testing.assert_array_equal(chosen(np.arange(4, dtype="int32")), [1, 0, 0, 1])
     small = converted(lambda x: tf.cast(x, tf.uint8) < 200, row)
     np.testing.assert_array_equal(small(np.array([199, 200], "int32")), [True, False])
+
+
+# === OpenVINO ===
+
+
+class OpenVinoSession:
+    """A file in OpenVINO, asked as a session of ONNX Runtime."""
+
+    def __init__(self, path):
+        openvino = pytest.importorskip("openvino")
+        settings = {"INFERENCE_PRECISION_HINT": "f32"}
+        self._network = openvino.Core().compile_model(str(path), "CPU", settings)
+        self.get_outputs = session_of(path).get_outputs
+
+    def run(self, names, inputs):
+        outputs = self._network(inputs)
+        names = names or [value.name for value in self.get_outputs()]
+        return [outputs[name].copy() for name in names]
+
+
+@pytest.mark.eager
+def test_openvino_answers_as_the_task(critic, path, bytes_path):
+    assert_answers(OpenVinoSession(path), critic, {"text": TEXTS})
+    assert_answers_texts(OpenVinoSession(bytes_path), critic, {"text": HARD})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_openvino_answers_packed_rows_of_every_task(name, make_backbone, tokenizer, tmp_path):
+    arguments, columns = tiny.TASKS[name]
+    task = getattr(tasks, name)(make_backbone(), tokenizer=tokenizer, **arguments)
+    path = task.export(tmp_path / "m.onnx", tokenizer=None)
+    assert_answers(OpenVinoSession(path), task, columns)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_openvino_answers_packed_rows_of_every_model(name, tokenizer_of, backbone_of, tmp_path):
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    task = tasks.TextClassifier(backbone_of(name), num_classes=3, tokenizer=tokenizer)
+    path = task.export(tmp_path / "m.onnx", tokenizer=None)
+    if name != "ErnieBackbone":  # whose entities come from a linker
+        assert_answers(OpenVinoSession(path), task, {"text": TEXTS})
