@@ -714,8 +714,9 @@ def _check_callbacks(callbacks):
         if ORBAX is not None and isinstance(callback, ORBAX):
             raise ValueError(
                 "callbacks has an OrbaxCheckpoint, from which random seeds and gradient "
-                "accumulation do not come back: pass keras_lm.training.TrainingCheckpoint(FILE), "
-                "whose restore goes on exactly, on any number of devices."
+                "accumulation do not come back: pass keras_lm.training.TrainingCheckpoint(FILE) "
+                "or OrbaxTrainingCheckpoint(FOLDER), from which a run goes on exactly, on any "
+                "devices."
             )
 
 

@@ -2,7 +2,7 @@
 
 from keras_lm.training.adapters import enable_adapters, load_adapters, save_adapters
 from keras_lm.training.averaging import AverageWeights
-from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.checkpointing import OrbaxTrainingCheckpoint, TrainingCheckpoint
 from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
 from keras_lm.training.distribution import start_processes
 from keras_lm.training.few_labels import fit_few
@@ -27,6 +27,7 @@ __all__ = [
     "GradualUnfreezing",
     "InverseSquareRoot",
     "Lamb",
+    "OrbaxTrainingCheckpoint",
     "Run",
     "SlantedTriangular",
     "TokensPerSecond",

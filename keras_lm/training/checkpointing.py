@@ -18,8 +18,12 @@ from keras_lm.training.distribution import IS_JAX, check_agreement, gather, work
 from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
+from keras_lm.utils.optional_dependencies import require
 from keras_lm.utils.processes import as_array
 from keras_lm.utils.user_arguments import is_finite
+
+if IS_JAX:
+    import jax
 
 STEPS_TO_ASK = 50  # between two questions of several processes whether to save
 BEST = "best/"  # before the names of the best weights of an early stopping
@@ -81,7 +85,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             ValueError: if the file is damaged, or of another model, teacher or other settings, or
                 workers find different files.
         """
-        step = self._read(model) if self.path.is_file() else 0
+        step = self._read(model) if self._is_there() else 0
         check_agreement(
             model.distribute_strategy,
             step,
@@ -90,37 +94,15 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         )
         return step
 
+    def _is_there(self):
+        return self.path.is_file()
+
     def _read(self, model):
         variables = self._variables(model)
-        try:
-            with safe_open(self.path, framework="numpy") as file:
-                expected = checked_files.stated_checksums(self.path, file.metadata())
-                about = json.loads(file.metadata()["training"])
-                self._check(about["settings"])
-                if about.get("teachers", []) != self._teachers(model):
-                    raise ValueError(
-                        f"{self.path} is a checkpoint of a run with another teacher, whose weights "
-                        "differ: train with that one, or remove the file to start over."
-                    )
-                names = list(file.keys())
-                own = [name for name in names if not name.startswith(BEST)]
-                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in own}
-                if shapes != {name: tuple(v.shape) for name, v in variables.items()}:
-                    raise ValueError(
-                        f"{self.path} is a checkpoint of another model or optimizer: train with "
-                        "those, or remove it to start over."
-                    )
-                arrays = {name: file.get_tensor(name) for name in names}
-                for name, array in arrays.items():  # all, before anything is changed
-                    checked_files.check_tensor(self.path, name, array, expected)
-                for name, variable in variables.items():
-                    variable.assign(arrays[name])
-                best = [arrays[f"{BEST}{number}"] for number in range(len(names) - len(own))]
-        except (SafetensorError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{self.path} is not a complete checkpoint of a training run ({error}): remove "
-                "it to start over."
-            ) from error
+        about, arrays = self._load(model, variables)
+        for name, variable in variables.items():
+            variable.assign(arrays.pop(name))
+        best = [arrays[f"{BEST}{number}"] for number in range(len(arrays))]
         self.step = self._step_before_epoch = about["step"]
         self.logs, self.best_weights = about.get("logs", []), best or None
         schedule, _ = schedule_and_steps(model)
@@ -128,14 +110,48 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             schedule.skipped = about.get("skipped", 0)
         return self.step
 
-    def _check(self, stored):
+    def _load(self, model, variables):
+        # All is checked before anything is used.
+        try:
+            with safe_open(self.path, framework="numpy") as file:
+                expected = checked_files.stated_checksums(self.path, file.metadata())
+                about = json.loads(file.metadata()["training"])
+                names = list(file.keys())
+                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+                self._check(about, shapes, model, variables)
+                arrays = {name: file.get_tensor(name) for name in names}
+                for name, array in arrays.items():
+                    checked_files.check_tensor(self.path, name, array, expected)
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise self._incomplete(error) from error
+        return about, arrays
+
+    def _incomplete(self, error):
+        return ValueError(
+            f"{self.path} is not a complete checkpoint of a training run ({error}): remove it to "
+            "start over."
+        )
+
+    def _check(self, about, shapes, model, variables):
+        stored = about["settings"]
         for name in sorted({*stored, *self.settings}):
             then, now = stored.get(name), self.settings.get(name)
             if then != now:
                 raise ValueError(
                     f"{self.path} is a checkpoint of a run with {name}={then}, and not {now}: "
-                    "repeat that run to go on, or remove the file to start over."
+                    "repeat that run to go on, or remove it to start over."
                 )
+        if about.get("teachers", []) != self._teachers(model):
+            raise ValueError(
+                f"{self.path} is a checkpoint of a run with another teacher, whose weights "
+                "differ: train with that one, or remove it to start over."
+            )
+        own = {name: shape for name, shape in shapes.items() if not name.startswith(BEST)}
+        if own != {name: tuple(variable.shape) for name, variable in variables.items()}:
+            raise ValueError(
+                f"{self.path} is a checkpoint of another model or optimizer: train with "
+                "those, or remove it to start over."
+            )
 
     def save(self) -> None:
         """Write the state now; only the chief does, and on JAX all processes have to call it.
@@ -143,15 +159,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         Raises:
             ValueError: if weights are NaN or infinite.
         """
-        is_chief = workers_of(self.model.distribute_strategy).is_chief
-        if not (is_chief or IS_JAX):
+        if not (IS_JAX or workers_of(self.model.distribute_strategy).is_chief):
             return
         began = time.monotonic()
-        arrays = {
-            name: np.array(as_array(variable), order="C")
-            for name, variable in self._variables(self.model).items()
-        }
-        for name in [name for name, array in arrays.items() if not is_finite(array)]:
+        arrays = self._values(self._variables(self.model))
+        for name in [name for name, array in arrays.items() if not self._is_finite(array)]:
             raise ValueError(
                 f"{name} is NaN or infinite after step {self.step}, so it is not saved: go on from "
                 f"{self.path}, if it is there, with a lower learning_rate."
@@ -163,11 +175,20 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         about = {"step": self.step, "settings": self.settings, "skipped": skipped}
         about["logs"] = self.logs
         about["teachers"] = self._teachers(self.model)
-        if is_chief:
-            with replacing(self.path) as new:
-                save_checked(arrays, new, {"training": json.dumps(about)})
+        self._write(arrays, about)
         self._saved_at = time.monotonic()
         self._seconds = self._saved_at - began
+
+    def _values(self, variables):
+        return {name: np.array(as_array(v), order="C") for name, v in variables.items()}
+
+    def _is_finite(self, array):
+        return is_finite(array)
+
+    def _write(self, arrays, about):
+        if workers_of(self.model.distribute_strategy).is_chief:
+            with replacing(self.path) as new:
+                save_checked(arrays, new, {"training": json.dumps(about)})
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._saved_at = time.monotonic()
@@ -229,6 +250,91 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             for owner, variables in owners.items()
             for number, variable in enumerate(variables)
         }
+
+
+class OrbaxTrainingCheckpoint(TrainingCheckpoint):
+    """A `TrainingCheckpoint` in a folder of Orbax, into which each process writes its own part.
+
+    So no process ever has the whole state of a model that is divided among devices. A run goes on
+    with another number of processes, on other devices and in another layout. The folder holds the
+    last state; the one before is removed once the next is complete. It is for Keras's JAX backend,
+    and needs the extra `orbax`.
+
+    Args:
+        path: of the folder, which all processes see; it may be the address of a bucket.
+        settings, minutes, carried, stopping: those of `TrainingCheckpoint`.
+
+    Raises:
+        RuntimeError: with another backend than JAX.
+        ImportError: if orbax-checkpoint is not installed.
+
+    Example:
+        checkpoint = keras_lm.training.OrbaxTrainingCheckpoint("run", {"batch_size": 8})
+        done = checkpoint.restore(task)
+        task.fit(batches.skip(done), callbacks=[checkpoint])
+
+    Source: the Orbax documentation, https://orbax.readthedocs.io, "Checkpointing PyTrees".
+    """
+
+    def __init__(self, path: PathLike, *args: Any, **kwargs: Any):
+        if not IS_JAX:
+            raise RuntimeError(
+                "OrbaxTrainingCheckpoint is for Keras's JAX backend, and this is "
+                f"{keras.backend.backend()!r}: use TrainingCheckpoint(FILE)."
+            )
+        self._orbax = require("orbax.checkpoint", "OrbaxTrainingCheckpoint")
+        super().__init__(path, *args, **kwargs)
+        options = self._orbax.CheckpointManagerOptions(
+            max_to_keep=1, enable_async_checkpointing=False
+        )
+        items = {
+            "state": self._orbax.StandardCheckpointHandler(),
+            "about": self._orbax.JsonCheckpointHandler(),
+        }
+        # Saves are numbered one after another: a step may be saved again, with an epoch's logs.
+        self._saves = self._orbax.CheckpointManager(
+            self.path.absolute(), item_handlers=items, options=options
+        )
+
+    def _is_there(self):
+        self._saves.reload()
+        return self._saves.latest_step() is not None
+
+    def _load(self, model, variables):
+        args, number = self._orbax.args, self._saves.latest_step()
+        try:
+            items = args.Composite(about=args.JsonRestore())
+            about = self._saves.restore(number, args=items)["about"]
+            stored = self._saves.item_metadata(number)["state"]
+            shapes = {name: tuple(array.shape) for name, array in stored.items()}
+            self._check(about, shapes, model, variables)
+            # Arrays of the best weights are of the host.
+            state = {name: np.empty(array.shape, array.dtype) for name, array in stored.items()}
+            state |= {
+                name: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)
+                for name, value in self._values(variables).items()
+            }
+            items = args.Composite(state=args.StandardRestore(state))
+            return about, {**self._saves.restore(number, args=items)["state"]}
+        except (KeyError, TypeError, OSError) as error:
+            raise self._incomplete(error) from error
+
+    def _values(self, variables):
+        return {name: keras.ops.convert_to_tensor(v) for name, v in variables.items()}
+
+    def _is_finite(self, array):
+        return bool(keras.ops.all(keras.ops.isfinite(array)))
+
+    def _write(self, arrays, about):
+        args, number = self._orbax.args, (self._saves.latest_step() or 0) + 1
+        items = args.Composite(state=args.StandardSave(arrays), about=args.JsonSave(about))
+        self._saves.save(number, args=items, force=True)
+
+
+def checkpoint_at(path, *args, **kwargs):
+    """Return the callback for a path: for a folder of Orbax if its name ends with `.orbax`."""
+    is_folder = Path(path).suffix == ".orbax"
+    return (OrbaxTrainingCheckpoint if is_folder else TrainingCheckpoint)(path, *args, **kwargs)
 
 
 def _digest(model):

@@ -11,7 +11,7 @@ from keras_lm.data.packed_windows import label_columns
 from keras_lm.data.shards import is_own
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.tensorflow import tf
-from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.checkpointing import checkpoint_at
 from keras_lm.training.distribution import gather, workers_of
 from keras_lm.training.optimizers import plan_schedule, schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
@@ -143,6 +143,7 @@ def fit_windows(
             `keras.utils.set_random_seed`, called before the task is made.
         validation_windows: the same for `val_…` after each epoch, or None.
         checkpoint: path of the file to save the run to, and to continue from if it exists, or None.
+            If it ends with `.orbax`, it is the folder of an `OrbaxTrainingCheckpoint`.
         minutes: float. How often to save, besides after each epoch.
         callbacks, verbose: as in Keras.
 
@@ -181,7 +182,7 @@ def fit_windows(
         }
         if workers > 1:  # each has another order then
             settings["workers"] = workers
-        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes)
+        checkpoint = checkpoint_at(checkpoint, settings, minutes)
         done = checkpoint.restore(task)
         callbacks.append(checkpoint)
     if validation_windows is not None:

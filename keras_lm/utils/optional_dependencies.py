@@ -9,6 +9,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "opentelemetry": "otel",
+    "orbax": "orbax",
     "prometheus_client": "serving",
     "pyarrow": "tables",
     "rouge_score": "translation",
