@@ -67,9 +67,9 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
     Call: `task(inputs)` returns (B, S, D), float32.
 
     Raises:
-        ValueError: if queries are to be expanded and there is no `query_length`, the tokenizer has
-            no mask token or pads on the left, or positions of the backbone are counted without
-            tokens that none attends to.
+        ValueError: if the backbone reads no tokens, as ELMo; positions of it are counted without
+            tokens that none attends to; or queries are to be expanded and there is no
+            `query_length`, or the tokenizer has no mask token or pads on the left.
 
     Example:
 
@@ -102,6 +102,13 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         lowercase: bool = False,
         **arguments: Any,
     ):
+        Task.__init__(self, backbone, **arguments)  # without the features of hidden states
+        backbone = self.backbone
+        if "token_ids" not in backbone.input_fields:
+            raise ValueError(
+                f"backbone is a {type(backbone).__name__}, which takes no token_ids: pass one that "
+                "reads tokens, such as a BertBackbone."
+            )
         if expand_queries or query_length is not None:
             check_whole("query_length", query_length, 1, backbone.max_sequence_length)
         layers = (layer for layer in backbone._flatten_layers())
@@ -113,8 +120,7 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
             )
         if projections is None:
             projections = [{"output_dim": 128, "use_bias": False}]
-        Task.__init__(self, backbone, **arguments)  # without the features of hidden states
-        self.features = TokenVectorBackbone(self.backbone, [*projections], normalize)
+        self.features = TokenVectorBackbone(backbone, [*projections], normalize)
         self.query_length, self.expand_queries = query_length, expand_queries
         self.attend_to_expansion = attend_to_expansion
         self.skipped_words = strings_of("skipped_words", skipped_words)

@@ -200,7 +200,9 @@ class PairLearning:
     def _with_itself(self, x):
         """Return texts as pairs, each its own positive."""
         if isinstance(x, tf.data.Dataset):
-            return x.map(self._with_itself)
+            if not isinstance(x.element_spec, tuple):
+                return x.map(self._with_itself)
+            return x.map(lambda texts, *rest: (self._with_itself(texts), *rest))
         texts = x["text"] if isinstance(x, dict) or names_in_table(x) else x
         return {"anchor": texts, "positive": texts}
 

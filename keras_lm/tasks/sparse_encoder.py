@@ -92,9 +92,10 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         lowercase: bool = False,
         **arguments: Any,
     ):
-        if top_k is not None:
-            check_whole("top_k", top_k, 1, backbone.vocabulary_size, ", the number of tokens")
         Task.__init__(self, backbone, **arguments)  # without the features of hidden states
+        if top_k is not None:
+            size = self.backbone.vocabulary_size
+            check_whole("top_k", top_k, 1, size, ", the number of tokens")
         self.features = SparseBackbone(self.backbone, pooling, activation)
         self.head_kinds.append("token")
         self.static_queries, self.freeze_queries = static_queries, freeze_queries

@@ -162,6 +162,14 @@ def test_cached_gradients_are_those_of_the_whole_batch(make, make_backbone, drop
         np.testing.assert_allclose(parts, whole, atol=2e-5)
 
 
+def test_labels_of_a_dataset_are_refused_by_name(make):
+    """It was a raw TypeError: each of its tuples was read as a text."""
+    encoder = make(SentenceEncoder)
+    labelled = tf.data.Dataset.from_tensor_slices((ANCHORS, [1.0] * len(ANCHORS))).batch(2)
+    with pytest.raises(ValueError, match=r"y is given, and loss=InBatchNegatives\(\) learns"):
+        encoder.fit(labelled, verbose=0)
+
+
 @pytest.mark.eager
 def test_prompts_stand_before_queries_and_documents(make, tmp_path):
     encoder = make(SentenceEncoder, prompts=PROMPTS)
