@@ -34,7 +34,7 @@ from keras_lm.tasks.text_model import Batch
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
-from keras_lm.utils.user_arguments import check_whole
+from keras_lm.utils.user_arguments import check_whole, list_of_texts
 
 AT_ONCE = 64  # documents whose tokens are compared together
 
@@ -86,6 +86,7 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
     preprocessor_class = RolePreprocessor
     row_names = ("text_keys", "is_text", "is_query")
     similarity = "max_sim"
+    roles = (QUERY, DOCUMENT)
     published_class = "MultiVectorEncoder"
     predicts_sequences = True
 
@@ -106,8 +107,8 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         backbone = self.backbone
         if "token_ids" not in backbone.input_fields:
             raise ValueError(
-                f"backbone is a {type(backbone).__name__}, which takes no token_ids: pass one that "
-                "reads tokens, such as a BertBackbone."
+                f"backbone is of the class {type(backbone).__name__}, which takes no token_ids: "
+                "pass one that reads tokens, such as a BertBackbone."
             )
         if expand_queries or query_length is not None:
             check_whole("query_length", query_length, 1, backbone.max_sequence_length)
@@ -272,10 +273,6 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         """
         return super().embed(x, batch_size, verbose, prompt_name or DOCUMENT)
 
-    def check_prompt_name(self, name: str | None) -> None:
-        if name not in (QUERY, DOCUMENT):  # which have a role without a prompt, too
-            super().check_prompt_name(name)
-
     def _embedded(self, columns, prompt_name, tokenize=None):
         prompt, is_query = self.prompts.get(prompt_name), prompt_name == QUERY
         preprocessor = dataclasses.replace(self.preprocessor, prompt=prompt, is_query=is_query)
@@ -284,8 +281,8 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
 
     def score(
         self,
-        queries: RawTexts,
-        documents: RawTexts,
+        queries: Sequence[str],
+        documents: Sequence[str],
         batch_size: int = 32,
         verbose: int | str = "auto",
     ) -> np.ndarray:
@@ -295,6 +292,8 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
             queries, documents: list of str.
             batch_size, verbose: see `embed`.
         """
+        queries = list_of_texts(queries, "queries")
+        documents = list_of_texts(documents, "documents")
         asked = self.embed(queries, batch_size, verbose, QUERY)["embedding"]
         told = self.embed(documents, batch_size, verbose, DOCUMENT)
         parts = [np.zeros((len(asked), 0), "float32")]

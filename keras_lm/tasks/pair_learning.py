@@ -137,6 +137,8 @@ class PairLearning:
     compares_rows = True
     # How vectors are compared: `"cosine"` or `"dot"`.
     similarity = "cosine"
+    # Names of prompts that say in which role texts are read, with a prompt or without one.
+    roles: tuple[str, ...] = ()
     _reads_pairs = False
 
     @staticmethod
@@ -377,9 +379,10 @@ class PairLearning:
         return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)
 
     def check_prompt_name(self, name: str | None) -> None:
-        """Raise a ValueError if `prompts` have no such name."""
-        if name is not None and name not in self.prompts:
-            raise ValueError(f"prompt_name={name!r}: use one of {sorted(self.prompts)}.")
+        """Raise a ValueError if neither `prompts` nor `roles` have such a name."""
+        names = sorted({*self.prompts, *self.roles})
+        if name is not None and name not in names:
+            raise ValueError(f"prompt_name={name!r}: use one of {names}.")
 
     def _embedded(self, columns, prompt_name, tokenize=None):
         """Return the vectors of texts after one of the prompts, or the usual one, and packed."""

@@ -110,6 +110,10 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         self._finish()
         self.check_without_words()
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (QUERY,) if self.static_queries else ()
+
     activation = property(lambda self: self.features.activation, doc="See the class.")
 
     def get_arguments(self) -> dict[str, Any]:
@@ -216,7 +220,7 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return self._answer_all(x, batch_size, verbose, prompt_name, k)
 
     def _embedded(self, columns, prompt_name, tokenize=None):
-        if prompt_name != QUERY or not self.static_queries:
+        if prompt_name not in self.roles:
             return super()._embedded(columns, prompt_name, tokenize)
         prompt = self.prompts.get(QUERY, self.prompt)
         preprocessor = dataclasses.replace(self.preprocessor, prompt=prompt, is_query=True)
@@ -232,8 +236,7 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return QuerySignatures(self) if self.static_queries else super().signatures
 
     def _answer_all(self, x, batch_size, verbose, prompt_name, k):
-        if prompt_name != QUERY or not self.static_queries:
-            self.check_prompt_name(prompt_name)
+        self.check_prompt_name(prompt_name)
 
         def answer(columns):
             outputs, _ = self._embedded(columns, prompt_name)

@@ -7,12 +7,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from safetensors.numpy import load_file, save_file
 
 from keras_lm import litert, models
 from keras_lm.converters import CheckpointError
+from keras_lm.evaluation import evaluate_retrieval, evaluate_similarity, evaluate_triplets
 from keras_lm.objectives import MaxSimNegatives
 from keras_lm.objectives.late_interaction import max_sim
+from keras_lm.search import Index
 from keras_lm.tasks import FeatureExtractor, MultiVectorEncoder, SentenceEncoder, Task
 
 FOLDERS = ("native", "pylate", "authors")
@@ -187,6 +190,21 @@ def test_queries_as_they_are(encoder):
 
 
 @pytest.mark.eager
+def test_it_is_measured_by_its_scores(encoder):
+    queries, documents = ["good film", "rain", "a"], ["rain ?", "the film was good", "a good film"]
+    scores = encoder.score(queries, documents)
+    best = scores.argmax(axis=1)
+    measured = evaluate_retrieval(encoder, queries, documents, best)
+    assert measured["accuracy@1"] == measured["mrr@10"] == 1
+    measured = evaluate_similarity(encoder, queries, documents, np.diag(scores))
+    assert measured == pytest.approx({"pearson": 1, "spearman": 1})
+    positives = [documents[row] for row in best]
+    negatives = [documents[row] for row in scores.argmin(axis=1)]
+    assert evaluate_triplets(encoder, queries, positives, negatives) == {"accuracy": 1}
+    assert evaluate_triplets(encoder, queries, negatives, positives) == {"accuracy": 0}
+
+
+@pytest.mark.eager
 def test_what_is_refused(folder, encoder, tmp_path):
     native = folder("authors").parent / "native"
     for cls in (FeatureExtractor, SentenceEncoder):
@@ -196,12 +214,18 @@ def test_what_is_refused(folder, encoder, tmp_path):
     dense.save_to_huggingface(tmp_path / "dense")
     with pytest.raises(CheckpointError, match="a MultiVectorEncoder reads Transformer"):
         MultiVectorEncoder.from_preset(tmp_path / "dense")
+    with pytest.raises(ValueError, match="backbone is of the class ElmoBackbone"):
+        MultiVectorEncoder(tiny.elmo())
     with pytest.raises(ValueError, match="query_length=None"):
         MultiVectorEncoder(encoder.backbone, query_length=None)
     with pytest.raises(ValueError, match="attend_to_expansion=False: RobertaBackbone counts"):
         MultiVectorEncoder(models.RobertaBackbone(20, 1, 2, 16, 24, max_sequence_length=40))
     with pytest.raises(ValueError, match="prompt_name='question'"):
         encoder.embed(["a"], prompt_name="question")
+    with pytest.raises(ValueError, match=r"a vector for each token.*call encoder.score"):
+        Index(encoder, ["a"])
+    with pytest.raises(ValueError, match="queries='a' is one text: pass a list"):
+        encoder.score("a", ["a"])
     path = native / "sentence_bert_config.json"
     config = json.loads(path.read_text())
     config["query_expansion"] |= {"strategy": "min"}
