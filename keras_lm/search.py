@@ -52,6 +52,11 @@ class Index:
         batch_size: int = 32,
         verbose: int | str = "auto",
     ):
+        if not hasattr(encoder, "prompts"):
+            raise ValueError(
+                f"encoder is of the class {type(encoder).__name__}: pass a SentenceEncoder, which "
+                "from_preset makes of the same source, or a SparseEncoder."
+            )
         if _similarity(encoder) == "max_sim":
             raise ValueError(
                 f"encoder is a {type(encoder).__name__}, which has a vector for each token, and an "

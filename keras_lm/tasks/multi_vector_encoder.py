@@ -23,6 +23,7 @@ from keras_lm.converters.sentence_transformers import check_modules
 from keras_lm.layers.positions import CountedPositionEmbedding
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.token_vectors import TokenVectorBackbone
+from keras_lm.objectives.embeddings import EmbeddingLoss
 from keras_lm.objectives.late_interaction import MaxSimNegatives
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.pair_learning import PairLearning
@@ -105,6 +106,11 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
     ):
         Task.__init__(self, backbone, **arguments)  # without the features of hidden states
         backbone = self.backbone
+        if getattr(backbone, "pooling", "none") != "none":
+            raise ValueError(
+                "backbone is a FeatureExtractor or a SentenceEncoder, which has one vector for "
+                "each text: pass its network, encoder.backbone."
+            )
         if "token_ids" not in backbone.input_fields:
             raise ValueError(
                 f"backbone is of the class {type(backbone).__name__}, which takes no token_ids: "
@@ -190,6 +196,21 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
 
     def default_loss(self) -> Any:
         return MaxSimNegatives()
+
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any
+    ) -> None:
+        """As `TextModel.compile`.
+
+        Raises:
+            ValueError: if the loss compares one vector of each text; and as there.
+        """
+        if isinstance(loss, EmbeddingLoss) and not isinstance(loss, MaxSimNegatives):
+            raise ValueError(
+                f"loss={type(loss).__name__}() compares one vector of each text, and a "
+                "MultiVectorEncoder has one for each token: pass MaxSimNegatives()."
+            )
+        super().compile(optimizer, loss, *args, **kwargs)
 
     # === Files ===
 

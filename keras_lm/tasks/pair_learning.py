@@ -205,7 +205,13 @@ class PairLearning:
             if not isinstance(x.element_spec, tuple):
                 return x.map(self._with_itself)
             return x.map(lambda texts, *rest: (self._with_itself(texts), *rest))
-        texts = x["text"] if isinstance(x, dict) or names_in_table(x) else x
+        names = [*x] if isinstance(x, dict) else names_in_table(x)
+        if names and "text" not in names:
+            raise ValueError(
+                f"x has the columns {names}: call those of pairs 'anchor' and 'positive', with "
+                "'negative' for texts that do not fit; a column of texts alone is 'text'."
+            )
+        texts = x["text"] if names else x
         return {"anchor": texts, "positive": texts}
 
     def _read(self, x):

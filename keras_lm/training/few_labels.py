@@ -50,8 +50,8 @@ def fit_few(
 
     Raises:
         ImportError: if scikit-learn is not installed, which is the extra `sklearn`.
-        ValueError: if the two lists differ in length, there is one class alone, no class has two
-            texts, or a number is out of its range.
+        ValueError: if the encoder is of another kind, the two lists differ in length, there is one
+            class alone, no class has two texts, or a number is out of its range.
 
     Example:
 
@@ -62,6 +62,11 @@ def fit_few(
     Source: Tunstall et al. 2022, https://arxiv.org/abs/2209.11055, section 3. Its code draws pairs
     in the same way (`num_iterations`), and trains with the same loss and rate.
     """
+    if not hasattr(encoder, "as_classifier"):
+        raise ValueError(
+            f"encoder is of the class {type(encoder).__name__}: pass a SentenceEncoder, of whose "
+            "vectors a linear layer learns."
+        )
     check_installed("sklearn", "fit_few")
     check_whole("pairs_per_text", pairs_per_text, 1)
     check_whole("epochs", epochs, 1)

@@ -13,10 +13,18 @@ from safetensors.numpy import load_file, save_file
 from keras_lm import litert, models
 from keras_lm.converters import CheckpointError
 from keras_lm.evaluation import evaluate_retrieval, evaluate_similarity, evaluate_triplets
-from keras_lm.objectives import MaxSimNegatives
+from keras_lm.metrics import InBatchRecall
+from keras_lm.objectives import CoSENT, InBatchNegatives, MaxSimNegatives, SupervisedContrastive
 from keras_lm.objectives.late_interaction import max_sim
 from keras_lm.search import Index
-from keras_lm.tasks import FeatureExtractor, MultiVectorEncoder, SentenceEncoder, Task
+from keras_lm.tasks import (
+    FeatureExtractor,
+    MultiVectorEncoder,
+    SentenceEncoder,
+    Task,
+    TextClassifier,
+)
+from keras_lm.training import fit_few
 
 FOLDERS = ("native", "pylate", "authors")
 LATER = ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
@@ -216,6 +224,18 @@ def test_what_is_refused(folder, encoder, tmp_path):
         MultiVectorEncoder.from_preset(tmp_path / "dense")
     with pytest.raises(ValueError, match="backbone is of the class ElmoBackbone"):
         MultiVectorEncoder(tiny.elmo())
+    with pytest.raises(ValueError, match=r"one vector for each text: pass its network, encoder.b"):
+        MultiVectorEncoder(dense, tokenizer=encoder.tokenizer)
+    for loss in (InBatchNegatives(), CoSENT(), SupervisedContrastive()):
+        with pytest.raises(ValueError, match=r"one vector of each text, and a Multi.*MaxSimNeg"):
+            encoder.compile(loss=loss)
+    with pytest.raises(ValueError, match=r"have no head for kind='classification': pass its net"):
+        TextClassifier(encoder, num_classes=2)
+    with pytest.raises(ValueError, match=r"those of tokens are given: leave it out of metrics"):
+        encoder.compile(metrics=[InBatchRecall()])
+        encoder.fit(PAIRS, verbose=0)
+    with pytest.raises(ValueError, match="encoder is of the class MultiVectorEncoder: pass a Sent"):
+        fit_few(encoder, ["a", "b"], ["x", "y"])
     with pytest.raises(ValueError, match="query_length=None"):
         MultiVectorEncoder(encoder.backbone, query_length=None)
     with pytest.raises(ValueError, match="attend_to_expansion=False: RobertaBackbone counts"):

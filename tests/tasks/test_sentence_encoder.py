@@ -170,6 +170,17 @@ def test_labels_of_a_dataset_are_refused_by_name(make):
         encoder.fit(labelled, verbose=0)
 
 
+@pytest.mark.parametrize("form", [dict, pd.DataFrame])
+def test_columns_of_other_names_are_named(make, form):
+    """They were a raw KeyError: 'text'."""
+    columns = form({"question": ANCHORS, "answer": POSITIVES})
+    message = r"x has the columns \['question', 'answer'\]: call those of pairs 'anchor' and 'posi"
+    with pytest.raises(ValueError, match=message):
+        make(SentenceEncoder).fit(columns, verbose=0)
+    with pytest.raises(ValueError, match="encoder is of the class FeatureExtractor: pass a Senten"):
+        Index(make(FeatureExtractor), ANCHORS)
+
+
 @pytest.mark.eager
 def test_prompts_stand_before_queries_and_documents(make, tmp_path):
     encoder = make(SentenceEncoder, prompts=PROMPTS)
