@@ -280,6 +280,14 @@ class PairLearning:
         with self._reading(x) as x:
             return super().validation_batches((x, *rest), batch_size, steps)
 
+    def with_labels(self, x: RawTexts, y: RawLabels) -> tuple[Any, Any]:
+        with self._reading(x) as x:
+            return super().with_labels(x, y)
+
+    def first_batches(self, x: RawTexts, *args: Any, **kwargs: Any) -> Any:
+        with self._reading(x) as x:
+            return super().first_batches(x, *args, **kwargs)
+
     def maker_of_batches(
         self,
         x: RawTexts,
