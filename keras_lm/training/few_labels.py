@@ -62,11 +62,6 @@ def fit_few(
     Source: Tunstall et al. 2022, https://arxiv.org/abs/2209.11055, section 3. Its code draws pairs
     in the same way (`num_iterations`), and trains with the same loss and rate.
     """
-    if not hasattr(encoder, "as_classifier"):
-        raise ValueError(
-            f"encoder is of the class {type(encoder).__name__}: pass a SentenceEncoder, of whose "
-            "vectors a linear layer learns."
-        )
     check_installed("sklearn", "fit_few")
     check_whole("pairs_per_text", pairs_per_text, 1)
     check_whole("epochs", epochs, 1)
@@ -75,6 +70,11 @@ def fit_few(
     if inverse_regularization <= 0:
         raise ValueError(f"inverse_regularization={inverse_regularization}: pass a number above 0.")
     texts, numbers, class_names = _read_classes(texts, labels)
+    if not hasattr(encoder, "as_classifier"):
+        raise ValueError(
+            f"encoder is of the class {type(encoder).__name__}: pass a SentenceEncoder, of whose "
+            "vectors a linear layer learns."
+        )
     classifier = encoder.as_classifier(class_names)
     first, second, scores = _draw_pairs(numbers, pairs_per_text, np.random.default_rng(seed))
     steps = epochs * -(-len(scores) // batch_size)

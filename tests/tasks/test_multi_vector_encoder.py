@@ -235,7 +235,7 @@ def test_what_is_refused(folder, encoder, tmp_path):
         encoder.compile(metrics=[InBatchRecall()])
         encoder.fit(PAIRS, verbose=0)
     with pytest.raises(ValueError, match="encoder is of the class MultiVectorEncoder: pass a Sent"):
-        fit_few(encoder, ["a", "b"], ["x", "y"])
+        fit_few(encoder, ["a", "b", "c"], ["x", "x", "y"])
     with pytest.raises(ValueError, match="query_length=None"):
         MultiVectorEncoder(encoder.backbone, query_length=None)
     with pytest.raises(ValueError, match="attend_to_expansion=False: RobertaBackbone counts"):

@@ -96,6 +96,7 @@ def turn(file, distribution, stops):
     import tensorflow as tf
 
     from keras_lm import models, tasks, training
+    from keras_lm.utils.processes import as_array
 
     windows = np.random.default_rng(0).integers(5, V, (10, 7)).astype("int32")
     windows = tf.data.Dataset.from_tensor_slices(windows)
@@ -121,7 +122,7 @@ def turn(file, distribution, stops):
             minutes=0,  # after each step
             callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stop)],
         )
-    weights = {w.path: keras.ops.convert_to_numpy(w).tolist() for w in task.weights}
+    weights = {w.path: as_array(w).tolist() for w in task.weights}
     return history and history["loss"][-1], weights
 
 
