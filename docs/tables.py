@@ -66,6 +66,8 @@ HEADS = {
     "CausalLM": "causal_lm",
     "Seq2SeqLM": "seq2seq_lm",
 }
+# Models that read characters, and not the ids of tokens.
+OF_CHARACTERS = ("ElmoBackbone",)
 # Parts of other models, which nobody loads.
 LEFT_OUT = ("ElmoForwardBackbone",)
 
@@ -110,8 +112,10 @@ def _tasks_of_models():
     for name, cls in _backbones().items():
         tasks = [task for task, kind in HEADS.items() if kind in cls.HEADS]
         if "CausalLM" in tasks:  # the published vocabularies of decoders have no mask
-            tasks = [task for task in tasks if task != "MaskedLM"]
+            tasks = [task for task in tasks if HEADS[task] != "token"]
         tasks += ["FeatureExtractor"] * (cls.encoder_class is None)
+        reads_ids = name not in OF_CHARACTERS
+        tasks += ["MultiVectorEncoder"] * (cls.encoder_class is None and reads_ids)
         own_objective = {*cls.PRETRAINING_HEADS.values()} - {"token"} or cls.PRETRAINING_OBJECTIVES
         tasks += ["Pretrainer"] * bool(own_objective)
         tasks += ["BidirectionalLM"] * (name == "ElmoBackbone")

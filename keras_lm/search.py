@@ -12,7 +12,7 @@ import numpy as np
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import on_disk, replacing
 from keras_lm.utils.optional_dependencies import require
-from keras_lm.utils.user_arguments import check_whole, plain_column
+from keras_lm.utils.user_arguments import check_whole, list_of_texts
 
 __all__ = ["ApproximateIndex", "Index"]
 
@@ -33,8 +33,8 @@ class Index:
         batch_size, verbose: see `SentenceEncoder.embed`.
 
     Raises:
-        ValueError: if there are no documents or more than 200,000, one is not a string, or
-            `vectors` has other rows.
+        ValueError: if there are no documents or more than 200,000, one is not a string,
+            `vectors` has other rows, or the encoder has a vector for each token.
 
     Example:
 
@@ -52,6 +52,16 @@ class Index:
         batch_size: int = 32,
         verbose: int | str = "auto",
     ):
+        if not hasattr(encoder, "prompts"):
+            raise ValueError(
+                f"encoder is of the class {type(encoder).__name__}: pass a SentenceEncoder, which "
+                "from_preset makes of the same source, or a SparseEncoder."
+            )
+        if _similarity(encoder) == "max_sim":
+            raise ValueError(
+                f"encoder is a {type(encoder).__name__}, which has a vector for each token, and an "
+                "index compares one for each text: call encoder.score(queries, documents)."
+            )
         self.encoder, self.documents = encoder, _documents(documents, self.most)
         if vectors is None:
             vectors = self.embed(self.documents, "document", batch_size, verbose)
@@ -129,8 +139,7 @@ class Index:
 
         They have length 1 if they are compared by cosines.
         """
-        name = role if role in self.encoder.prompts else None
-        texts = [*plain_column(texts, "texts")]
+        texts, name = list_of_texts(texts, "texts"), prompt_for(self.encoder, role)
         vectors = self.encoder.embed(texts, batch_size, verbose, prompt_name=name)["embedding"]
         return self._scaled(vectors)
 
@@ -221,15 +230,23 @@ class ApproximateIndex(Index):
         return cls(encoder, json.loads(text), vectors, candidates=candidates, graph=graph)
 
 
+def prompt_for(encoder: Any, role: str) -> str | None:
+    """Return the `prompt_name` of texts in a role, None if they are read as all others.
+
+    Args:
+        encoder: see `Index`.
+        role: `"query"` or `"document"`.
+    """
+    return role if role in encoder.prompts or role in getattr(encoder, "roles", ()) else None
+
+
 def _similarity(encoder):
     return getattr(encoder, "similarity", "cosine")
 
 
 def _documents(documents, most):
     """Return documents as a list of str; ValueError if there are none, or too many."""
-    if isinstance(documents, (str, bytes)):
-        raise ValueError(f"documents={documents[:60]!r} is one text: pass a list of texts.")
-    documents = [*plain_column(documents, "documents")]
+    documents = list_of_texts(documents, "documents")
     if not documents:
         raise ValueError("documents has no texts: pass one or more.")
     if most is not None and len(documents) > most:

@@ -79,6 +79,8 @@ def test_documents_that_do_not_fit(encoder, documents, options, message):
 def test_a_number_of_hits_that_is_none(encoder):
     with pytest.raises(ValueError, match="k=0"):
         Index(encoder, ["text 1"]).search(["text 2"], k=0)
+    with pytest.raises(ValueError, match="texts='text 2' is one text: pass a list of texts"):
+        Index(encoder, ["text 1"]).search("text 2")
 
 
 def test_an_approximate_index_finds_nearly_all(tmp_path):

@@ -298,9 +298,12 @@ TASKS = {
     "MultipleChoice": ({}, {"text": GOOD, "choices": CHOICES}),
     "QuestionAnswerer": ({}, {"question": GOOD, "context": BAD}),
     "MaskedLM": ({}, {"text": GOOD}),
+    "SparseEncoder": ({}, {"text": GOOD}),
     "CausalLM": ({}, {"prompt": GOOD}),
     "Seq2SeqLM": ({}, {"text": GOOD}),
     "FeatureExtractor": ({}, {"text": GOOD}),
+    # Not all models have a mask to expand queries by.
+    "MultiVectorEncoder": ({"query_length": 8, "expand_queries": False}, {"text": GOOD}),
 }
 
 
@@ -313,7 +316,7 @@ def tasks_over(backbone, tokenizer=None):
         try:
             made[name] = getattr(tasks, name)(backbone, tokenizer=tokenizer, **arguments)
         except ValueError as error:
-            refused = ("has no head", "no special token", "has no mask token")
+            refused = ("has no head", "no special token", "has no mask token", "takes no token_ids")
             if not any(words in str(error) for words in refused):
                 raise
     return made

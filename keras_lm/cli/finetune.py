@@ -41,7 +41,9 @@ FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretra
 # What is a text classifier over texts with marks → the format of its rows.
 MARKED = {"relation": "relations", "typing": "typing"}
 SEARCH = ("num_beams", "length_penalty", "coverage_penalty")
-# Losses of a sentence-encoder → the classes in `keras_lm.objectives`.
+# Tasks that learn which texts belong together.
+ENCODERS = ("sentence-encoder", "sparse-encoder", "multi-vector-encoder")
+# Losses of an encoder with one vector for a text → the classes in `keras_lm.objectives`.
 LOSSES = {
     "in-batch-negatives": "InBatchNegatives",
     "triplet": "TripletLoss",
@@ -59,8 +61,8 @@ ONLY_FOR = {
     "multi_label": ("text-classifier",),
     "class_weight": ("text-classifier", "token-classifier"),
     **dict.fromkeys(("choices", "graph", "hops"), ("multiple-choice",)),
-    "text_pair": (*PAIRED, "sentence-encoder"),
-    **dict.fromkeys(("loss", "mine_negatives"), ("sentence-encoder",)),
+    "text_pair": (*PAIRED, *ENCODERS),
+    **dict.fromkeys(("loss", "mine_negatives"), ENCODERS[:2]),
     "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
     **dict.fromkeys(SEARCH, ("seq2seq-lm",)),
     **dict.fromkeys(
@@ -226,15 +228,16 @@ task_options = opt.together(
     opt.option(
         "--loss",
         type=Choice([*LOSSES]),
-        help="For sentence-encoder: what its vectors learn by.  [default: in-batch-negatives; with "
-        "scores cosent, with classes supervised-contrastive]",
+        help="For sentence-encoder: what its vectors learn by; for sparse-encoder, beside its "
+        "regularizer.  [default: in-batch-negatives; with scores cosent, with classes "
+        "supervised-contrastive]",
     ),
     opt.option(
         "--mine-negatives",
         type=click.IntRange(1),
         metavar="NUMBER",
-        help="For sentence-encoder: for each pair, also learn from this many wrong answers that "
-        "SOURCE takes for right ones, among the positives of other pairs.",
+        help="For sentence-encoder and sparse-encoder: for each pair, also learn from this many "
+        "wrong answers that SOURCE takes for right ones, among the positives of other pairs.",
     ),
     opt.search,
     opt.option(
@@ -294,6 +297,7 @@ def finetune_command(options):
       keras-lm finetune bert-base train-v2.0.json --output reader --task question-answerer
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
       keras-lm finetune hf://OWNER/NAME pairs.csv --output encoder --task sentence-encoder
+      keras-lm finetune bert-base pairs.csv --output splade --task sparse-encoder
       keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
       keras-lm finetune opus-mt-en-de train.en --targets train.de --output translator --num-beams 4
 
@@ -328,7 +332,8 @@ def finetune_command(options):
 
     sentence-encoder reads texts that belong together, in the columns anchor and positive (or query
     and answer, text and text_pair), with negative, a string or a list, and a score if there are
-    any; or texts with classes; or texts alone, which learn from themselves (SimCSE).
+    any; or texts with classes; or texts alone, which learn from themselves (SimCSE). sparse-encoder
+    (SPLADE) reads the same without classes, and multi-vector-encoder (ColBERT) without scores, too.
 
     seq2seq-lm reads columns, too: text, and labels (or target, translation, summary) with the text
     to write for it; or two files of plain lines, TRAIN and --targets.
@@ -364,6 +369,7 @@ def finetune_command(options):
         options, name, multi_label, targets=(options.targets, options.validation_targets)
     )
     _refuse_labels(data.rows, name, options)
+    _check_learnable(name, data, options)
     if options.mine_negatives:
         _check_minable(data, options)
     class_names = _choose_classes(options, name, data, stated, multi_label)
@@ -509,8 +515,13 @@ def _compile(task, options, data):
     loss = "auto"
     if options.label_smoothing:
         loss = objectives.MaskedCrossentropy(label_smoothing=options.label_smoothing)
-    if isinstance(task, tasks.SentenceEncoder):
-        loss = getattr(objectives, LOSSES[options.loss or _loss_for(data)])()
+    if isinstance(task, (tasks.SentenceEncoder, tasks.SparseEncoder)):
+        name = options.loss or _loss_for(data)
+        if isinstance(task, tasks.SparseEncoder):
+            usual = name == "in-batch-negatives"  # by dot products
+            loss = objectives.SpladeLoss(None if usual else getattr(objectives, LOSSES[name])())
+        else:
+            loss = getattr(objectives, LOSSES[name])()
     options = options.with_learning_rate(task.backbone)
     task.compile(optimizer=training.AdamW(options.learning_rate), loss=loss)
     return options
@@ -607,6 +618,22 @@ def _check_weighted(options, multi_label, stated):
             f"--class-weight weighs single words, and {options.source} is trained on whole texts "
             "(a CRF)."
         )
+
+
+def _check_learnable(name, data, options):
+    """Refuse labels that the losses of an encoder's kind cannot learn from."""
+    if options.loss == "supervised-contrastive" and name == "sparse-encoder":
+        raise click.UsageError(
+            "--loss supervised-contrastive is for --task sentence-encoder: a sparse-encoder learns "
+            "from pairs."
+        )
+    is_pairs, learns_scores = "anchor" in data.texts, name != "multi-vector-encoder"
+    if name not in ENCODERS[1:] or data.labels is None or (is_pairs and learns_scores):
+        return
+    raise click.UsageError(
+        f"{options.train} has {'scores' if is_pairs else 'classes'}, which a {name} does not learn "
+        "from: leave the column out, or take --task sentence-encoder."
+    )
 
 
 def _check_minable(data, options):

@@ -40,6 +40,8 @@ TASKS = {
     "seq2seq-lm": "Seq2SeqLM",
     "coreference-resolver": "CoreferenceResolver",
     "sentence-encoder": "SentenceEncoder",
+    "sparse-encoder": "SparseEncoder",
+    "multi-vector-encoder": "MultiVectorEncoder",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }
@@ -484,7 +486,8 @@ LONGEST_PATH = 1024  # characters
 # What pretraining leaves ready; heads of other tasks are useless before they are trained.
 PRETRAINED = (
     *("masked-lm", "causal-lm", "seq2seq-lm"),
-    *("feature-extractor", "sentence-encoder", "pretrainer"),
+    *("feature-extractor", "sentence-encoder", "sparse-encoder", "multi-vector-encoder"),
+    "pretrainer",
 )
 
 

@@ -31,11 +31,10 @@ from keras_lm.cli.options import (
 from keras_lm.datasets.row_files import TableRows, batches, choose_columns
 from keras_lm.serving.predictors import (
     ServerPredictor,
-    TaskPredictor,
-    TokenVectors,
     Writer,
     open_litert,
     open_predictor,
+    predictor_of,
 )
 from keras_lm.utils import table_files
 from keras_lm.utils.files import replacing
@@ -360,9 +359,9 @@ def answer(load, texts, options, lines=False):
         model = load()
         columns = choose_columns(rows, model.inputs, options.columns)
         # Of a file nobody waits for the first line, but vectors of many tokens are large.
-        waits = input_file in (None, "-") or isinstance(model, TokenVectors)
+        waits = input_file in (None, "-") or model.is_ragged
         number = options.batch_size * (1 if waits else BATCHES_SORTED)
-        with writer(isinstance(model, TokenVectors)) as write:
+        with writer(model.is_ragged) as write:
             windows = batches(rows, columns, number, options.skip_empty)
             for window, texts in with_progress(windows, rows, "Answering"):
                 write(window, model.answers(texts, options.batch_size))
@@ -385,11 +384,9 @@ def load_predictor(source, text_pair, task=None, vectors=None, writing=None):
     if writing:
         _check_writing(source, cls, writing)
     loaded = load_task(source, cls, **vectors)
-    if cls is tasks.FeatureExtractor and loaded.pooling == "none":
-        return TokenVectors(loaded, text_pair)
     if writing:
         return Writer(loaded, text_pair, **writing)
-    return TaskPredictor(loaded, text_pair)
+    return predictor_of(loaded, text_pair)
 
 
 def _check_writing(source, cls, options):
@@ -522,7 +519,9 @@ def _vector_file(path, is_ragged):
             nonlocal row_shape
             for answer in answers:
                 if "embedding" not in answer:
-                    raise click.UsageError("--output .npz is for --task feature-extractor.")
+                    raise click.UsageError(
+                        "--output .npz is for --task feature-extractor and encoders."
+                    )
                 vectors = answer["embedding"]
                 vectors = np.asarray(vectors if is_ragged else vectors[np.newaxis], "float32")
                 lengths.append(len(vectors))

@@ -83,15 +83,15 @@ def search_command(options):
       keras-lm search encoder answers.txt --index answers --export answers-search
       keras-lm search encoder answers "When are you open?" --k 5
 
-    ENCODER is a preset of a sentence-encoder, or any checkpoint. DOCUMENTS is a file of texts, one
-    a line or in a column, or a folder that --index has written. Questions are arguments, or come
-    from --input, one a line or in a column text, or else from standard input.
+    ENCODER is a preset of a sentence-encoder or a sparse-encoder, or any checkpoint. DOCUMENTS is a
+    file of texts, one a line or in a column, or a folder that --index has written. Questions are
+    arguments, or come from --input, one a line or in a column text, or else from standard input.
 
     Each question is compared with all documents, of more than 200,000 with those that an
     approximate index proposes, for which usearch has to be installed. A line of --output is
     {"text": "…", "rows": […], "documents": […], "scores": […]}: the numbers of documents from 0,
-    and their cosines, the best first. The encoder's prompts, query and document, stand before texts
-    if it has them.
+    and their cosines, or dot products of sparse vectors, the best first. The encoder's prompts,
+    query and document, stand before texts if it has them.
     """
     writes_only = (options.index or options.export_path) and not options.queries
     asks = options.input_file is not None or not writes_only
@@ -102,12 +102,14 @@ def search_command(options):
         is_approximate = len(documents) > MOST_DOCUMENTS
         _check_export(options, len(documents))
 
-    from keras_lm import presets, tasks  # imports TensorFlow
+    from keras_lm import presets  # imports TensorFlow
 
+    source = presets.Source.open(options.encoder)
+    kind = _kind_of_encoder(source, options)
     cls = ApproximateIndex if is_approximate else Index
 
     def make_index():
-        encoder = load_task(presets.Source.open(options.encoder), tasks.SentenceEncoder)
+        encoder = load_task(source, kind)
         if documents is None:
             return cls.load(options.documents, encoder)
         return cls(encoder, documents, batch_size=options.batch_size, verbose=0)
@@ -144,6 +146,24 @@ def _check(options):
     for name in ("text", "format", "skip_empty"):
         if getattr(options, name):
             raise click.UsageError(f"{flag_of(name)} is about a file, and {folder} is an index.")
+
+
+def _kind_of_encoder(source, options):
+    """Return the class of the encoder that a source holds; any network makes a SentenceEncoder."""
+    from keras_lm import tasks
+
+    usual = source.usual_task
+    if usual is tasks.MultiVectorEncoder:
+        raise click.ClickException(
+            f"{options.encoder} holds a MultiVectorEncoder, and a search compares one vector of "
+            "each text: in Python, encoder.score(questions, documents) compares those of tokens."
+        )
+    if usual is tasks.SparseEncoder and options.export_path:
+        raise click.ClickException(
+            f"{options.encoder} holds a SparseEncoder, and --export is for a sentence-encoder: put "
+            "the terms of encoder.expand into a search engine."
+        )
+    return usual if usual is tasks.SparseEncoder else tasks.SentenceEncoder
 
 
 def _check_export(options, number):

@@ -562,5 +562,5 @@ READERS = {
     "multiple-choice": _choices,
     "question-answerer": _questions,
     "coreference-resolver": _documents,
-    "sentence-encoder": _anchors,
+    **dict.fromkeys(("sentence-encoder", "sparse-encoder", "multi-vector-encoder"), _anchors),
 }

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from keras_lm.analysis.similarity import spearman
-from keras_lm.search import Index
+from keras_lm.objectives.late_interaction import max_sim
+from keras_lm.search import Index, prompt_for
 from keras_lm.utils.user_arguments import check_whole
 
 PLACES = (1, 3, 5, 10)
@@ -26,7 +27,8 @@ def evaluate_retrieval(
     """Return how well a search finds the documents that answer queries.
 
     Args:
-        encoder: `keras_lm.tasks.SentenceEncoder`.
+        encoder: `keras_lm.tasks.SentenceEncoder`, `SparseEncoder` or `MultiVectorEncoder`, which
+            compares as it does itself: by cosines, dot products, or `score`.
         queries: list of str, Q of them.
         documents: list of str, N of them; or an `Index` of these.
         relevant: for each query, the rows of the documents that answer it, from 0: an int, or a
@@ -51,10 +53,19 @@ def evaluate_retrieval(
     sentence-transformers' `InformationRetrievalEvaluator`.
     """
     check_whole("k", k, 1)
-    index = documents if isinstance(documents, Index) else Index(encoder, documents, verbose=0)
-    relevant = _relevant(relevant, len(queries), len(index.documents))
     most = max(100, k, *PLACES)
-    rows = index.search(queries, most, batch_size)["rows"]
+    if isinstance(documents, Index):
+        index, documents = documents, documents.documents
+    elif _similarity(encoder) != "max_sim":
+        index = Index(encoder, documents, verbose=0)
+    else:
+        index = None
+    relevant = _relevant(relevant, len(queries), len(documents))
+    if index is None:
+        scores = encoder.score(queries, documents, batch_size, 0)
+        rows = np.argsort(-scores, axis=1, kind="stable")[:, :most]
+    else:
+        rows = index.search(queries, most, batch_size)["rows"]
     totals: dict[str, list[float]] = {}
     for hits, answers in zip(rows, relevant, strict=True):
         right = np.isin(hits, list(answers))
@@ -108,10 +119,10 @@ def evaluate_similarity(
     scores: Sequence[float],
     batch_size: int = 32,
 ) -> dict[str, float]:
-    """Return how well cosines follow the scores of pairs: `"pearson"` and `"spearman"`.
+    """Return how well similarities follow the scores of pairs: `"pearson"` and `"spearman"`.
 
     Args:
-        encoder: `keras_lm.tasks.SentenceEncoder`.
+        encoder: see `evaluate_retrieval`.
         first, second: lists of str, the two texts of each pair.
         scores: list of numbers, how similar they are.
         batch_size: int, see `SentenceEncoder.embed`.
@@ -123,11 +134,11 @@ def evaluate_similarity(
     `EmbeddingSimilarityEvaluator`.
     """
     _check_lengths(first=first, second=second, scores=scores)
-    cosines = _cosines(_unit(encoder, first, batch_size), _unit(encoder, second, batch_size))
+    similarities = _similarities(encoder, first, second, batch_size)
     scores = np.asarray(scores, "float64")
     return {
-        "pearson": float(np.corrcoef(cosines, scores)[0, 1]),
-        "spearman": spearman(cosines, scores),
+        "pearson": float(np.corrcoef(similarities, scores)[0, 1]),
+        "spearman": spearman(similarities, scores),
     }
 
 
@@ -138,10 +149,10 @@ def evaluate_triplets(
     negatives: Sequence[str],
     batch_size: int = 32,
 ) -> dict[str, float]:
-    """Return the share of anchors that are nearer to their positive: `"accuracy"`, by cosines.
+    """Return the share of anchors that are nearer to their positive: `"accuracy"`.
 
     Args:
-        encoder: `keras_lm.tasks.SentenceEncoder`. Its prompts stand before texts as in `fit`.
+        encoder: see `evaluate_retrieval`. Its prompts stand before texts as in `fit`.
         anchors, positives, negatives: lists of str of one length.
         batch_size: int, see `SentenceEncoder.embed`.
 
@@ -149,9 +160,12 @@ def evaluate_triplets(
         ValueError: if the three differ in length, or have fewer than two rows.
     """
     _check_lengths(anchors=anchors, positives=positives, negatives=negatives)
-    asked = _unit(encoder, anchors, batch_size, "query")
-    near, far = (_unit(encoder, x, batch_size, "document") for x in (positives, negatives))
-    return {"accuracy": float(np.mean(_cosines(asked, near) > _cosines(asked, far)))}
+    roles = ("query", "document")
+    near, far = (
+        _similarities(encoder, anchors, texts, batch_size, roles)
+        for texts in (positives, negatives)
+    )
+    return {"accuracy": float(np.mean(near > far))}
 
 
 def _check_lengths(**columns):
@@ -160,11 +174,23 @@ def _check_lengths(**columns):
         raise ValueError(f"the columns have {lengths} rows: pass two or more, as many of each.")
 
 
-def _unit(encoder, texts, batch_size, role=None):
-    name = role if role in encoder.prompts else None
-    vectors = encoder.embed([*texts], batch_size, 0, prompt_name=name)["embedding"]
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+def _similarity(encoder):
+    return getattr(encoder, "similarity", "cosine")
 
 
-def _cosines(first, second):
-    return np.sum(first * second, axis=1)
+def _similarities(encoder, first, second, batch_size, roles=None):
+    """Return how similar the texts of each pair are, as the encoder compares them."""
+    kind = _similarity(encoder)
+    if kind == "max_sim":
+        roles = ("query", "document")
+    vectors = []
+    for texts, role in zip((first, second), roles or (None, None), strict=True):
+        name = role and prompt_for(encoder, role)
+        rows = encoder.embed([*texts], batch_size, 0, prompt_name=name)["embedding"]
+        if kind == "cosine":
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        vectors.append(rows)
+    if kind == "max_sim":
+        pairs = zip(*vectors, strict=True)
+        return np.array([float(max_sim(a[None], b[None])[0, 0]) for a, b in pairs])
+    return np.sum(vectors[0] * vectors[1], axis=1)

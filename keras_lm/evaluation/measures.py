@@ -21,6 +21,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tensorflow import tf
 
 NO_RELATION = ("no_relation", "NA")  # TACRED's class of none, and as thunlp/ERNIE has it
+ENCODERS = (tasks.SentenceEncoder, tasks.SparseEncoder, tasks.MultiVectorEncoder)
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
@@ -40,7 +41,7 @@ def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
     if isinstance(task, tasks.MaskedLM):
         values = task.evaluate(examples.texts, batch_size=batch_size, verbose=0, return_dict=True)
         return results | {name: float(value) for name, value in values.items()}
-    if isinstance(task, tasks.SentenceEncoder):
+    if isinstance(task, ENCODERS):
         return results | _measure_encoder(task, examples, batch_size)
     if isinstance(task, tasks.TextRegressor):
         y = task.labels.prepare(np.array(examples.targets()))
@@ -84,8 +85,8 @@ def _measure_encoder(task, examples, batch_size):
     """By search among all positives, by scores, and by triplets, as the file has them."""
     if "anchor" not in examples.texts:
         raise ValueError(
-            f"{examples.rows.name} has single texts: a SentenceEncoder is measured by pairs, with "
-            "the columns anchor and positive."
+            f"{examples.rows.name} has single texts: a {type(task).__name__} is measured by pairs, "
+            "with the columns anchor and positive."
         )
     first, second = examples.texts["anchor"], examples.texts["positive"]
     if examples.labels is not None:

@@ -78,6 +78,11 @@ class InBatchRecall(keras.metrics.Mean):
 
 
 def _check_pairs(metric, vectors):
+    if len(vectors.shape) == 4:
+        raise ValueError(
+            f"{type(metric).__name__} compares one vector of each text, and those of tokens are "
+            "given: leave it out of metrics, and measure by keras_lm.evaluation."
+        )
     if len(vectors.shape) != 3:
         raise ValueError(
             f"{type(metric).__name__} compares the vectors of pairs, and those of single texts are "

@@ -39,6 +39,12 @@ class TokenVectorBackbone(FeatureBackbone):
         ]
         self.finish()
 
+    def without_head(self, kind):
+        return (
+            f"The vectors of tokens of a MultiVectorEncoder have no head for kind={kind!r}: pass "
+            "its network, encoder.backbone."
+        )
+
     def forward(self, training=None, **inputs):
         x = ops.cast(self.backbone(inputs, training=training)["sequence_output"], "float32")
         for projection in self.projections:

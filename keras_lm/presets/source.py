@@ -798,6 +798,8 @@ OTHER_NAMES = {
     "model_max_length": "sequence_length",
     "preprocessor": "tokenizer",
     "torch_dtype": "dtype",
+    "max_active_dims": "top_k",
+    "document_length": "sequence_length",
 }
 
 

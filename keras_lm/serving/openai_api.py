@@ -75,7 +75,12 @@ def embeddings(served, document):
     if signature is None or not {"text"} == set(signature.inputs) & {"text", "prompt"}:
         raise unable("takes no texts to embed")
     if "embedding" not in signature.outputs:
-        raise unable("has no embeddings: export a FeatureExtractor")
+        raise unable("has no embeddings: export a FeatureExtractor or a SentenceEncoder")
+    if has_several_vectors(signature):
+        raise unable(
+            "has several vectors for a text, such as one for each token, and an embedding is one: "
+            "ask it by :predict, or rerank documents with it"
+        )
     outputs = served.run(DEFAULT_SIGNATURE, {"text": to_bytes(texts)}, ["embedding"])["embedding"]
     if encoding == "base64":
         vectors = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in outputs]
@@ -87,6 +92,11 @@ def embeddings(served, document):
     number = _number_of_tokens(served, texts)
     usage = {"prompt_tokens": number, "total_tokens": number}
     return dump({"object": "list", "data": data, "model": document.get("model"), "usage": usage})
+
+
+def has_several_vectors(signature):
+    """Return whether the `embedding` of a signature is more than one vector for a text."""
+    return len(signature.outputs["embedding"].tensor_shape.dim) > 2
 
 
 def completions(served, document):

@@ -14,7 +14,7 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 from keras_lm.serving.open_inference import DATATYPES
-from keras_lm.serving.openai_api import COMPLETION, DEFAULTS
+from keras_lm.serving.openai_api import COMPLETION, DEFAULTS, has_several_vectors
 from keras_lm.version import __version__
 
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
@@ -59,7 +59,7 @@ def document(models):
     if any("search" in defs for defs in signatures_of.values()):
         paths["/v1/search"] = {"post": _search()}
     if any(
-        "embedding" in signature.outputs
+        "embedding" in signature.outputs and not has_several_vectors(signature)
         for defs in signatures_of.values()
         for signature in defs.values()
     ):

@@ -4,6 +4,7 @@ TensorFlow is imported only by those that need it.
 """
 
 from pathlib import Path
+from typing import Any
 
 from keras_lm.litert import InterpreterPool
 from keras_lm.utils.argument_types import PathLike
@@ -54,13 +55,25 @@ def open_predictor(
 
     from keras_lm import presets, tasks
 
-    return TaskPredictor(presets.load_ready_task(model, tasks.Task), text_pair)
+    return predictor_of(presets.load_ready_task(model, tasks.Task), text_pair)
+
+
+def predictor_of(task: Any, text_pair: bool = False) -> "Predictor":
+    """Return the `Predictor` of a task in memory; `text_pair` is as in `open_predictor`."""
+    from keras_lm import tasks
+
+    if isinstance(task, tasks.MultiVectorEncoder):
+        return CountedVectors(task)
+    if isinstance(task, tasks.FeatureExtractor) and task.pooling == "none":
+        return TokenVectors(task, text_pair)
+    return TaskPredictor(task, text_pair)
 
 
 class Predictor:
     """Answers texts; `inputs` are the names of its columns, `text` first."""
 
     inputs = ()
+    is_ragged = False  # whether texts have as many vectors as tokens
 
     def answer(self, columns):
         """Return a dict of arrays, with a row per text, for a dict of lists of strings."""
@@ -98,8 +111,21 @@ class TaskPredictor(Predictor):
         return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]), verbose=0)
 
 
+class CountedVectors(TaskPredictor):
+    """A `MultiVectorEncoder`: the vectors of a document's tokens that count."""
+
+    is_ragged = True
+
+    def answer(self, columns):
+        answer = super().answer(columns)
+        rows = zip(answer["embedding"], answer["mask"].astype(bool), strict=True)
+        return {"embedding": [vectors[counts] for vectors, counts in rows]}
+
+
 class TokenVectors(TaskPredictor):
     """A `FeatureExtractor` with `pooling="none"`: a vector for each token, without padding."""
+
+    is_ragged = True
 
     def __init__(self, task, text_pair=False):
         import tensorflow as tf

@@ -5,7 +5,8 @@
 
 A reranker is a model of pairs, the query first: a `TextRegressor`, whose number is the relevance,
 or a `TextClassifier` with two classes, of which the second is the relevant one; or a model with an
-`embedding` of single texts, whose cosine it is then.
+`embedding` of single texts, whose cosine it is then. With a signature `query`, of an encoder of
+tokens (ColBERT) or of sparse queries, texts are compared as it compares them.
 
 `{"query": …, "documents": […], "top_n": …}` is the form of Cohere and Jina; with `texts` in place
 of `documents`, that of Text Embeddings Inference, whose answer is a list. As in `openai_api`,
@@ -21,7 +22,8 @@ from keras_lm.serving.errors import invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 from keras_lm.serving.openai_api import check_fields, dump, strings, to_bytes, unable
 
-SEARCH_SIGNATURE = "search"
+SEARCH_SIGNATURE, QUERY_SIGNATURE = "search", "query"
+LOWEST = -1e4  # a similarity that no token has: JSON has no -inf
 UNSUPPORTED = {  # a field → the values that ask for nothing
     "raw_scores": (None, False),
     "truncate": (None, True),  # to what the model reads
@@ -99,6 +101,9 @@ def _relevance(served, query, texts):
         if scores.ndim == 2 and scores.shape[1] == 2:
             return scores[:, 1]
         raise unable("has another number of classes than two, so none that means relevant")
+    asks = served.signature_defs.get(QUERY_SIGNATURE)
+    if inputs == {"text"} and asks is not None and "embedding" in asks.outputs:
+        return _of_roles(served, query, texts)
     if inputs == {"text"} and "embedding" in signature.outputs:
         rows = {"text": to_bytes([query, *texts])}
         vectors = served.run(DEFAULT_SIGNATURE, rows, ["embedding"])["embedding"]
@@ -109,6 +114,22 @@ def _relevance(served, query, texts):
     raise unable(
         "compares no texts: export an encoder, or a regressor or classifier with text_pair=True"
     )
+
+
+def _of_roles(served, query, texts):
+    """Return the scores of an encoder that reads queries in another way than documents.
+
+    Vectors of tokens are compared by MaxSim, one for each text by its dot product.
+    """
+    asked = served.run(QUERY_SIGNATURE, {"text": to_bytes([query])}, ["embedding"])
+    told = served.run(DEFAULT_SIGNATURE, {"text": to_bytes(texts)}, ["embedding"])
+    vectors, documents = (part["embedding"].astype(np.float32) for part in (asked, told))
+    if documents.ndim == 2:
+        return documents @ vectors[0]
+    similar = documents @ vectors[0].T  # (documents, their tokens, the query's)
+    is_token = np.any(documents != 0, axis=-1, keepdims=True)
+    best = np.where(is_token, similar, LOWEST).max(axis=1)
+    return best[:, np.any(vectors[0] != 0, axis=-1)].sum(axis=1)
 
 
 def _query(document):

@@ -11,7 +11,6 @@ import numpy as np
 from keras_lm import presets
 from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import number_of_batches
-from keras_lm.feeding.feed import labelled
 from keras_lm.models.backbone import Backbone
 from keras_lm.presets.source import Source
 from keras_lm.tasks.runtime import RUNTIME, check_alike, require_tensorflow
@@ -236,7 +235,7 @@ class MultiTask(KerasFile, presets.SavedWhole, TextModel):
         by_task = {}
         for name, given in data.items():
             x, y, weights = (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
-            by_task[name] = *labelled(self.tasks[name].feed, x, y), weights
+            by_task[name] = *self.tasks[name].with_labels(x, y), weights
         return by_task
 
     def _check_names(self, data):

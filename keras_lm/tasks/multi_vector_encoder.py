@@ -23,6 +23,7 @@ from keras_lm.converters.sentence_transformers import check_modules
 from keras_lm.layers.positions import CountedPositionEmbedding
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.token_vectors import TokenVectorBackbone
+from keras_lm.objectives.embeddings import EmbeddingLoss
 from keras_lm.objectives.late_interaction import MaxSimNegatives
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.pair_learning import PairLearning
@@ -34,7 +35,7 @@ from keras_lm.tasks.text_model import Batch
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.vocabulary import strings_of
 from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
-from keras_lm.utils.user_arguments import check_whole
+from keras_lm.utils.user_arguments import check_whole, list_of_texts
 
 AT_ONCE = 64  # documents whose tokens are compared together
 
@@ -67,9 +68,9 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
     Call: `task(inputs)` returns (B, S, D), float32.
 
     Raises:
-        ValueError: if queries are to be expanded and there is no `query_length`, the tokenizer has
-            no mask token or pads on the left, or positions of the backbone are counted without
-            tokens that none attends to.
+        ValueError: if the backbone reads no tokens, as ELMo; positions of it are counted without
+            tokens that none attends to; or queries are to be expanded and there is no
+            `query_length`, or the tokenizer has no mask token or pads on the left.
 
     Example:
 
@@ -86,6 +87,7 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
     preprocessor_class = RolePreprocessor
     row_names = ("text_keys", "is_text", "is_query")
     similarity = "max_sim"
+    roles = (QUERY, DOCUMENT)
     published_class = "MultiVectorEncoder"
     predicts_sequences = True
 
@@ -102,6 +104,18 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         lowercase: bool = False,
         **arguments: Any,
     ):
+        Task.__init__(self, backbone, **arguments)  # without the features of hidden states
+        backbone = self.backbone
+        if getattr(backbone, "pooling", "none") != "none":
+            raise ValueError(
+                "backbone is a FeatureExtractor or a SentenceEncoder, which has one vector for "
+                "each text: pass its network, encoder.backbone."
+            )
+        if "token_ids" not in backbone.input_fields:
+            raise ValueError(
+                f"backbone is of the class {type(backbone).__name__}, which takes no token_ids: "
+                "pass one that reads tokens, such as a BertBackbone."
+            )
         if expand_queries or query_length is not None:
             check_whole("query_length", query_length, 1, backbone.max_sequence_length)
         layers = (layer for layer in backbone._flatten_layers())
@@ -113,8 +127,7 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
             )
         if projections is None:
             projections = [{"output_dim": 128, "use_bias": False}]
-        Task.__init__(self, backbone, **arguments)  # without the features of hidden states
-        self.features = TokenVectorBackbone(self.backbone, [*projections], normalize)
+        self.features = TokenVectorBackbone(backbone, [*projections], normalize)
         self.query_length, self.expand_queries = query_length, expand_queries
         self.attend_to_expansion = attend_to_expansion
         self.skipped_words = strings_of("skipped_words", skipped_words)
@@ -183,6 +196,21 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
 
     def default_loss(self) -> Any:
         return MaxSimNegatives()
+
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any
+    ) -> None:
+        """As `TextModel.compile`.
+
+        Raises:
+            ValueError: if the loss compares one vector of each text; and as there.
+        """
+        if isinstance(loss, EmbeddingLoss) and not isinstance(loss, MaxSimNegatives):
+            raise ValueError(
+                f"loss={type(loss).__name__}() compares one vector of each text, and a "
+                "MultiVectorEncoder has one for each token: pass MaxSimNegatives()."
+            )
+        super().compile(optimizer, loss, *args, **kwargs)
 
     # === Files ===
 
@@ -266,10 +294,6 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
         """
         return super().embed(x, batch_size, verbose, prompt_name or DOCUMENT)
 
-    def check_prompt_name(self, name: str | None) -> None:
-        if name not in (QUERY, DOCUMENT):  # which have a role without a prompt, too
-            super().check_prompt_name(name)
-
     def _embedded(self, columns, prompt_name, tokenize=None):
         prompt, is_query = self.prompts.get(prompt_name), prompt_name == QUERY
         preprocessor = dataclasses.replace(self.preprocessor, prompt=prompt, is_query=is_query)
@@ -278,8 +302,8 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
 
     def score(
         self,
-        queries: RawTexts,
-        documents: RawTexts,
+        queries: Sequence[str],
+        documents: Sequence[str],
         batch_size: int = 32,
         verbose: int | str = "auto",
     ) -> np.ndarray:
@@ -289,6 +313,8 @@ class MultiVectorEncoder(PairLearning, FeatureExtractor):
             queries, documents: list of str.
             batch_size, verbose: see `embed`.
         """
+        queries = list_of_texts(queries, "queries")
+        documents = list_of_texts(documents, "documents")
         asked = self.embed(queries, batch_size, verbose, QUERY)["embedding"]
         told = self.embed(documents, batch_size, verbose, DOCUMENT)
         parts = [np.zeros((len(asked), 0), "float32")]

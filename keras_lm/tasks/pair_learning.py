@@ -137,6 +137,8 @@ class PairLearning:
     compares_rows = True
     # How vectors are compared: `"cosine"` or `"dot"`.
     similarity = "cosine"
+    # Names of prompts that say in which role texts are read, with a prompt or without one.
+    roles: tuple[str, ...] = ()
     _reads_pairs = False
 
     @staticmethod
@@ -200,8 +202,16 @@ class PairLearning:
     def _with_itself(self, x):
         """Return texts as pairs, each its own positive."""
         if isinstance(x, tf.data.Dataset):
-            return x.map(self._with_itself)
-        texts = x["text"] if isinstance(x, dict) or names_in_table(x) else x
+            if not isinstance(x.element_spec, tuple):
+                return x.map(self._with_itself)
+            return x.map(lambda texts, *rest: (self._with_itself(texts), *rest))
+        names = [*x] if isinstance(x, dict) else names_in_table(x)
+        if names and "text" not in names:
+            raise ValueError(
+                f"x has the columns {names}: call those of pairs 'anchor' and 'positive', with "
+                "'negative' for texts that do not fit; a column of texts alone is 'text'."
+            )
+        texts = x["text"] if names else x
         return {"anchor": texts, "positive": texts}
 
     def _read(self, x):
@@ -269,6 +279,14 @@ class PairLearning:
         x, *rest = (data,) if is_x or not isinstance(data, tuple) else data
         with self._reading(x) as x:
             return super().validation_batches((x, *rest), batch_size, steps)
+
+    def with_labels(self, x: RawTexts, y: RawLabels) -> tuple[Any, Any]:
+        with self._reading(x) as x:
+            return super().with_labels(x, y)
+
+    def first_batches(self, x: RawTexts, *args: Any, **kwargs: Any) -> Any:
+        with self._reading(x) as x:
+            return super().first_batches(x, *args, **kwargs)
 
     def maker_of_batches(
         self,
@@ -375,9 +393,10 @@ class PairLearning:
         return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)
 
     def check_prompt_name(self, name: str | None) -> None:
-        """Raise a ValueError if `prompts` have no such name."""
-        if name is not None and name not in self.prompts:
-            raise ValueError(f"prompt_name={name!r}: use one of {sorted(self.prompts)}.")
+        """Raise a ValueError if neither `prompts` nor `roles` have such a name."""
+        names = sorted({*self.prompts, *self.roles})
+        if name is not None and name not in names:
+            raise ValueError(f"prompt_name={name!r}: use one of {names}.")
 
     def _embedded(self, columns, prompt_name, tokenize=None):
         """Return the vectors of texts after one of the prompts, or the usual one, and packed."""

@@ -92,9 +92,10 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         lowercase: bool = False,
         **arguments: Any,
     ):
-        if top_k is not None:
-            check_whole("top_k", top_k, 1, backbone.vocabulary_size, ", the number of tokens")
         Task.__init__(self, backbone, **arguments)  # without the features of hidden states
+        if top_k is not None:
+            size = self.backbone.vocabulary_size
+            check_whole("top_k", top_k, 1, size, ", the number of tokens")
         self.features = SparseBackbone(self.backbone, pooling, activation)
         self.head_kinds.append("token")
         self.static_queries, self.freeze_queries = static_queries, freeze_queries
@@ -108,6 +109,10 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         self.prompts = self.checked_prompts(prompts)
         self._finish()
         self.check_without_words()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (QUERY,) if self.static_queries else ()
 
     activation = property(lambda self: self.features.activation, doc="See the class.")
 
@@ -215,7 +220,7 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return self._answer_all(x, batch_size, verbose, prompt_name, k)
 
     def _embedded(self, columns, prompt_name, tokenize=None):
-        if prompt_name != QUERY or not self.static_queries:
+        if prompt_name not in self.roles:
             return super()._embedded(columns, prompt_name, tokenize)
         prompt = self.prompts.get(QUERY, self.prompt)
         preprocessor = dataclasses.replace(self.preprocessor, prompt=prompt, is_query=True)
@@ -231,8 +236,7 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return QuerySignatures(self) if self.static_queries else super().signatures
 
     def _answer_all(self, x, batch_size, verbose, prompt_name, k):
-        if prompt_name != QUERY or not self.static_queries:
-            self.check_prompt_name(prompt_name)
+        self.check_prompt_name(prompt_name)
 
         def answer(columns):
             outputs, _ = self._embedded(columns, prompt_name)

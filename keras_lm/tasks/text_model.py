@@ -388,6 +388,10 @@ class TextModel(keras.Model):
             x, y, None, batch_size, True, class_weight=class_weight, seed=seed
         )
 
+    def with_labels(self, x: RawTexts, y: RawLabels) -> tuple[Any, Any]:
+        """Return texts and labels, of a table those of its columns, as `first_batches` takes."""
+        return labelled(self.feed, x, y)
+
     def first_batches(
         self,
         x: RawTexts,

@@ -50,8 +50,8 @@ def fit_few(
 
     Raises:
         ImportError: if scikit-learn is not installed, which is the extra `sklearn`.
-        ValueError: if the two lists differ in length, there is one class alone, no class has two
-            texts, or a number is out of its range.
+        ValueError: if the encoder is of another kind, the two lists differ in length, there is one
+            class alone, no class has two texts, or a number is out of its range.
 
     Example:
 
@@ -70,6 +70,11 @@ def fit_few(
     if inverse_regularization <= 0:
         raise ValueError(f"inverse_regularization={inverse_regularization}: pass a number above 0.")
     texts, numbers, class_names = _read_classes(texts, labels)
+    if not hasattr(encoder, "as_classifier"):
+        raise ValueError(
+            f"encoder is of the class {type(encoder).__name__}: pass a SentenceEncoder, of whose "
+            "vectors a linear layer learns."
+        )
     classifier = encoder.as_classifier(class_names)
     first, second, scores = _draw_pairs(numbers, pairs_per_text, np.random.default_rng(seed))
     steps = epochs * -(-len(scores) // batch_size)

@@ -170,6 +170,20 @@ def refuse_queries(value, name):
         raise ValueError(f"{name} is a {type(value).__name__}, {REMEDIES[kind].format(name=name)}.")
 
 
+def list_of_texts(column, name):
+    """Return a column of texts as a list.
+
+    Args:
+        column, name: see `plain_column`.
+
+    Raises:
+        ValueError: if it is one string; and as `plain_column` does.
+    """
+    if isinstance(column, (str, bytes)):
+        raise ValueError(f"{name}={column[:60]!r} is one text: pass a list of texts.")
+    return [*plain_column(column, name)]
+
+
 def plain_column(column, name):
     """Return a column as a list, or as an array without a mask, of numbers or of objects.
 

@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras_lm.cli import search
 from keras_lm.cli.finetune import _loss_for
 from keras_lm.datasets.examples import read_examples
+from keras_lm.evaluation import evaluate_retrieval
 from keras_lm.search import Index
-from keras_lm.tasks import SentenceEncoder
+from keras_lm.tasks import MultiVectorEncoder, SentenceEncoder, SparseEncoder
 
 DOCUMENTS = ["the film was good", "a loud song", "the song is bad !"]
 QUERIES = ["a good film", "the bad song"]
@@ -131,6 +132,43 @@ def test_pairs_are_learned_and_measured(run, tiny, tmp_path):
     assert run("predict", encoder, "a film")
 
 
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", [SparseEncoder, MultiVectorEncoder])
+def test_other_encoders_are_trained_measured_and_asked(run, fail, tiny, documents, tmp_path, kind):
+    file, encoder = tmp_path / "pairs.csv", tmp_path / "encoder"
+    file.write_text(PAIRS)
+    is_sparse = kind is SparseEncoder
+    name = "sparse-encoder" if is_sparse else "multi-vector-encoder"
+    arguments = ["--task", name, "--epochs", 1, "--batch-size", 4]
+    if not is_sparse:  # which is given a task, and a length of queries that the model has
+        assert "query_length=32" in fail("finetune", tiny, file, "--output", encoder, *arguments)
+        kind.from_preset(tiny, query_length=8).save_to_preset(tmp_path / "late")
+        tiny, arguments = tmp_path / "late", arguments[2:]
+    run("finetune", tiny, file, "--output", encoder, *arguments)
+    task = kind.from_preset(encoder)
+    measures = json.loads(run("evaluate", encoder, file, "--json"))
+    questions, answers = zip(*(line.split(",") for line in PAIRS.splitlines()[1:]), strict=True)
+    expected = evaluate_retrieval(task, questions, answers, range(4))
+    assert measures == pytest.approx({"texts": 4} | expected)
+    run("predict", encoder, *DOCUMENTS, "--output", tmp_path / "vectors.npz")
+    vectors = np.load(tmp_path / "vectors.npz")
+    embedded = task.embed(DOCUMENTS, verbose=0)
+    expected = embedded["embedding"]
+    if not is_sparse:
+        expected = expected[embedded["mask"] > 0]
+        np.testing.assert_array_equal(np.diff(vectors["offsets"]), embedded["mask"].sum(axis=1))
+    np.testing.assert_allclose(vectors["embedding"], expected, atol=1e-6)
+    if not is_sparse:
+        assert "holds a MultiVectorEncoder" in fail("search", encoder, documents, *QUERIES)
+        return
+    hits = Index(task, DOCUMENTS, verbose=0).search(QUERIES, 1)
+    said = run("search", encoder, documents, *QUERIES, "--k", 1).splitlines()
+    score, _, document = said[1].split(maxsplit=2)
+    assert score == f"{hits['scores'][0, 0]:.4f}" and document == hits["documents"][0, 0]
+    export = ["--export", tmp_path / "exported"]
+    assert "is for a sentence-encoder" in fail("search", encoder, documents, *export)
+
+
 @pytest.mark.slow
 @pytest.mark.eager
 @pytest.mark.parametrize(
@@ -173,6 +211,35 @@ def test_negatives_are_mined_for_pairs(run, fail, tiny, tmp_path):
         file.write_text(json.dumps(row))
         message = fail("finetune", tiny, file, "--overwrite", *arguments)
         assert f"--mine-negatives is for pairs alone, and {file} has {has}" in message
+
+
+SCORED = {"anchor": "a film", "positive": "the film", "score": 0.5}
+CLASSES = {"text": "a film", "label": "good"}
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    ("name", "rows", "more", "message"),
+    [
+        ("sparse-encoder", CLASSES, [], "has classes, which a sparse-encoder does not learn from"),
+        ("multi-vector-encoder", SCORED, [], "has scores, which a multi-vector-encoder does not"),
+        ("multi-vector-encoder", SCORED, ["--loss", "cosent"], "--loss is not for --task multi"),
+        ("multi-vector-encoder", SCORED, ["--mine-negatives", 1], "--mine-negatives is not for"),
+        ("sparse-encoder", SCORED, ["--loss", "supervised-contrastive"], "learns from pairs"),
+        ("sparse-encoder", SCORED, [], None),
+        ("sparse-encoder", SCORED | {"negative": "a song"}, ["--loss", "triplet"], "y is given"),
+    ],
+)
+def test_what_other_encoders_learn_from(run, fail, tiny, tmp_path, name, rows, more, message):
+    file = tmp_path / "rows.jsonl"
+    other = rows | {next(iter(rows)): "the song"} | ({"score": 0.1} if "score" in rows else {})
+    file.write_text("\n".join(map(json.dumps, [rows, other])))
+    command = ["finetune", tiny, file, "--output", tmp_path / "out", "--task", name, *more]
+    if message is not None:
+        assert message in fail(*command, "--epochs", 1)
+        return
+    run(*command, "--epochs", 1)
+    assert "spearman" in json.loads(run("evaluate", tmp_path / "out", file, "--json"))
 
 
 def test_what_does_not_fit_an_encoder(fail, tiny, tmp_path):

@@ -240,6 +240,8 @@ OUTPUTS = {
     "QuestionAnswerer": ["end_logits", "start_logits"],
     "MaskedLM": ["logits"],
     "FeatureExtractor": ["embedding"],
+    "SparseEncoder": ["embedding"],
+    "MultiVectorEncoder": ["embedding", "mask"],
 }
 
 

@@ -27,6 +27,8 @@ BERT_TASKS = {
     "TokenClassifier": {"class_names": ["O", "B-X", "I-X"]},
     "MultipleChoice": {},
     "MaskedLM": {},
+    "SparseEncoder": {},
+    "MultiVectorEncoder": {"query_length": 8},
 }
 
 

@@ -64,12 +64,40 @@ def save_encoder(root):
     save(root / "encoder", TEXT, serving_default, search)
 
 
+def save_encoders_of_roles(root):
+    """Write models that read queries apart: of tokens, which are letters, and of one vector."""
+
+    def vectors(text):
+        letters = tf.strings.unicode_split(text, "UTF-8").to_tensor("")  # (B, S)
+        return tf.stack([tf.cast(letters == x, tf.float32) for x in "abc"], -1)
+
+    def of_tokens(text):
+        return {"embedding": vectors(text), "mask": tf.ones(tf.shape(vectors(text))[:2], tf.int32)}
+
+    def serving_default(text):
+        return {"embedding": tf.reduce_sum(vectors(text), axis=1)}
+
+    def query(text):
+        return {"embedding": 2 * tf.reduce_sum(vectors(text), axis=1)}
+
+    save(root / "sparse", TEXT, serving_default, query)
+    signatures = {"serving_default": of_tokens, "query": of_tokens}
+    traced = {
+        name: tf.function(of, autograph=False).get_concrete_function(
+            text=tf.TensorSpec([None], tf.string, "text")
+        )
+        for name, of in signatures.items()
+    }
+    tf.saved_model.save(tf.Module(), str(root / "late" / "1"), signatures=traced)
+
+
 @pytest.fixture(scope="module")
 def post(tmp_path_factory):
     """`post(path, **fields)` sends a request and returns the response."""
     root = tmp_path_factory.mktemp("models")
     save_rerankers(root)
     save_encoder(root)
+    save_encoders_of_roles(root)
     with Server(root) as server:
         yield lambda path, **fields: requests.post(
             f"{server.rest_url}/{path}", json=fields, timeout=60
@@ -110,6 +138,21 @@ def test_an_encoder_ranks_by_the_cosine(post):
     assert answer["results"][0]["index"] == 3
     nothing = post("rerank", model="encoder", query="c", documents=["a"]).json()
     assert nothing["results"][0]["relevance_score"] == 0
+
+
+def test_encoders_of_roles_rank_as_they_compare(post):
+    documents = ["b", "aaab", "zz", "cab"]
+    answer = post("rerank", model="late", query="abaz", documents=documents).json()
+    scores = {row["index"]: row["relevance_score"] for row in answer["results"]}
+    assert scores == {0: 1, 1: 3, 2: -3e4, 3: 3}  # a document without tokens is the last
+    answer = post("rerank", model="sparse", query="abaz", documents=documents).json()
+    scores = {row["index"]: row["relevance_score"] for row in answer["results"]}
+    assert scores == {0: 2, 1: 14, 2: 0, 3: 6}
+    assert post("v1/embeddings", model="sparse", input="ab").json()["data"][0]["embedding"] == [
+        *(1, 1, 0)
+    ]
+    error = error_of(post("v1/embeddings", model="late", input="ab"))
+    assert "several vectors for a text" in error and "rerank" in error
 
 
 def test_the_form_of_text_embeddings_inference(post):

@@ -6,7 +6,15 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models import BertBackbone
-from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
+from keras_lm.tasks import (
+    FeatureExtractor,
+    MaskedLM,
+    MultiVectorEncoder,
+    Pretrainer,
+    SparseEncoder,
+    TextClassifier,
+    TextRegressor,
+)
 from keras_lm.tokenizers import WordPieceTokenizer
 
 WORDS = [
@@ -126,6 +134,8 @@ TASKS = [
     pytest.param(MaskedLM, {"top_k": 2}, None, id="masked_lm"),
     pytest.param(Pretrainer, {}, [0, 1], id="pretrainer"),
     pytest.param(FeatureExtractor, {"layers": "scalar_mix"}, None, id="features"),
+    pytest.param(SparseEncoder, {}, None, id="sparse"),
+    pytest.param(MultiVectorEncoder, {"query_length": 8}, None, id="multi_vector"),
 ]
 
 

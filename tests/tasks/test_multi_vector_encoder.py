@@ -7,13 +7,24 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from safetensors.numpy import load_file, save_file
 
 from keras_lm import litert, models
 from keras_lm.converters import CheckpointError
-from keras_lm.objectives import MaxSimNegatives
+from keras_lm.evaluation import evaluate_retrieval, evaluate_similarity, evaluate_triplets
+from keras_lm.metrics import InBatchRecall
+from keras_lm.objectives import CoSENT, InBatchNegatives, MaxSimNegatives, SupervisedContrastive
 from keras_lm.objectives.late_interaction import max_sim
-from keras_lm.tasks import FeatureExtractor, MultiVectorEncoder, SentenceEncoder, Task
+from keras_lm.search import Index
+from keras_lm.tasks import (
+    FeatureExtractor,
+    MultiVectorEncoder,
+    SentenceEncoder,
+    Task,
+    TextClassifier,
+)
+from keras_lm.training import fit_few
 
 FOLDERS = ("native", "pylate", "authors")
 LATER = ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
@@ -187,6 +198,21 @@ def test_queries_as_they_are(encoder):
 
 
 @pytest.mark.eager
+def test_it_is_measured_by_its_scores(encoder):
+    queries, documents = ["good film", "rain", "a"], ["rain ?", "the film was good", "a good film"]
+    scores = encoder.score(queries, documents)
+    best = scores.argmax(axis=1)
+    measured = evaluate_retrieval(encoder, queries, documents, best)
+    assert measured["accuracy@1"] == measured["mrr@10"] == 1
+    measured = evaluate_similarity(encoder, queries, documents, np.diag(scores))
+    assert measured == pytest.approx({"pearson": 1, "spearman": 1})
+    positives = [documents[row] for row in best]
+    negatives = [documents[row] for row in scores.argmin(axis=1)]
+    assert evaluate_triplets(encoder, queries, positives, negatives) == {"accuracy": 1}
+    assert evaluate_triplets(encoder, queries, negatives, positives) == {"accuracy": 0}
+
+
+@pytest.mark.eager
 def test_what_is_refused(folder, encoder, tmp_path):
     native = folder("authors").parent / "native"
     for cls in (FeatureExtractor, SentenceEncoder):
@@ -196,12 +222,30 @@ def test_what_is_refused(folder, encoder, tmp_path):
     dense.save_to_huggingface(tmp_path / "dense")
     with pytest.raises(CheckpointError, match="a MultiVectorEncoder reads Transformer"):
         MultiVectorEncoder.from_preset(tmp_path / "dense")
+    with pytest.raises(ValueError, match="backbone is of the class ElmoBackbone"):
+        MultiVectorEncoder(tiny.elmo())
+    with pytest.raises(ValueError, match=r"one vector for each text: pass its network, encoder.b"):
+        MultiVectorEncoder(dense, tokenizer=encoder.tokenizer)
+    for loss in (InBatchNegatives(), CoSENT(), SupervisedContrastive()):
+        with pytest.raises(ValueError, match=r"one vector of each text, and a Multi.*MaxSimNeg"):
+            encoder.compile(loss=loss)
+    with pytest.raises(ValueError, match=r"have no head for kind='classification': pass its net"):
+        TextClassifier(encoder, num_classes=2)
+    with pytest.raises(ValueError, match=r"those of tokens are given: leave it out of metrics"):
+        encoder.compile(metrics=[InBatchRecall()])
+        encoder.fit(PAIRS, verbose=0)
+    with pytest.raises(ValueError, match="encoder is of the class MultiVectorEncoder: pass a Sent"):
+        fit_few(encoder, ["a", "b", "c"], ["x", "x", "y"])
     with pytest.raises(ValueError, match="query_length=None"):
         MultiVectorEncoder(encoder.backbone, query_length=None)
     with pytest.raises(ValueError, match="attend_to_expansion=False: RobertaBackbone counts"):
         MultiVectorEncoder(models.RobertaBackbone(20, 1, 2, 16, 24, max_sequence_length=40))
     with pytest.raises(ValueError, match="prompt_name='question'"):
         encoder.embed(["a"], prompt_name="question")
+    with pytest.raises(ValueError, match=r"a vector for each token.*call encoder.score"):
+        Index(encoder, ["a"])
+    with pytest.raises(ValueError, match="queries='a' is one text: pass a list"):
+        encoder.score("a", ["a"])
     path = native / "sentence_bert_config.json"
     config = json.loads(path.read_text())
     config["query_expansion"] |= {"strategy": "min"}

@@ -25,7 +25,7 @@ from keras_lm.objectives import (
     VectorMeanSquares,
 )
 from keras_lm.search import Index
-from keras_lm.tasks import FeatureExtractor, SentenceEncoder, Task
+from keras_lm.tasks import FeatureExtractor, MultiTask, SentenceEncoder, Task
 from keras_lm.training import Run
 
 
@@ -160,6 +160,44 @@ def test_cached_gradients_are_those_of_the_whole_batch(make, make_backbone, drop
 
     for whole, parts in zip(trained(None), trained(size), strict=True):
         np.testing.assert_allclose(parts, whole, atol=2e-5)
+
+
+def test_labels_of_a_dataset_are_refused_by_name(make):
+    """It was a raw TypeError: each of its tuples was read as a text."""
+    encoder = make(SentenceEncoder)
+    labelled = tf.data.Dataset.from_tensor_slices((ANCHORS, [1.0] * len(ANCHORS))).batch(2)
+    with pytest.raises(ValueError, match=r"y is given, and loss=InBatchNegatives\(\) learns"):
+        encoder.fit(labelled, verbose=0)
+
+
+@pytest.mark.eager
+def test_several_datasets_are_learned_together(make, make_backbone):
+    """Each has its loss, as a `MultiTask` of encoders over one network."""
+    backbone = make_backbone()
+    nli, sts = make(SentenceEncoder, backbone), make(SentenceEncoder, backbone)
+    sts.compile(loss=CoSENT(), run_eagerly=True)
+    task = MultiTask({"nli": nli, "sts": sts})
+    task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    scores = np.linspace(0, 1, len(ANCHORS))
+    pairs = {"anchor": ANCHORS, "positive": POSITIVES}
+    data = {"nli": pairs, "sts": (pairs, scores)}
+    expected = {"nli_loss": nli.evaluate(pairs, verbose=0, batch_size=5)}
+    expected["sts_loss"] = sts.evaluate(pairs, scores, verbose=0, batch_size=5)
+    assert task.evaluate(data, batch_size=5, verbose=0) == pytest.approx(expected, rel=1e-5)
+    logs = task.fit(data, batch_size=5, verbose=0).history
+    for name, loss in expected.items():
+        assert logs[name] == pytest.approx([loss], rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [dict, pd.DataFrame])
+def test_columns_of_other_names_are_named(make, form):
+    """They were a raw KeyError: 'text'."""
+    columns = form({"question": ANCHORS, "answer": POSITIVES})
+    message = r"x has the columns \['question', 'answer'\]: call those of pairs 'anchor' and 'posi"
+    with pytest.raises(ValueError, match=message):
+        make(SentenceEncoder).fit(columns, verbose=0)
+    with pytest.raises(ValueError, match="encoder is of the class FeatureExtractor: pass a Senten"):
+        Index(make(FeatureExtractor), ANCHORS)
 
 
 @pytest.mark.eager

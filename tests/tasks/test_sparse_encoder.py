@@ -157,6 +157,11 @@ def test_queries_without_a_network(folder, expected, tmp_path):
         np.testing.assert_allclose(queries, expected["router_query"], atol=1e-6)
         documents = each.embed(texts)["embedding"]
         np.testing.assert_allclose(documents, expected["router_document"], atol=1e-5)
+    for prompts in (encoder.prompts, {}):  # a query is one, with a prompt or without
+        encoder.prompts = prompts
+        scores = Index(encoder, texts).search(texts, k=1)["scores"][:, 0]
+        products = expected["router_query"] @ expected["router_document"].T
+        np.testing.assert_allclose(scores, products.max(axis=1), rtol=1e-4)
 
 
 @pytest.mark.eager

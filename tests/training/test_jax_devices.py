@@ -85,38 +85,63 @@ class Stop(Exception):
 
 def resumed(file, distributions):
     """Train in turns with distributions, each from where the last one stopped; the losses."""
+    for distribution in distributions[:-1]:
+        turn(file, distribution, stops=True)
+    return turn(file, distributions[-1], stops=False)
+
+
+def turn(file, distribution, stops):
+    """Go on with the run of a file, perhaps for three steps alone; its last loss and weights."""
     import keras
     import tensorflow as tf
 
     from keras_lm import models, tasks, training
+    from keras_lm.utils.processes import as_array
 
     windows = np.random.default_rng(0).integers(5, V, (10, 7)).astype("int32")
     windows = tf.data.Dataset.from_tensor_slices(windows)
-    for number, distribution in enumerate(distributions, 1):
-        keras.distribution.set_distribution(distribution)
-        keras.utils.set_random_seed(1)
-        task = tasks.CausalLM(models.GPT2Backbone(V, **SIZE), sequence_length=6)
-        optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2, name="adam")
-        task.compile(optimizer=optimizer)
-        steps, last = itertools.count(1), number == len(distributions)
+    keras.distribution.set_distribution(distribution)
+    keras.utils.set_random_seed(1)
+    task = tasks.CausalLM(models.GPT2Backbone(V, **SIZE), sequence_length=6)
+    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2, name="adam")
+    task.compile(optimizer=optimizer)
+    steps, history = itertools.count(1), None
 
-        def stop(batch, logs, steps=steps, last=last):
-            if next(steps) == 3 and not last:  # in the middle of an epoch, and of an update
-                raise Stop
+    def stop(batch, logs):
+        if next(steps) == 3 and stops:  # in the middle of an epoch, and of an update
+            raise Stop
 
-        with contextlib.suppress(Stop):
-            history = training.fit_windows(
-                task,
-                windows,
-                batch_size=3,
-                epochs=3,
-                verbose=0,
-                checkpoint=file,
-                minutes=0,  # after each step
-                callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stop)],
-            )
-    weights = {w.path: keras.ops.convert_to_numpy(w).tolist() for w in task.weights}
-    return history["loss"][-1], weights
+    with contextlib.suppress(Stop):
+        history = training.fit_windows(
+            task,
+            windows,
+            batch_size=3,
+            epochs=3,
+            verbose=0,
+            checkpoint=file,
+            minutes=0,  # after each step
+            callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=stop)],
+        )
+    weights = {w.path: as_array(w).tolist() for w in task.weights}
+    return history and history["loss"][-1], weights
+
+
+def on_processes(when, kind, folder):
+    """One turn of a run, on as many processes as there are."""
+    import keras
+
+    from keras_lm import training
+    from keras_lm.training import checkpointing
+
+    checkpointing.STEPS_TO_ASK = 1  # whether to save, of several processes
+    distribution = None
+    if kind != "one":
+        is_data = kind == "data"
+        distribution = keras.distribution.DataParallel() if is_data else training.model_parallel()
+    loss, weights = turn(Path(folder, "run"), distribution, stops=when == "stop")
+    learned = Path(folder, f"{when}-{os.getpid()}.json")  # lines of two processes would mix
+    learned.write_text(json.dumps({"loss": loss, "weights": weights}))
+    print(json.dumps([when, {"file": str(learned)}]), flush=True)
 
 
 def refused():
@@ -146,6 +171,9 @@ def main(kind, folder):
     from keras_lm import training
 
     workers = training.start_processes()
+    if kind.startswith(("stop", "end")):
+        on_processes(*kind.split("-"), folder)
+        return
     if workers.number > 1:
         everywhere = keras.distribution.DataParallel()
         divided = training.model_parallel()  # among the devices of both processes
@@ -236,3 +264,34 @@ def test_two_processes_learn_as_one(kind, expected, tmp_path):
     assert sorted(process for process, _, _ in results) == ["0", "1"]
     for _, _, actual in results:
         check(actual, expected)
+
+
+ONE = (sys.executable,)
+TWO = (COMMAND, "launch", "--processes", "2", "--devices-per-process", "2", "--")
+FOUR = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [(ONE, "stop-one"), (TWO, "stop-data"), (ONE, "end-one")],
+        [(TWO, "stop-model"), (ONE, "end-data")],
+    ],
+    ids=["processes", "layouts"],
+)
+def test_a_run_goes_on_with_other_processes(turns, tmp_path):
+    """From one process to two and back, and from divided weights to whole ones."""
+    (tmp_path / "whole").mkdir()
+    ((_, _, whole),) = run([*ONE, __file__, "end-one"], tmp_path / "whole")
+    expected = json.loads(Path(whole["file"]).read_text())
+    for command, kind in turns:
+        flags = FOUR if kind == "end-data" else {}
+        results = run([*command, __file__, kind], tmp_path, **flags)
+        assert len(results) == 1 + (command is TWO)
+    for _, _, last in results:
+        actual = json.loads(Path(last["file"]).read_text())
+        assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert {*actual["weights"]} == {*expected["weights"]}
+        for path, weight in expected["weights"].items():
+            np.testing.assert_allclose(actual["weights"][path], weight, atol=1e-5, err_msg=path)
