@@ -126,8 +126,8 @@ def turn(file, distribution, stops):
     return history and history["loss"][-1], weights
 
 
-def on_processes(when, kind, folder):
-    """One turn of a run, on as many processes as there are."""
+def on_processes(when, kind, name, folder):
+    """One turn of a run with a checkpoint of that name, on as many processes as there are."""
     import keras
 
     from keras_lm import training
@@ -138,7 +138,7 @@ def on_processes(when, kind, folder):
     if kind != "one":
         is_data = kind == "data"
         distribution = keras.distribution.DataParallel() if is_data else training.model_parallel()
-    loss, weights = turn(Path(folder, "run"), distribution, stops=when == "stop")
+    loss, weights = turn(Path(folder, name), distribution, stops=when == "stop")
     learned = Path(folder, f"{when}-{os.getpid()}.json")  # lines of two processes would mix
     learned.write_text(json.dumps({"loss": loss, "weights": weights}))
     print(json.dumps([when, {"file": str(learned)}]), flush=True)
@@ -271,23 +271,29 @@ TWO = (COMMAND, "launch", "--processes", "2", "--devices-per-process", "2", "--"
 FOUR = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
 
 
-@pytest.mark.slow
+TURNS = {
+    "processes": [(ONE, "stop-one"), (TWO, "stop-data"), (ONE, "end-one")],
+    "layouts": [(TWO, "stop-model"), (ONE, "end-data")],
+}
+SAVED = {
+    ("processes", "run.safetensors"): pytest.mark.slow,
+    ("layouts", "run.orbax"): pytest.mark.slow,
+    ("layouts", "run.safetensors"): pytest.mark.thorough,
+    ("processes", "run.orbax"): pytest.mark.thorough,
+}
+
+
 @pytest.mark.parametrize(
-    "turns",
-    [
-        [(ONE, "stop-one"), (TWO, "stop-data"), (ONE, "end-one")],
-        [(TWO, "stop-model"), (ONE, "end-data")],
-    ],
-    ids=["processes", "layouts"],
+    ("turns", "name"), [pytest.param(*case, marks=mark) for case, mark in SAVED.items()]
 )
-def test_a_run_goes_on_with_other_processes(turns, tmp_path):
+def test_a_run_goes_on_with_other_processes(turns, name, tmp_path):
     """From one process to two and back, and from divided weights to whole ones."""
     (tmp_path / "whole").mkdir()
-    ((_, _, whole),) = run([*ONE, __file__, "end-one"], tmp_path / "whole")
+    ((_, _, whole),) = run([*ONE, __file__, f"end-one-{name}"], tmp_path / "whole")
     expected = json.loads(Path(whole["file"]).read_text())
-    for command, kind in turns:
+    for command, kind in TURNS[turns]:
         flags = FOUR if kind == "end-data" else {}
-        results = run([*command, __file__, kind], tmp_path, **flags)
+        results = run([*command, __file__, f"{kind}-{name}"], tmp_path, **flags)
         assert len(results) == 1 + (command is TWO)
     for _, _, last in results:
         actual = json.loads(Path(last["file"]).read_text())
