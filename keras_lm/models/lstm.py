@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Head, Input, from_backbone
 from keras_lm.models.ulmfit import AWDLSTMHead
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
@@ -84,15 +84,7 @@ class LSTMBackbone(WordBackbone):
             raise ValueError(
                 f"bidirectional=True halves hidden_dim={hidden_dim}: pass an even number."
             )
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "states": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS | {"states": Input(is_state=True)}, dtype, name)
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,

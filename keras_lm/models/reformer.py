@@ -24,7 +24,7 @@ from keras_lm.layers.backend import Dropout, draw_seed, split_seed
 from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
-from keras_lm.models.backbone import CachedBackbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, CachedBackbone, Head, Input, from_backbone
 from keras_lm.models.reformer_attention import HashedAttention, make_attention
 from keras_lm.models.reformer_layers import (
     AtPlaces,
@@ -187,10 +187,8 @@ class ReformerBackbone(CachedBackbone):
         name: str = "reformer_backbone",
     ):
         check_axes(axial_shape, axial_dims, max_sequence_length, hidden_dim)
-        inputs = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
-        if causal:
-            inputs["cache"] = Input(is_state=True)
-        super().__init__(inputs=inputs, dtype=dtype, name=name)
+        cache = {"cache": Input(is_state=True)} if causal else {}
+        super().__init__(TOKENS | cache, dtype, name)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         if axial_shape is None:
             self.position_embedding = PositionEmbedding(

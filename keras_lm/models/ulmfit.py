@@ -15,7 +15,7 @@ from keras_lm.layers.attention import CausalLMHead
 from keras_lm.layers.backend import Dropout, num_replicas, sum_over_replicas
 from keras_lm.layers.basic import Dense, float32_or_wider, last_real_token
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import RATE, Real, Whole, Wholes
@@ -361,15 +361,7 @@ class AWDLSTMBackbone(Backbone):
                 f"embedding_dim={embedding_dim}: pass even numbers."
             )
 
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "states": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS | {"states": Input(is_state=True)}, dtype, name)
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             embedding_dim,
