@@ -67,13 +67,7 @@ def tokenizer():
 
 def make(tokenizer, spread=0.0, **options):
     backbone = BertBackbone(
-        tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=24,
-        max_sequence_length=24,
-        dropout=0.0,
+        tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=24, dropout=0.0
     )
     task = QuestionAnswerer(backbone, tokenizer=tokenizer, **({"stride": 4} | options))
     for weight in task.trainable_weights if spread else ():

@@ -41,13 +41,7 @@ def preset(gpt_tokenizer, tmp_path_factory):
     """A folder with a small GPT and its tokenizer, as pretraining leaves them."""
     keras.utils.set_random_seed(2)
     backbone = GPTBackbone(
-        vocabulary_size=gpt_tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        max_sequence_length=32,
-        dropout=0.0,
+        gpt_tokenizer.vocabulary_size, 1, 2, 8, 16, max_sequence_length=32, dropout=0.0
     )
     for weight in backbone.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
