@@ -338,6 +338,23 @@ def make_pooler(hidden_dim: int, dtype: DType) -> Any:
     )
 
 
+def make_logits(num_classes: int, policy: keras.DTypePolicy, **options: Any) -> Dense:
+    """Return a head's last layer, which computes in float32 or wider.
+
+    Args:
+        num_classes: int, the number of logits.
+        policy: `keras.DTypePolicy` of the head.
+        **options: other arguments of `Dense`.
+    """
+    return Dense(
+        num_classes,
+        kernel_initializer=truncated_normal(),
+        dtype=float32_or_wider(policy),
+        name="logits",
+        **options,
+    )
+
+
 def embedding_layers(
     vocabulary_size: int,
     embedding_dim: int,
@@ -509,12 +526,7 @@ class PooledClassifier(keras.layers.Layer):
             self.pooler = make_pooler(hidden_dim, self.dtype_policy)
             self.pooler.build(pooled_shape)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(pooled_shape)
 
     def call(
@@ -589,13 +601,7 @@ class LastTokenClassifier(keras.layers.Layer):
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            use_bias=self.use_bias,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy, use_bias=self.use_bias)
         batch, _, hidden_dim = outputs_shape["sequence_output"]
         self.logits.build((batch, hidden_dim))
 
@@ -645,12 +651,7 @@ class EachTokenClassifier(keras.layers.Layer):
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(outputs_shape["sequence_output"])
 
     def call(
@@ -675,12 +676,7 @@ class SpanHead(keras.layers.Layer):
     uses_pooler = False
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
-        self.logits: Dense = Dense(
-            2,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits: Dense = make_logits(2, self.dtype_policy)
         self.logits.build(outputs_shape["sequence_output"])
 
     def call(

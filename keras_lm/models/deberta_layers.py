@@ -21,6 +21,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout, matmul_transposed
+from keras_lm.models.electra import ReplacedTokenHead
 
 # Far below `layers.masks.MASKED`: what sees nothing attends to all tokens alike.
 UNSEEN = -1e30
@@ -369,7 +370,7 @@ class ContextPooledClassifier(FirstTokenClassifier):
         }
 
 
-class ReplacedTokenByContextHead(keras.layers.Layer):
+class ReplacedTokenByContextHead(ReplacedTokenHead):
     """One logit per token (B, S) float32, positive for a replaced token.
 
     It is norm, dense, activation and logit of the sum of a token's vector and that of `[CLS]`.
@@ -381,11 +382,8 @@ class ReplacedTokenByContextHead(keras.layers.Layer):
     `replaced_token_detection_model.py`.
     """
 
-    share_of_tokens = 1
-
     def __init__(self, activation="gelu", layer_norm_epsilon=1e-7, **kwargs):
-        super().__init__(**kwargs)
-        self.activation = activation
+        super().__init__(activation, **kwargs)
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, outputs_shape, inputs_shape=None):
@@ -394,19 +392,8 @@ class ReplacedTokenByContextHead(keras.layers.Layer):
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.norm.build(shape)
-        self.dense = Dense(
-            shape[-1],
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
-        self.dense.build(shape)
-        self.logits = Dense(
-            1, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
-        )
-        self.logits.build(shape)
+        super().build(outputs_shape)
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
-        return self.logits(self.dense(self.norm(x + x[:, :1])))[:, :, 0]
+        return super().call({"sequence_output": self.norm(x + x[:, :1])})

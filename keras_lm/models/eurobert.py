@@ -25,7 +25,6 @@ from keras_lm.layers import (
     PreNormBlock,
     SelfAttention,
     SpanHead,
-    float32_or_wider,
     truncated_normal,
 )
 from keras_lm.layers.attention import through_blocks
@@ -33,6 +32,7 @@ from keras_lm.layers.backend import word_scores
 from keras_lm.layers.basic import (
     RMSNorm,
     first_real_token,
+    make_logits,
     make_token_embedding,
     mean_of_real_tokens,
 )
@@ -149,12 +149,7 @@ class EuroBertClassifier(keras.layers.Layer):
             name="dense",
         )
         self.dense.build(shape)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(shape)
 
     def call(self, outputs, inputs=None, training=None):

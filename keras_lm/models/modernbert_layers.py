@@ -11,13 +11,12 @@ from keras_lm.layers import (
     LayerNormalization,
     MaskedLMHead,
     PreNormBlock,
-    float32_or_wider,
     get_activation,
     truncated_normal,
 )
 from keras_lm.layers.attention import Visible
 from keras_lm.layers.backend import Dropout, takes_rules
-from keras_lm.layers.basic import first_real_token, mean_of_real_tokens
+from keras_lm.layers.basic import first_real_token, make_logits, mean_of_real_tokens
 from keras_lm.layers.gated import GatedBlock
 from keras_lm.layers.rotary import RotarySelfAttention
 
@@ -161,12 +160,7 @@ class ModernBertHead(keras.layers.Layer):
         )
         self.transformation.build(shape)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(shape)
 
     def select(self, x, mask):

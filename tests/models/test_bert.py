@@ -11,7 +11,7 @@ import pytest
 import keras_lm
 from keras_lm.converters import CheckpointError
 from keras_lm.models import Backbone, BertBackbone
-from keras_lm.models.sizes import estimate
+from keras_lm.models.sizes import estimate, transformer_size
 from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
 
 RENAMED = {
@@ -24,14 +24,7 @@ CLASSIFIERS = {
     "bert-seqcls-multilabel": TextClassifier,
     "bert-seqcls-regression": TextRegressor,
 }
-TINY = {
-    "vocabulary_size": 50,
-    "num_layers": 3,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "max_sequence_length": 12,
-}
+TINY = transformer_size(50, 3, 16, 2, 24, max_sequence_length=12)
 
 
 def load(folder):
