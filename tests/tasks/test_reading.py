@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import assert_equal, hidden_states
 
 import keras_lm
 from keras_lm.models import Backbone, GPTBackbone
@@ -17,18 +18,6 @@ TOKENS = ["_start_", "_delimiter_", "_classify_"]
 def language_model_loss(logits, inputs):
     total, rows = language_model_losses(logits, inputs)
     return float(total) / max(float(rows), 1.0)
-
-
-def assert_equal(actual, expected):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape
-    assert expected.size < 3 or expected.std() > 1e-3
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
-
-
-def hidden_states(backbone, inputs):
-    model = keras.Model(backbone.inputs, backbone.hidden_states)
-    return np.stack(model(backbone.complete(inputs)))
 
 
 @pytest.fixture(scope="module")
