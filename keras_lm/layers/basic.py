@@ -317,7 +317,9 @@ def make_token_embedding(vocabulary_size: int, embedding_dim: int, dtype: DType)
 
 
 def make_segment_embedding(num_segments: int, embedding_dim: int, dtype: DType) -> Any:
-    """Return the layer of BERT's segment embedding."""
+    """Return the layer of BERT's segment embedding, None if a model tells no segments apart."""
+    if not num_segments:
+        return None
     return keras.layers.Embedding(
         num_segments,
         embedding_dim,
@@ -325,6 +327,11 @@ def make_segment_embedding(num_segments: int, embedding_dim: int, dtype: DType) 
         dtype=dtype,
         name="segment_embedding",
     )
+
+
+def make_norm(name: str, epsilon: float, dtype: DType) -> LayerNormalization:
+    """Return a norm of a backbone."""
+    return LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
 
 
 def make_pooler(hidden_dim: int, dtype: DType) -> Any:
@@ -380,7 +387,7 @@ def embedding_layers(
             max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
         ),
         make_segment_embedding(num_segments, embedding_dim, dtype),
-        LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"),
+        make_norm("embedding_norm", layer_norm_epsilon, dtype),
     )
 
 

@@ -177,9 +177,8 @@ class DebertaV3Backbone(Backbone):
             self.position_embedding = PositionEmbedding(
                 max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
             )
-        self.segment_embedding = self.projection = None
-        if num_segments:
-            self.segment_embedding = make_segment_embedding(num_segments, embedding_dim, dtype)
+        self.segment_embedding = make_segment_embedding(num_segments, embedding_dim, dtype)
+        self.projection = None
         if embedding_dim != hidden_dim:
             self.projection = _make_projection(hidden_dim, dtype)
         self.embedding_norm = MaskedNormalization(

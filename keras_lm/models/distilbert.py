@@ -15,7 +15,6 @@ import numpy as np
 from keras_lm.layers import (
     AttentionContext,
     EachTokenClassifier,
-    LayerNormalization,
     MaskedLMHead,
     PaddingBias,
     PooledClassifier,
@@ -25,7 +24,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_token_embedding
+from keras_lm.layers.basic import make_norm, make_token_embedding
 from keras_lm.models.backbone import TOKENS, Backbone, Head, from_backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.sizes import transformer_size
@@ -141,9 +140,7 @@ class DistilBertBackbone(Backbone):
         self.position_embedding = positions(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.embedding_norm = LayerNormalization(
-            epsilon=self.LAYER_NORM_EPSILON, dtype=dtype, name="embedding_norm"
-        )
+        self.embedding_norm = make_norm("embedding_norm", self.LAYER_NORM_EPSILON, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         epsilon = {"layer_norm_epsilon": self.LAYER_NORM_EPSILON}

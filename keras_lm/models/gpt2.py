@@ -10,13 +10,12 @@ import keras
 
 from keras_lm.layers import (
     CausalBias,
-    LayerNormalization,
     PositionEmbedding,
     PreNormBlock,
 )
 from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_token_embedding
+from keras_lm.layers.basic import make_norm, make_token_embedding
 from keras_lm.models.backbone import CausalBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -87,9 +86,7 @@ class GPT2Backbone(CausalBackbone):
         windows = self.config.get("attention_windows", [None])
         self.windows: list[int | None] = [windows[i % len(windows)] for i in range(num_layers)]
         self.attention_biases = [CausalBias(window) for window in dict.fromkeys(self.windows)]
-        self.final_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-        )
+        self.final_norm = make_norm("final_norm", layer_norm_epsilon, dtype)
         self.finish()
 
     def attended_tokens(self) -> int:

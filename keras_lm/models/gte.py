@@ -13,14 +13,18 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    LayerNormalization,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
 from keras_lm.layers.gated import GatedBlock, GatedFeedForward
 from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
@@ -103,12 +107,8 @@ class GteBackbone(Backbone):
         super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         check_halves(num_heads, hidden_dim)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
-        self.segment_embedding = None
-        if num_segments:
-            self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         head_dim, factor = hidden_dim // num_heads, rope_scaling_factor

@@ -25,7 +25,12 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
 from keras_lm.layers.gated import GatedBlock, GatedFeedForward
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
 from keras_lm.models.sizes import transformer_size
@@ -207,9 +212,7 @@ class JinaBertBackbone(Backbone):
         super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.distances = LinearBias(num_heads)

@@ -19,7 +19,6 @@ from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
     FirstTokenClassifier,
-    LayerNormalization,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
@@ -27,7 +26,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_token_embedding
+from keras_lm.layers.basic import make_norm, make_pooler, make_token_embedding
 from keras_lm.models.backbone import TOKENS, Backbone, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -89,9 +88,7 @@ class MPNetBackbone(Backbone):
         self.position_embedding = CountedPositionEmbedding(
             max_sequence_length, hidden_dim, FIRST_POSITION, dtype=dtype, name="position_embedding"
         )
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.relative_positions = RelativePositionBias(

@@ -12,14 +12,18 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    LayerNormalization,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
 from keras_lm.layers.gated import GatedBlock
 from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
@@ -99,9 +103,7 @@ class NomicBertBackbone(Backbone):
         check_halves(num_heads, hidden_dim, head_dim)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.positions = RotaryPositions(head_dim or hidden_dim // num_heads, rope_max_wavelength)

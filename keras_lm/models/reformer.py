@@ -15,13 +15,12 @@ from keras import ops
 
 from keras_lm.layers import (
     EachTokenClassifier,
-    LayerNormalization,
     PositionEmbedding,
     SpanHead,
     float32_or_wider,
 )
 from keras_lm.layers.backend import Dropout, draw_seed, split_seed
-from keras_lm.layers.basic import make_token_embedding
+from keras_lm.layers.basic import make_norm, make_token_embedding
 from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
 from keras_lm.models.backbone import TOKENS, CachedBackbone, Head, Input, from_backbone
@@ -203,9 +202,7 @@ class ReformerBackbone(CachedBackbone):
         self.blocks = [_make_block(i, self.config, dtype) for i in range(num_layers)]
         self.whole_chunks = WholeChunks([block.attention.chunk_length for block in self.blocks])
         self.at_places = AtPlaces()
-        self.final_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-        )
+        self.final_norm = make_norm("final_norm", layer_norm_epsilon, dtype)
         self.finish()
 
     def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:

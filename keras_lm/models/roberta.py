@@ -15,14 +15,18 @@ from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
     FirstTokenClassifier,
-    LayerNormalization,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -81,12 +85,8 @@ class RobertaBackbone(Backbone):
         self.position_embedding = CountedPositionEmbedding(
             max_sequence_length, hidden_dim, first_position, dtype=dtype, name="position_embedding"
         )
-        self.segment_embedding = None
-        if num_segments:
-            self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         options = block_options(self.config, dtype)

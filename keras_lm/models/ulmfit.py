@@ -259,8 +259,21 @@ def _sum_and_count(x, weight):
     return ops.sum(x * weight), ops.sum(weight) * x.shape[-1]
 
 
+class StackedLSTMs:
+    """A mixin before `Backbone`, of a model whose layers are `lstms`, in one direction or both."""
+
+    @property
+    def is_causal(self) -> bool:
+        return not self.config["bidirectional"]
+
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
+        widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
+        zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
+        return [{"hidden": zero, "cell": zero} for zero in zeros]
+
+
 @keras.saving.register_keras_serializable("keras_lm")
-class AWDLSTMBackbone(Backbone):
+class AWDLSTMBackbone(StackedLSTMs, Backbone):
     """The AWD-LSTM that ULMFiT pretrains and fine-tunes.
 
     Args:
@@ -402,15 +415,6 @@ class AWDLSTMBackbone(Backbone):
             hidden_states.append(x)
             new_states.append(state)
         return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
-
-    @property
-    def is_causal(self) -> bool:
-        return not self.config["bidirectional"]
-
-    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
-        widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
-        zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
-        return [{"hidden": zero, "cell": zero} for zero in zeros]
 
     def forward_flops(self) -> float:
         # The tied embedding multiplies too, for the logits.
