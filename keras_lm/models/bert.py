@@ -11,12 +11,17 @@ from keras_lm.layers import (
     AttentionContext,
     PaddingBias,
     PooledClassifier,
+    PositionEmbedding,
     PostNormBlock,
-    embedding_layers,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -30,21 +35,32 @@ class BertEmbeddings:
     Source: Devlin et al. 2018, https://arxiv.org/abs/1810.04805, figure 2.
     """
 
-    def make_embeddings(self, embedding_dim: int, dtype: DType) -> None:
-        """Make the layers, for a constructor; their other sizes are its arguments."""
-        names = ("vocabulary_size", "max_sequence_length", "num_segments", "layer_norm_epsilon")
-        sizes = {name: self.config[name] for name in names}
-        (
-            self.token_embedding,
-            self.position_embedding,
-            self.segment_embedding,
-            self.embedding_norm,
-        ) = embedding_layers(**sizes, embedding_dim=embedding_dim, dtype=dtype)
+    def make_embeddings(self, width: int, dtype: DType, has_positions: bool = True) -> None:
+        """Make the layers, for a constructor whose arguments their other sizes are.
+
+        Args:
+            width: int, of an embedding.
+            dtype: of the layers.
+            has_positions: bool. False for a model that has positions in its attention alone.
+        """
+        config = self.config
+        self.token_embedding = make_token_embedding(config["vocabulary_size"], width, dtype)
+        self.position_embedding = None
+        if has_positions:
+            self.position_embedding = PositionEmbedding(
+                config["max_sequence_length"], width, dtype=dtype, name="position_embedding"
+            )
+        self.segment_embedding = make_segment_embedding(config["num_segments"], width, dtype)
+        self.embedding_norm = make_norm("embedding_norm", config["layer_norm_epsilon"], dtype)
 
     def embed(self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor) -> Tensor:
-        """Return the vectors of tokens (B, S, `embedding_dim`)."""
-        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        return self.embedding_norm(x + self.segment_embedding(segment_ids))
+        """Return the vectors of tokens, (B, S, `width`)."""
+        x = self.token_embedding(token_ids)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(padding_mask)
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding(segment_ids)
+        return self.embedding_norm(x)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -7,12 +7,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.layers import (
-    CausalBias,
-    LastTokenClassifier,
-    PositionEmbedding,
-    PostNormBlock,
-)
+from keras_lm.layers import CausalBias, LastTokenClassifier, PositionEmbedding, PostNormBlock
 from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_token_embedding

@@ -8,11 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_lm.layers import (
-    CausalBias,
-    PositionEmbedding,
-    PreNormBlock,
-)
+from keras_lm.layers import CausalBias, PositionEmbedding, PreNormBlock
 from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_norm, make_token_embedding

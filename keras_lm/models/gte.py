@@ -11,23 +11,14 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.layers import (
-    AttentionContext,
-    PaddingBias,
-    PooledClassifier,
-    PostNormBlock,
-)
+from keras_lm.layers import AttentionContext, PaddingBias, PooledClassifier, PostNormBlock
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import (
-    make_norm,
-    make_pooler,
-    make_segment_embedding,
-    make_token_embedding,
-)
+from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.gated import GatedBlock, GatedFeedForward
 from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Real, Whole
@@ -50,7 +41,7 @@ class GteBlock(GatedBlock, PostNormBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class GteBackbone(Backbone):
+class GteBackbone(BertEmbeddings, Backbone):
     """The encoder of GTE. It is called like `BertBackbone`.
 
     Args:
@@ -106,9 +97,7 @@ class GteBackbone(Backbone):
     ):
         super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         check_halves(num_heads, hidden_dim)
-        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
-        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
+        self.make_embeddings(hidden_dim, dtype, has_positions=False)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         head_dim, factor = hidden_dim // num_heads, rope_scaling_factor
@@ -121,10 +110,7 @@ class GteBackbone(Backbone):
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):
-        x = self.token_embedding(token_ids)
-        if self.segment_embedding is not None:
-            x = x + self.segment_embedding(segment_ids)
-        embedded = self.embedding_norm(x)
+        embedded = self.embed(token_ids, segment_ids, padding_mask)
         x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         context = AttentionContext(
             bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)

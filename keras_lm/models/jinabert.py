@@ -25,14 +25,10 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import (
-    make_norm,
-    make_pooler,
-    make_segment_embedding,
-    make_token_embedding,
-)
+from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.gated import GatedBlock, GatedFeedForward
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Whole
@@ -161,7 +157,7 @@ class NormedJinaBertBlock(JinaBertBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class JinaBertBackbone(Backbone):
+class JinaBertBackbone(BertEmbeddings, Backbone):
     """The encoder of JinaBERT, version 2. It is called like `BertBackbone`.
 
     Args:
@@ -210,9 +206,7 @@ class JinaBertBackbone(Backbone):
         name: str = "jinabert_backbone",
     ):
         super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
-        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
-        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
+        self.make_embeddings(hidden_dim, dtype, has_positions=False)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.distances = LinearBias(num_heads)
@@ -223,8 +217,7 @@ class JinaBertBackbone(Backbone):
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):
-        x = self.token_embedding(token_ids) + self.segment_embedding(segment_ids)
-        embedded = self.embedding_norm(x)
+        embedded = self.embed(token_ids, segment_ids, padding_mask)
         x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         # (1, N, S, S) + (B, 1, 1, S)
         bias = self.distances(padding_mask) + self.attention_bias(padding_mask)

@@ -2,11 +2,7 @@
 
 import functools
 
-from keras_lm.converters.bert_family import (
-    ENCODER_RULES,
-    ROBERTA_HEADS,
-    ROBERTA_SPELLINGS,
-)
+from keras_lm.converters.bert_family import ENCODER_RULES, ROBERTA_HEADS, ROBERTA_SPELLINGS
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, Entries
 from keras_lm.converters.converter import (
     ConfigTable,

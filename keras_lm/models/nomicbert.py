@@ -10,23 +10,14 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.layers import (
-    AttentionContext,
-    PaddingBias,
-    PooledClassifier,
-    PostNormBlock,
-)
+from keras_lm.layers import AttentionContext, PaddingBias, PooledClassifier, PostNormBlock
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import (
-    make_norm,
-    make_pooler,
-    make_segment_embedding,
-    make_token_embedding,
-)
+from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.gated import GatedBlock
 from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Whole
@@ -48,7 +39,7 @@ class NomicBertBlock(GatedBlock, PostNormBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class NomicBertBackbone(Backbone):
+class NomicBertBackbone(BertEmbeddings, Backbone):
     """The encoder of NomicBERT. It is called like `BertBackbone`.
 
     Args:
@@ -101,9 +92,7 @@ class NomicBertBackbone(Backbone):
     ):
         super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         check_halves(num_heads, hidden_dim, head_dim)
-        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
-        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
+        self.make_embeddings(hidden_dim, dtype, has_positions=False)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.positions = RotaryPositions(head_dim or hidden_dim // num_heads, rope_max_wavelength)
@@ -113,8 +102,7 @@ class NomicBertBackbone(Backbone):
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):
-        x = self.token_embedding(token_ids) + self.segment_embedding(segment_ids)
-        embedded = self.embedding_norm(x)
+        embedded = self.embed(token_ids, segment_ids, padding_mask)
         x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         context = AttentionContext(
             bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)

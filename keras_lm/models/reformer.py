@@ -13,12 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.layers import (
-    EachTokenClassifier,
-    PositionEmbedding,
-    SpanHead,
-    float32_or_wider,
-)
+from keras_lm.layers import EachTokenClassifier, PositionEmbedding, SpanHead, float32_or_wider
 from keras_lm.layers.backend import Dropout, draw_seed, split_seed
 from keras_lm.layers.basic import make_norm, make_token_embedding
 from keras_lm.layers.state import known

@@ -15,11 +15,7 @@ from keras_lm.export.fresh_process import load_tflite
 from keras_lm.feeding import datasets
 from keras_lm.models import BertBackbone, RobertaBackbone
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
-from keras_lm.tasks import (
-    QuestionAnswerer,
-    TextClassifier,
-    question_answerer,
-)
+from keras_lm.tasks import QuestionAnswerer, TextClassifier, question_answerer
 from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer, WordPieceTokenizer
 from keras_lm.training.distribution import Workers
 
