@@ -193,12 +193,7 @@ class EntityHead(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        entity_dim,
-        entity_table=None,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        **kwargs,
+        self, entity_dim, entity_table=None, activation="gelu", layer_norm_epsilon=1e-12, **kwargs
     ):
         super().__init__(**kwargs)
         self.entity_dim, self.entity_table = entity_dim, entity_table
