@@ -34,6 +34,7 @@ from keras_lm.layers.basic import (
     LayerNormalization,
     get_activation,
     leading_shape,
+    make_dense,
     truncated_normal,
 )
 from keras_lm.layers.masks import MASKED
@@ -285,13 +286,7 @@ class Attention(ContextLayer):
         return self.head_dim**-0.5
 
     def make_projection(self, units: int, name: str) -> keras.layers.Layer:
-        return Dense(
-            units,
-            use_bias=self.has_biases,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        return make_dense(name, units, self.dtype_policy, use_bias=self.has_biases)
 
     def make_output(self, units: int) -> keras.layers.Layer:
         return Dense(
@@ -673,12 +668,11 @@ class FeedForward(keras.layers.Layer):
         self.output_stddev = output_stddev
 
     def build(self, input_shape: Shape) -> None:
-        self.intermediate = Dense(
+        self.intermediate = make_dense(
+            "intermediate",
             self.intermediate_dim,
+            self.dtype_policy,
             activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="intermediate",
         )
         self.intermediate.build(input_shape)
         self.output_dense = Dense(

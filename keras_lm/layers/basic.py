@@ -305,6 +305,15 @@ class PositionEmbedding(keras.layers.Layer):
         }
 
 
+def make_dense(name: str, units: int, dtype: Any, **options: Any) -> Dense:
+    """Return a dense layer whose kernel begins as BERT's do.
+
+    Args:
+        name, units, dtype, **options: arguments of `Dense`.
+    """
+    return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, name=name, **options)
+
+
 def make_token_embedding(vocabulary_size: int, embedding_dim: int, dtype: DType) -> Any:
     """Return the layer of BERT's token embedding, whose table may be an output matrix, too."""
     return keras.layers.ReversibleEmbedding(
@@ -336,13 +345,7 @@ def make_norm(name: str, epsilon: float, dtype: DType) -> LayerNormalization:
 
 def make_pooler(hidden_dim: int, dtype: DType) -> Any:
     """Return BERT's pooler, a dense layer for the state of the first token."""
-    return Dense(
-        hidden_dim,
-        activation="tanh",
-        kernel_initializer=truncated_normal(),
-        dtype=dtype,
-        name="pooler",
-    )
+    return make_dense("pooler", hidden_dim, dtype, activation="tanh")
 
 
 def make_logits(num_classes: int, policy: keras.DTypePolicy, **options: Any) -> Dense:
@@ -353,13 +356,7 @@ def make_logits(num_classes: int, policy: keras.DTypePolicy, **options: Any) -> 
         policy: `keras.DTypePolicy` of the head.
         **options: other arguments of `Dense`.
     """
-    return Dense(
-        num_classes,
-        kernel_initializer=truncated_normal(),
-        dtype=float32_or_wider(policy),
-        name="logits",
-        **options,
-    )
+    return make_dense("logits", num_classes, float32_or_wider(policy), **options)
 
 
 def embedding_layers(
@@ -728,12 +725,11 @@ class MaskedLMHead(keras.layers.Layer):
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         embedding = self.token_embedding
-        self.dense = Dense(
+        self.dense = make_dense(
+            "dense",
             embedding.output_dim,
+            self.dtype_policy,
             activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
         )
         self.dense.build(outputs_shape["sequence_output"])
         self.norm = LayerNormalization(

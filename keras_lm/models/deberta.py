@@ -14,17 +14,15 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     EachTokenClassifier,
     MaskedLMHead,
     PositionEmbedding,
     PostNormBlock,
     SpanHead,
-    truncated_normal,
 )
 from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import make_dense, make_segment_embedding, make_token_embedding
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, from_backbone
 from keras_lm.models.deberta_layers import (
     ContextPooledClassifier,
@@ -254,13 +252,7 @@ def _make_distances(config, dtype):
 
 
 def _make_projection(hidden_dim, dtype):
-    return Dense(
-        hidden_dim,
-        use_bias=False,
-        kernel_initializer=truncated_normal(),
-        dtype=dtype,
-        name="projection",
-    )
+    return make_dense("projection", hidden_dim, dtype, use_bias=False)
 
 
 def _make_convolution(config, dtype):

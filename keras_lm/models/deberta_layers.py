@@ -11,7 +11,6 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers import (
-    Dense,
     FirstTokenClassifier,
     LayerNormalization,
     PaddingBias,
@@ -21,6 +20,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout, matmul_transposed
+from keras_lm.layers.basic import make_dense
 from keras_lm.models.electra import ReplacedTokenHead
 
 # Far below `layers.masks.MASKED`: what sees nothing attends to all tokens alike.
@@ -300,12 +300,7 @@ class LocalConvolution(keras.layers.Layer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):
-        self.dense = Dense(
-            x_shape[-1],
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        self.dense = make_dense("dense", x_shape[-1], self.dtype_policy)
         self.dense.build((None, None, self.kernel_size * x_shape[-1]))
         self.norm = MaskedNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"

@@ -15,15 +15,14 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     FirstTokenClassifier,
     PaddingBias,
     PostNormBlock,
     get_activation,
-    truncated_normal,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_dense
 from keras_lm.models.backbone import (
     TOKENS_IN_SEGMENTS,
     Backbone,
@@ -71,17 +70,11 @@ class ReplacedTokenHead(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            shape[-1],
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
+        self.dense = make_dense(
+            "dense", shape[-1], self.dtype_policy, activation=get_activation(self.activation)
         )
         self.dense.build(shape)
-        self.logits = Dense(
-            1, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
-        )
+        self.logits = make_dense("logits", 1, "float32")
         self.logits.build(shape)
 
     def call(self, outputs, inputs=None, training=None):
@@ -155,9 +148,7 @@ class ElectraBackbone(BertEmbeddings, Backbone):
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.projection = None
         if embedding_dim != hidden_dim:
-            self.projection = Dense(
-                hidden_dim, kernel_initializer=truncated_normal(), dtype=dtype, name="projection"
-            )
+            self.projection = make_dense("projection", hidden_dim, dtype)
         self.attention_bias = PaddingBias()
         options = block_options(self.config, dtype)
         self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]

@@ -17,16 +17,14 @@ from keras import ops
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     LayerNormalization,
     PaddingBias,
     PostNormBlock,
     get_activation,
-    truncated_normal,
 )
 from keras_lm.layers.attention import SelfAttention, block_options
 from keras_lm.layers.backend import Dropout, matmul_transposed
-from keras_lm.layers.basic import make_pooler
+from keras_lm.layers.basic import make_dense, make_pooler
 from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, Input, from_backbone
 from keras_lm.models.bert import BertBackbone, BertEmbeddings
 from keras_lm.models.sizes import transformer_size
@@ -100,12 +98,7 @@ class FusionFeedForward(keras.layers.Layer):
         self.entity_output = self._make("entity_output", inner, entity)
 
     def _make(self, name, input_shape, output_shape):
-        dense = Dense(
-            output_shape[-1],
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        dense = make_dense(name, output_shape[-1], self.dtype_policy)
         dense.build(input_shape)
         return dense
 
@@ -202,12 +195,8 @@ class EntityHead(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            self.entity_dim,
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
+        self.dense = make_dense(
+            "dense", self.entity_dim, self.dtype_policy, activation=get_activation(self.activation)
         )
         self.dense.build(shape)
         self.norm = LayerNormalization(

@@ -18,7 +18,6 @@ from keras import ops
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     EachTokenClassifier,
     MaskedLMHead,
     PaddingBias,
@@ -32,6 +31,7 @@ from keras_lm.layers.backend import word_scores
 from keras_lm.layers.basic import (
     RMSNorm,
     first_real_token,
+    make_dense,
     make_logits,
     make_token_embedding,
     mean_of_real_tokens,
@@ -141,13 +141,7 @@ class EuroBertClassifier(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            shape[-1],
-            activation="gelu",
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        self.dense = make_dense("dense", shape[-1], self.dtype_policy, activation="gelu")
         self.dense.build(shape)
         self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(shape)
