@@ -164,10 +164,11 @@ class Backbone(SavedWhole, keras.Model):
 
         def forward(self, token_ids, padding_mask, training=None):
             …
-            return {"sequence_output": x, "hidden_states": [...], "attention_contexts": [...]}
+            return self.outputs_of(hidden_states, contexts)
 
-    which takes the inputs by name and returns all that it computes. Calling the backbone fills in
-    missing inputs and returns the outputs, without internals such as `hidden_states`.
+    which takes the inputs by name and returns a dict of all that it computes: `sequence_output`,
+    `hidden_states` and, with attention, `attention_contexts`. Calling the backbone fills in missing
+    inputs and returns the outputs, without internals such as `hidden_states`.
 
     Class attributes:
     - `SIZES`: dict of a size's name → its arguments, and `PUBLISHED`: where its weights are;

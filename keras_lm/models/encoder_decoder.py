@@ -202,13 +202,11 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
         def encode(self, token_ids, padding_mask, training=None):
             …
-            return {"encoder_sequence_output": x, "encoder_hidden_states": [...],
-                    "encoder_attention_contexts": [...]}
+            return self.through_encoder(embedded, bias, training)
 
         def decode(self, token_ids, padding_mask, cache, training=None):
             …
-            return {"sequence_output": x, "cache": cache.state(), "hidden_states": [...],
-                    "attention_contexts": [...]}
+            return self.through_decoder(embedded, bias, cache, training)
 
     with a `keras_lm.layers.decoder.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
     Arguments and calls are those of `EncoderDecoderBackbone`.
