@@ -6,6 +6,7 @@ a new model or a new task joins all of them by a line here. `tokenizer_of("wordp
 process: read only. A test that trains or changes one makes its own, by `make_backbone`.
 """
 
+import itertools
 import re
 from pathlib import Path
 
@@ -125,6 +126,18 @@ TOKENIZERS = {
     ),
     "characters": lambda: CharacterTokenizer(6),
 }
+
+# === Trees ===
+
+
+def all_trees(start, end):
+    """Yield every binary tree over the words from one place to another, as a list of spans."""
+    if end - start == 1:
+        yield [(start, end)]
+    for middle in range(start + 1, end):
+        for left, right in itertools.product(all_trees(start, middle), all_trees(middle, end)):
+            yield [(start, end), *left, *right]
+
 
 # === Models that read texts ===
 
