@@ -48,14 +48,7 @@ def measure(form, rows, columns):
     from keras_lm.training import enable_rematerialization
 
     tensorflow_ops.MANY_SCORES, computes_again = FORMS[form]
-    backbone = BertBackbone(
-        vocabulary_size=1000,
-        num_layers=4,
-        num_heads=12,
-        hidden_dim=384,
-        intermediate_dim=1536,
-        max_sequence_length=columns,
-    )
+    backbone = BertBackbone(1000, 4, 12, 384, 1536, max_sequence_length=columns)
     if computes_again:
         enable_rematerialization(backbone)
     optimizer = keras.optimizers.AdamW(1e-4)

@@ -65,14 +65,7 @@ def make_export(folder):
 
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS]
     vocabulary += [f"##{letter}" for letter in LETTERS]
-    backbone = BertBackbone(
-        vocabulary_size=len(vocabulary),
-        num_layers=6,
-        num_heads=12,
-        hidden_dim=384,
-        intermediate_dim=1536,
-        max_sequence_length=128,
-    )
+    backbone = BertBackbone(len(vocabulary), 6, 12, 384, 1536, max_sequence_length=128)
     tokenizer = WordPieceTokenizer(vocabulary, lowercase=True)
     TextClassifier(backbone, class_names=["no", "yes"], tokenizer=tokenizer).export(folder)
 

@@ -6,10 +6,13 @@ a new model or a new task joins all of them by a line here. `tokenizer_of("wordp
 process: read only. A test that trains or changes one makes its own, by `make_backbone`.
 """
 
+import itertools
 import re
 from pathlib import Path
 
 import keras
+import numpy as np
+import pytest
 
 from keras_lm import models
 from keras_lm.tokenizers import (
@@ -27,6 +30,41 @@ GOOD = ["the film was good", "great story", "i loved it", "a very nice cast"]
 BAD = ["the film was bad", "awful story", "i hated it", "a very dull cast"]
 WORDS = ["the", "film", "was", "good", "great", "story", "loved", "it", "very", "bad", "dull"]
 SPECIAL_WORDS = ["<unk>", "<pad>", "xxbos", "xxfld"]
+
+# === Goldens ===
+
+# The inputs of Hugging Face's models → ours.
+RENAMED = {
+    "input_ids": "token_ids",
+    "token_type_ids": "segment_ids",
+    "attention_mask": "padding_mask",
+}
+
+
+def inputs_of(arrays):
+    """Return the inputs of a golden, `expected.npz`, under our names, int32."""
+    stored = {f"in.{theirs}": ours for theirs, ours in RENAMED.items()}
+    return {ours: arrays[n].astype("int32") for n, ours in stored.items() if n in arrays}
+
+
+def assert_equal(actual, expected):
+    """The family's tolerance: 5e-5, and 1e-5 of the value's size; outputs must vary, too."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    assert expected.size < 3 or expected.std() > 1e-3
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
+
+
+def hidden_states(backbone, inputs):
+    """Return the hidden states of a backbone, (depths, B, S, D)."""
+    model = keras.Model(backbone.inputs, backbone.hidden_states)
+    return np.stack(model(backbone.complete(inputs)))
+
+
+def thorough(*names):
+    """Return parameters of a test that only `make thorough` tries."""
+    return [pytest.param(name, marks=pytest.mark.thorough) for name in names]
+
 
 # === Tokenizers ===
 
@@ -88,6 +126,18 @@ TOKENIZERS = {
     ),
     "characters": lambda: CharacterTokenizer(6),
 }
+
+# === Trees ===
+
+
+def all_trees(start, end):
+    """Yield every binary tree over the words from one place to another, as a list of spans."""
+    if end - start == 1:
+        yield [(start, end)]
+    for middle in range(start + 1, end):
+        for left, right in itertools.product(all_trees(start, middle), all_trees(middle, end)):
+            yield [(start, end), *left, *right]
+
 
 # === Models that read texts ===
 
@@ -222,6 +272,14 @@ def make_backbone(name, vocabulary_size, spread=True):
     for weight in backbone.trainable_weights if spread else ():
         weight.assign_add(keras.random.normal(weight.shape, stddev=0.2))
     return backbone
+
+
+def make_still_task(cls, tokenizer, **arguments):
+    """Return a task over a small BERT, whose weights `fit` does not change; nothing is traced."""
+    backbone = make_backbone("BertBackbone", tokenizer.vocabulary_size)
+    task = cls(backbone, tokenizer=tokenizer, **arguments)
+    task.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    return task
 
 
 # === Encoder-decoders ===

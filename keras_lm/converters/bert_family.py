@@ -24,6 +24,32 @@ HUGGINGFACE_ENCODER = {
 }
 # Hugging Face's classes for these heads have no pooler.
 WITHOUT_POOLER = dict.fromkeys(("token_classification", "question_answering", "token"), ())
+BERT_HEADS = {
+    "pooler": WITHOUT_POOLER | {None: "pooler.dense"},
+    "classifier/pooler": "pooler.dense",
+    "classifier/logits": "classifier",
+    "span_head/logits": "qa_outputs",
+    "token_head/dense": "cls.predictions.transform.dense",
+    "token_head/norm": "cls.predictions.transform.LayerNorm",
+    "token_head/bias": "cls.predictions.bias",
+}
+# What repeats another tensor in BERT's files.
+BERT_COPIES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+OLD_SPELLINGS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+ROBERTA_HEADS = {
+    "pooler": WITHOUT_POOLER | {"classification": (), None: "pooler.dense"},
+    "classifier/pooler": {"multiple_choice": "pooler.dense", None: "classifier.dense"},
+    # The head of a classifier of texts; those of tokens and of choices are one layer.
+    "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
+    "span_head/logits": "qa_outputs",
+    "token_head/dense": "lm_head.dense",
+    "token_head/norm": "lm_head.layer_norm",
+    "token_head/bias": "lm_head.bias",
+}
+ROBERTA_SPELLINGS = OLD_SPELLINGS | {"lm_head.decoder.bias": "lm_head.bias"}
 
 
 def google_names(names):

@@ -354,6 +354,27 @@ class KerasHubNames(NameTable):
     begin: str | None = "layers/"
 
 
+def keras_hub_blocks(layer, mark=""):
+    """Return the entries of a `KerasHubNames` for the blocks of a Transformer.
+
+    Args:
+        layer: str, the name of its layer without a number, such as `"transformer_encoder"`.
+        mark: str, what the names of attention's layers begin with.
+    """
+    block = f"{layer}_{{i}}"
+    attention = f"{block}/_self_attention_layer"
+    return {
+        "block_{i}/attention/query_key_value": tuple(
+            f"{attention}/{mark}{part}_dense" for part in ("query", "key", "value")
+        ),
+        "block_{i}/attention/output": f"{attention}/{mark}output_dense",
+        "block_{i}/attention_norm": f"{attention}_norm",
+        "block_{i}/feedforward/intermediate": f"{block}/_feedforward_intermediate_dense",
+        "block_{i}/feedforward/output": f"{block}/_feedforward_output_dense",
+        "block_{i}/feedforward_norm": f"{block}/_feedforward_layer_norm",
+    }
+
+
 # === `torch.nn.LSTM`, whose weights have the same names in all checkpoints ===
 
 
@@ -537,10 +558,11 @@ def architectures(prefix, endings=ENCODER_CLASSES, **others):
 
     Args:
         prefix: str, which the names of Hugging Face's classes begin with.
-        endings, **others: dicts of kinds → how the names end; of several kinds, `_and_` is between.
+        endings, **others: dicts of kinds → how the names end, None for one that has no class; of
+            several kinds, `_and_` is between.
     """
     endings = endings | {kinds.replace("_and_", " "): ending for kinds, ending in others.items()}
-    return {kinds: f"{prefix}{ending}" for kinds, ending in endings.items()}
+    return {kinds: f"{prefix}{ending}" for kinds, ending in endings.items() if ending is not None}
 
 
 def require_only(checkpoint, cls, known):

@@ -87,6 +87,12 @@ def google_labels(checkpoint):
     return Labels(weights.shape("output_weights")[0]) if "output_weights" in weights else None
 
 
+def keras_hub_labels(checkpoint):
+    """Return the `Labels` of a KerasHub preset whose classifier has two layers, None without."""
+    name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
+    return Labels(tensors.shape(name)[1]) if name in tensors else None
+
+
 def huggingface_labels(checkpoint, *weights):
     """Return the `Labels` of a Hugging Face classifier, or None if there is none.
 

@@ -22,6 +22,13 @@ from keras_lm.utils.argument_types import Tensor
 BANNED = float(np.finfo("float32").min)
 
 
+def last_logits(head, outputs):
+    """Return a head's logits (B, V) float32 of the last token that a model has read."""
+    logits = head({"sequence_output": outputs["sequence_output"][:, -1:]})
+    logits = ops.reshape(logits, (-1, logits.shape[-1]))  # LiteRT's slices take far longer
+    return ops.cast(logits, "float32")
+
+
 def penalize_repetition(logits, token_ids, padding_mask, penalty):
     """Make tokens of `token_ids` (B, T) less likely, by a penalty (B,); 1 has no effect.
 

@@ -34,11 +34,7 @@ from keras_lm.layers.character_cnn import CharacterCNN
 from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
 from keras_lm.layers.decoder import CrossAttention, DecoderPostNormBlock, DecoderPreNormBlock
-from keras_lm.layers.deprecated import (
-    CausalPostNormBlock,
-    CausalPreNormBlock,
-    CausalSelfAttention,
-)
+from keras_lm.layers.deprecated import CausalPostNormBlock, CausalPreNormBlock, CausalSelfAttention
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,
     RelativePositionBias,

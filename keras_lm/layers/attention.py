@@ -34,6 +34,7 @@ from keras_lm.layers.basic import (
     LayerNormalization,
     get_activation,
     leading_shape,
+    make_dense,
     truncated_normal,
 )
 from keras_lm.layers.masks import MASKED
@@ -285,13 +286,7 @@ class Attention(ContextLayer):
         return self.head_dim**-0.5
 
     def make_projection(self, units: int, name: str) -> keras.layers.Layer:
-        return Dense(
-            units,
-            use_bias=self.has_biases,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        return make_dense(name, units, self.dtype_policy, use_bias=self.has_biases)
 
     def make_output(self, units: int) -> keras.layers.Layer:
         return Dense(
@@ -528,9 +523,7 @@ class KeyValueCache:
     Example:
 
         cache = KeyValueCache(padding_mask, state, len(blocks))
-        for block, context in zip(blocks, cache.contexts(biases)):
-            x, kept = block(x, context)
-            cache.keep(kept)
+        states = cache.through(blocks, x, cache.contexts(biases))
         state = cache.state()
     """
 
@@ -573,6 +566,15 @@ class KeyValueCache:
             AttentionContext(bias=bias, past=past, write_at=self.write_at)
             for bias, past in zip(biases, self.past, strict=True)
         ]
+
+    def through(self, blocks, x, contexts, training=None):
+        """Return what each block makes of `x` (B, S, D), and store what it keeps."""
+        states = []
+        for block, context in zip(blocks, contexts, strict=True):
+            x, kept = block(x, context, training=training)
+            self.keep(kept)
+            states.append(x)
+        return states
 
     def keep(self, kept):
         """Store the keys and values that a block keeps."""
@@ -666,12 +668,11 @@ class FeedForward(keras.layers.Layer):
         self.output_stddev = output_stddev
 
     def build(self, input_shape: Shape) -> None:
-        self.intermediate = Dense(
+        self.intermediate = make_dense(
+            "intermediate",
             self.intermediate_dim,
+            self.dtype_policy,
             activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="intermediate",
         )
         self.intermediate.build(input_shape)
         self.output_dense = Dense(
@@ -875,8 +876,8 @@ def through_blocks(
     context: AttentionContext,
     training: bool | None = None,
     first_only: bool = False,
-) -> tuple[Tensor, list[Tensor]]:
-    """Return what blocks make of `x` (B, S, D), one after another, and the output of each.
+) -> list[Tensor]:
+    """Return what each of several blocks makes of `x` (B, S, D), one after another.
 
     Args:
         blocks: layers such as `PostNormBlock`, with one context for all.
@@ -891,8 +892,8 @@ def through_blocks(
         x, padding_mask = np.zeros((2, 7, 64), "float32"), np.ones((2, 7), "int32")
         blocks = [PostNormBlock(num_heads=4, intermediate_dim=256) for _ in range(2)]
         context = AttentionContext(bias=PaddingBias()(padding_mask))
-        first, states = through_blocks(blocks, x, context, first_only=True)
-        first.shape  # (2, 1, 64)
+        states = through_blocks(blocks, x, context, first_only=True)
+        states[-1].shape  # (2, 1, 64)
     """
     states = []
     for number, block in enumerate(blocks, 1):
@@ -900,7 +901,7 @@ def through_blocks(
             x, context = _first_after_others(x, context)
         x, _ = block(x, context, training=training)
         states.append(x)
-    return x, states
+    return states
 
 
 def _first_after_others(x, context):

@@ -305,6 +305,15 @@ class PositionEmbedding(keras.layers.Layer):
         }
 
 
+def make_dense(name: str, units: int, dtype: Any, **options: Any) -> Dense:
+    """Return a dense layer whose kernel begins as BERT's do.
+
+    Args:
+        name, units, dtype, **options: arguments of `Dense`.
+    """
+    return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, name=name, **options)
+
+
 def make_token_embedding(vocabulary_size: int, embedding_dim: int, dtype: DType) -> Any:
     """Return the layer of BERT's token embedding, whose table may be an output matrix, too."""
     return keras.layers.ReversibleEmbedding(
@@ -317,7 +326,9 @@ def make_token_embedding(vocabulary_size: int, embedding_dim: int, dtype: DType)
 
 
 def make_segment_embedding(num_segments: int, embedding_dim: int, dtype: DType) -> Any:
-    """Return the layer of BERT's segment embedding."""
+    """Return the layer of BERT's segment embedding, None if a model tells no segments apart."""
+    if not num_segments:
+        return None
     return keras.layers.Embedding(
         num_segments,
         embedding_dim,
@@ -327,15 +338,25 @@ def make_segment_embedding(num_segments: int, embedding_dim: int, dtype: DType) 
     )
 
 
+def make_norm(name: str, epsilon: float, dtype: DType) -> LayerNormalization:
+    """Return a norm of a backbone."""
+    return LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
+
+
 def make_pooler(hidden_dim: int, dtype: DType) -> Any:
     """Return BERT's pooler, a dense layer for the state of the first token."""
-    return Dense(
-        hidden_dim,
-        activation="tanh",
-        kernel_initializer=truncated_normal(),
-        dtype=dtype,
-        name="pooler",
-    )
+    return make_dense("pooler", hidden_dim, dtype, activation="tanh")
+
+
+def make_logits(num_classes: int, policy: keras.DTypePolicy, **options: Any) -> Dense:
+    """Return a head's last layer, which computes in float32 or wider.
+
+    Args:
+        num_classes: int, the number of logits.
+        policy: `keras.DTypePolicy` of the head.
+        **options: other arguments of `Dense`.
+    """
+    return make_dense("logits", num_classes, float32_or_wider(policy), **options)
 
 
 def embedding_layers(
@@ -363,7 +384,7 @@ def embedding_layers(
             max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
         ),
         make_segment_embedding(num_segments, embedding_dim, dtype),
-        LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"),
+        make_norm("embedding_norm", layer_norm_epsilon, dtype),
     )
 
 
@@ -509,12 +530,7 @@ class PooledClassifier(keras.layers.Layer):
             self.pooler = make_pooler(hidden_dim, self.dtype_policy)
             self.pooler.build(pooled_shape)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(pooled_shape)
 
     def call(
@@ -589,13 +605,7 @@ class LastTokenClassifier(keras.layers.Layer):
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            use_bias=self.use_bias,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy, use_bias=self.use_bias)
         batch, _, hidden_dim = outputs_shape["sequence_output"]
         self.logits.build((batch, hidden_dim))
 
@@ -645,12 +655,7 @@ class EachTokenClassifier(keras.layers.Layer):
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(outputs_shape["sequence_output"])
 
     def call(
@@ -675,12 +680,7 @@ class SpanHead(keras.layers.Layer):
     uses_pooler = False
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
-        self.logits: Dense = Dense(
-            2,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits: Dense = make_logits(2, self.dtype_policy)
         self.logits.build(outputs_shape["sequence_output"])
 
     def call(
@@ -725,12 +725,11 @@ class MaskedLMHead(keras.layers.Layer):
 
     def build(self, outputs_shape: Any, inputs_shape: Any = None) -> None:
         embedding = self.token_embedding
-        self.dense = Dense(
+        self.dense = make_dense(
+            "dense",
             embedding.output_dim,
+            self.dtype_policy,
             activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
         )
         self.dense.build(outputs_shape["sequence_output"])
         self.norm = LayerNormalization(

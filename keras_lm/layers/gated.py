@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_lm.layers.attention import FeedForward
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import Dense, get_activation, truncated_normal
+from keras_lm.layers.basic import Dense, get_activation, make_dense, truncated_normal
 
 
 class GatedFeedForward(FeedForward):
@@ -31,12 +31,8 @@ class GatedFeedForward(FeedForward):
         self.dropout_rate = dropout
 
     def build(self, input_shape):
-        self.intermediate = Dense(
-            2 * self.intermediate_dim,
-            use_bias=False,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="intermediate",
+        self.intermediate = make_dense(
+            "intermediate", 2 * self.intermediate_dim, self.dtype_policy, use_bias=False
         )
         self.intermediate.build(input_shape)
         self.activate = get_activation(self.activation)

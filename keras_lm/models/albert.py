@@ -19,12 +19,12 @@ from keras_lm.layers import (
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
-    embedding_layers,
     truncated_normal,
 )
-from keras_lm.layers.attention import through_blocks
+from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, encoder_heads
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, encoder_heads
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Count
@@ -51,7 +51,7 @@ class AlbertBlock(PostNormBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class AlbertBackbone(Backbone):
+class AlbertBackbone(BertEmbeddings, Backbone):
     """The encoder of ALBERT. It is called like `BertBackbone`.
 
     Args:
@@ -121,28 +121,8 @@ class AlbertBackbone(Backbone):
         dtype: DType = None,
         name: str = "albert_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
-        (
-            self.token_embedding,
-            self.position_embedding,
-            self.segment_embedding,
-            self.embedding_norm,
-        ) = embedding_layers(
-            vocabulary_size,
-            embedding_dim,
-            max_sequence_length,
-            num_segments,
-            layer_norm_epsilon,
-            dtype,
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
+        self.make_embeddings(embedding_dim, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.embedding_projection = None
         if always_project or embedding_dim != hidden_dim:
@@ -159,21 +139,13 @@ class AlbertBackbone(Backbone):
         return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, **options)
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None, first_only=False):
-        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        x = self.embedding_norm(x + self.segment_embedding(segment_ids))
+        x = self.embed(token_ids, segment_ids, padding_mask)  # (B, S, E)
         x = self.embedding_dropout(x, training=training)
         if self.embedding_projection is not None:
-            x = self.embedding_projection(x)
-        hidden_states = [x]  # (B, S, D)
+            x = self.embedding_projection(x)  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        x, states = through_blocks(self.blocks, x, context, training, first_only)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training, first_only)
+        return self.outputs_of([x, *states], [context] * len(states))
 
     @classmethod
     def layers_with_tensors(cls, arguments: dict[str, Any]) -> int:
@@ -197,19 +169,10 @@ def _make_blocks(config, dtype):
             f"num_groups={num_groups} is more than num_layers={num_layers}: pass {num_layers} or "
             "less."
         )
-    dropout, attention_dropout = config["dropout"], config["attention_dropout"]
+    options = block_options(config, dtype)
 
     def make(number, repetition, like):
-        block = AlbertBlock(
-            num_heads=config["num_heads"],
-            intermediate_dim=config["intermediate_dim"],
-            dropout=dropout,
-            attention_dropout=dropout if attention_dropout is None else attention_dropout,
-            activation=config["activation"],
-            layer_norm_epsilon=config["layer_norm_epsilon"],
-            dtype=dtype,
-            name=f"block_{number + repetition}",
-        )
+        block = AlbertBlock(**options, name=f"block_{number + repetition}")
         if like and sharing != "none":
             setattr(block, sharing, getattr(like[repetition], sharing))
         with keras.name_scope(f"inner_{repetition}"):

@@ -69,6 +69,15 @@ class Input:
         return ops.cast(ops.full_like(like, self.default), self.dtype)
 
 
+# What most models read of a text; and those that tell its parts apart, such as a pair's two texts.
+TOKENS = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
+TOKENS_IN_SEGMENTS = {
+    "token_ids": Input(),
+    "segment_ids": Input(default=0, like="token_ids"),
+    "padding_mask": Input(default=1, like="token_ids"),
+}
+
+
 class Head:
     """One entry of the table of heads that a model has: how the layer is made.
 
@@ -155,10 +164,11 @@ class Backbone(SavedWhole, keras.Model):
 
         def forward(self, token_ids, padding_mask, training=None):
             …
-            return {"sequence_output": x, "hidden_states": [...], "attention_contexts": [...]}
+            return self.outputs_of(hidden_states, contexts)
 
-    which takes the inputs by name and returns all that it computes. Calling the backbone fills in
-    missing inputs and returns the outputs, without internals such as `hidden_states`.
+    which takes the inputs by name and returns a dict of all that it computes: `sequence_output`,
+    `hidden_states` and, with attention, `attention_contexts`. Calling the backbone fills in missing
+    inputs and returns the outputs, without internals such as `hidden_states`.
 
     Class attributes:
     - `SIZES`: dict of a size's name → its arguments, and `PUBLISHED`: where its weights are;
@@ -217,6 +227,8 @@ class Backbone(SavedWhole, keras.Model):
     from_teacher = None
     # Of a state with slots: `(batch_size, slots)` → an empty cache.
     make_cache = None
+    # The layer that makes `pooled_output` of the first token, in a model that has one.
+    pooler: keras.layers.Layer | None = None
     # Units of its adapters, if it has any.
     adapter_dim: int | None = None
     # The source of loaded weights and the text of its card: see `keras_lm.presets.saving`.
@@ -260,6 +272,19 @@ class Backbone(SavedWhole, keras.Model):
 
     def forward(self, **inputs: Any) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} must define forward.")
+
+    def outputs_of(self, hidden_states: list[Tensor], contexts: list[Any]) -> dict[str, Any]:
+        """Return what `forward` does, given the embeddings and what each block makes of them.
+
+        Args:
+            hidden_states: list of (B, S, D); the last is `sequence_output`.
+            contexts: list of the `AttentionContext` of each block.
+        """
+        x = hidden_states[-1]
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {"hidden_states": hidden_states, "attention_contexts": contexts}
 
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None, **options: Any
@@ -978,12 +1003,7 @@ class CausalBackbone(CachedBackbone):
     SCRATCH_RATE = (6e-4, 1.0)  # GPT-3, table 2.1
 
     def __init__(self, dtype: DType = None, name: str | None = None):
-        inputs = {
-            "token_ids": Input(),
-            "padding_mask": Input(default=1, like="token_ids"),
-            "cache": Input(is_state=True),
-        }
-        super().__init__(inputs, dtype=dtype, name=name)
+        super().__init__(TOKENS | {"cache": Input(is_state=True)}, dtype, name)
 
     def forward_flops(self) -> float:
         return super().forward_flops() + 2 * self.vocabulary_size * self.config["hidden_dim"]

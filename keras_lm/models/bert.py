@@ -11,21 +11,60 @@ from keras_lm.layers import (
     AttentionContext,
     PaddingBias,
     PooledClassifier,
+    PositionEmbedding,
     PostNormBlock,
-    embedding_layers,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler
-from keras_lm.models.backbone import Backbone, Head, Input, encoder_heads
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
 
+class BertEmbeddings:
+    """A mixin before `Backbone`: each token is the norm of the sum of three embeddings.
+
+    Source: Devlin et al. 2018, https://arxiv.org/abs/1810.04805, figure 2.
+    """
+
+    def make_embeddings(self, width: int, dtype: DType, has_positions: bool = True) -> None:
+        """Make the layers, for a constructor whose arguments their other sizes are.
+
+        Args:
+            width: int, of an embedding.
+            dtype: of the layers.
+            has_positions: bool. False for a model that has positions in its attention alone.
+        """
+        config = self.config
+        self.token_embedding = make_token_embedding(config["vocabulary_size"], width, dtype)
+        self.position_embedding = None
+        if has_positions:
+            self.position_embedding = PositionEmbedding(
+                config["max_sequence_length"], width, dtype=dtype, name="position_embedding"
+            )
+        self.segment_embedding = make_segment_embedding(config["num_segments"], width, dtype)
+        self.embedding_norm = make_norm("embedding_norm", config["layer_norm_epsilon"], dtype)
+
+    def embed(self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor) -> Tensor:
+        """Return the vectors of tokens, (B, S, `width`)."""
+        x = self.token_embedding(token_ids)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(padding_mask)
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding(segment_ids)
+        return self.embedding_norm(x)
+
+
 @keras.saving.register_keras_serializable("keras_lm")
-class BertBackbone(Backbone):
+class BertBackbone(BertEmbeddings, Backbone):
     """The encoder of BERT.
 
     Args:
@@ -84,51 +123,21 @@ class BertBackbone(Backbone):
         dtype: DType = None,
         name: str = "bert_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
-        (
-            self.token_embedding,
-            self.position_embedding,
-            self.segment_embedding,
-            self.embedding_norm,
-        ) = embedding_layers(
-            vocabulary_size,
-            hidden_dim,
-            max_sequence_length,
-            num_segments,
-            layer_norm_epsilon,
-            dtype,
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
+        self.make_embeddings(hidden_dim, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
-        self.blocks = [
-            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype)
+        self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None, first_only=False):
-        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        x = self.embedding_norm(x + self.segment_embedding(segment_ids))
-        hidden_states = [x]  # (B, S, D)
-        x = self.embedding_dropout(x, training=training)
+        embedded = self.embed(token_ids, segment_ids, padding_mask)
+        x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        x, states = through_blocks(self.blocks, x, context, training, first_only)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training, first_only)
+        return self.outputs_of([embedded, *states], [context] * len(states))
 
 
 BertBackbone.SIZES = {

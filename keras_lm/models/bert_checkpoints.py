@@ -3,12 +3,14 @@
 import functools
 
 from keras_lm.converters.bert_family import (
+    BERT_COPIES,
+    BERT_HEADS,
     ENCODER_RULES,
     GOOGLE_PROGRAMS,
     GOOGLE_RULES,
     HUGGINGFACE_ENCODER,
+    OLD_SPELLINGS,
     PARTS,
-    WITHOUT_POOLER,
     google_names,
 )
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
@@ -24,6 +26,7 @@ from keras_lm.converters.converter import (
     counts,
     has_pooler,
     join_heads,
+    keras_hub_blocks,
     keras_hub_table,
     match_score,
     transpose_logits,
@@ -31,16 +34,9 @@ from keras_lm.converters.converter import (
 from keras_lm.converters.published_labels import Labels, google_labels, huggingface_labels
 from keras_lm.models.bert import BertBackbone
 
-_HUGGINGFACE = HUGGINGFACE_ENCODER | {
-    "pooler": WITHOUT_POOLER | {None: "pooler.dense"},
-    "classifier/pooler": "pooler.dense",
-    "classifier/logits": "classifier",
-    "span_head/logits": "qa_outputs",
-    "token_head/dense": "cls.predictions.transform.dense",
-    "token_head/norm": "cls.predictions.transform.LayerNorm",
-    "token_head/bias": "cls.predictions.bias",
-    "next_sentence_head/logits": "cls.seq_relationship",
-}
+_HUGGINGFACE = (
+    HUGGINGFACE_ENCODER | BERT_HEADS | {"next_sentence_head/logits": "cls.seq_relationship"}
+)
 _MODEL_GARDEN = {
     "token_embedding": "word_embeddings",
     "position_embedding": "position_embedding",
@@ -66,14 +62,7 @@ _KERAS_HUB = {
     "position_embedding": "position_embedding",
     "segment_embedding": "embedding",
     "embedding_norm": "layer_normalization",
-    "block_{i}/attention/query_key_value": tuple(
-        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense" for part in PARTS
-    ),
-    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
-    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
-    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
-    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
-    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
+    **keras_hub_blocks("transformer_encoder"),
     "pooler": "dense",
     "classifier/logits": "task/layers/dense",
     # Its masked-LM head differs from its backbone in GELU and epsilon, so it is not loaded.
@@ -83,12 +72,9 @@ _KERAS_HUB = {
 HUGGINGFACE_NAMES = PyTorchNames(
     _HUGGINGFACE,
     prefix=r"bert\.",
-    spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    spellings=OLD_SPELLINGS,
     buffers={"embeddings.position_ids": counts},
-    copies={
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
+    copies=BERT_COPIES,
 )
 GOOGLE_NAMES = NameTable(
     google_names(_HUGGINGFACE)

@@ -14,18 +14,16 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     EachTokenClassifier,
     MaskedLMHead,
     PositionEmbedding,
     PostNormBlock,
     SpanHead,
-    truncated_normal,
 )
 from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_segment_embedding, make_token_embedding
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.layers.basic import make_dense, make_segment_embedding, make_token_embedding
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, from_backbone
 from keras_lm.models.deberta_layers import (
     ContextPooledClassifier,
     DisentangledBlock,
@@ -167,15 +165,7 @@ class DebertaV3Backbone(Backbone):
         dtype: DType = None,
         name: str = "deberta_v3_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         embedding_dim = self.config["embedding_dim"] = embedding_dim or hidden_dim
         self.config["max_distance"] = max_distance or max_sequence_length
         _check(**self.config)
@@ -185,9 +175,8 @@ class DebertaV3Backbone(Backbone):
             self.position_embedding = PositionEmbedding(
                 max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
             )
-        self.segment_embedding = self.projection = None
-        if num_segments:
-            self.segment_embedding = make_segment_embedding(num_segments, embedding_dim, dtype)
+        self.segment_embedding = make_segment_embedding(num_segments, embedding_dim, dtype)
+        self.projection = None
         if embedding_dim != hidden_dim:
             self.projection = _make_projection(hidden_dim, dtype)
         self.embedding_norm = MaskedNormalization(
@@ -219,11 +208,7 @@ class DebertaV3Backbone(Backbone):
             if i == 0 and self.convolution is not None:
                 x = self.convolution(embedded, x, padding_mask, training=training)
             hidden_states.append(x)
-        return {
-            "sequence_output": x,
-            "hidden_states": hidden_states,
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        return self.outputs_of(hidden_states, [context] * len(self.blocks))
 
     def make_generator(self, size: float = 1 / 2) -> "DebertaV3Backbone":
         """Return a new, random generator to pretrain this backbone with: as wide, but less deep.
@@ -267,13 +252,7 @@ def _make_distances(config, dtype):
 
 
 def _make_projection(hidden_dim, dtype):
-    return Dense(
-        hidden_dim,
-        use_bias=False,
-        kernel_initializer=truncated_normal(),
-        dtype=dtype,
-        name="projection",
-    )
+    return make_dense("projection", hidden_dim, dtype, use_bias=False)
 
 
 def _make_convolution(config, dtype):

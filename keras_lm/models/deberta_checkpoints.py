@@ -15,13 +15,14 @@ from keras_lm.converters.converter import (
     architectures,
     counts,
     dropout_rules,
+    keras_hub_blocks,
     keras_hub_table,
     match_score,
     require_only,
     split_heads,
     transpose_kernels,
 )
-from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.converters.published_labels import huggingface_labels, keras_hub_labels
 from keras_lm.models.deberta import TERMS, DebertaV3Backbone
 
 _LAYER = "encoder.layer.{i}"
@@ -97,21 +98,13 @@ def _keras_hub_stored_layout(path, array, arguments):
     return array if is_output else split_heads(path, array, arguments)
 
 
-_HUB = "disentangled_attention_encoder_{i}"
 KERAS_HUB_NAMES = KerasHubNames(
     {
         "token_embedding": "reversible_embedding",
         "embedding_norm": "layer_normalization",
         "distances": "relative_embedding",
         "distances/norm": "relative_embedding/layer_norm",
-        "block_{i}/attention/query_key_value": tuple(
-            f"{_HUB}/_self_attention_layer/_{part}_dense" for part in ("query", "key", "value")
-        ),
-        "block_{i}/attention/output": f"{_HUB}/_self_attention_layer/_output_dense",
-        "block_{i}/attention_norm": f"{_HUB}/_self_attention_layer_norm",
-        "block_{i}/feedforward/intermediate": f"{_HUB}/_feedforward_intermediate_dense",
-        "block_{i}/feedforward/output": f"{_HUB}/_feedforward_output_dense",
-        "block_{i}/feedforward_norm": f"{_HUB}/_feedforward_layer_norm",
+        **keras_hub_blocks("disentangled_attention_encoder", mark="_"),
         "classifier/pooler": "task/layers/dense",
         "classifier/logits": "task/layers/dense_1",
         # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
@@ -268,11 +261,6 @@ _KERAS_HUB_CONFIG = keras_hub_table(
 )
 
 
-def _keras_hub_labels(checkpoint):
-    name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
-    return Labels(tensors.shape(name)[1]) if name in tensors else None
-
-
 DebertaV3Backbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -293,7 +281,7 @@ DebertaV3Backbone.CONVERTERS = {
         lambda checkpoint: checkpoint.config.get("class_name") == "DebertaV3Backbone",
         _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
-        _keras_hub_labels,
+        keras_hub_labels,
         vocabulary={"usual_family": "deberta"},
         architectures={"": "DebertaV3Backbone", "classification": "DebertaV3TextClassifier"},
         tokenizer="DebertaV3Tokenizer",

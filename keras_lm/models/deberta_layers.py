@@ -11,7 +11,6 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers import (
-    Dense,
     FirstTokenClassifier,
     LayerNormalization,
     PaddingBias,
@@ -21,6 +20,8 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout, matmul_transposed
+from keras_lm.layers.basic import make_dense
+from keras_lm.models.electra import ReplacedTokenHead
 
 # Far below `layers.masks.MASKED`: what sees nothing attends to all tokens alike.
 UNSEEN = -1e30
@@ -299,12 +300,7 @@ class LocalConvolution(keras.layers.Layer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):
-        self.dense = Dense(
-            x_shape[-1],
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        self.dense = make_dense("dense", x_shape[-1], self.dtype_policy)
         self.dense.build((None, None, self.kernel_size * x_shape[-1]))
         self.norm = MaskedNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
@@ -369,7 +365,7 @@ class ContextPooledClassifier(FirstTokenClassifier):
         }
 
 
-class ReplacedTokenByContextHead(keras.layers.Layer):
+class ReplacedTokenByContextHead(ReplacedTokenHead):
     """One logit per token (B, S) float32, positive for a replaced token.
 
     It is norm, dense, activation and logit of the sum of a token's vector and that of `[CLS]`.
@@ -381,11 +377,8 @@ class ReplacedTokenByContextHead(keras.layers.Layer):
     `replaced_token_detection_model.py`.
     """
 
-    share_of_tokens = 1
-
     def __init__(self, activation="gelu", layer_norm_epsilon=1e-7, **kwargs):
-        super().__init__(**kwargs)
-        self.activation = activation
+        super().__init__(activation, **kwargs)
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, outputs_shape, inputs_shape=None):
@@ -394,19 +387,8 @@ class ReplacedTokenByContextHead(keras.layers.Layer):
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.norm.build(shape)
-        self.dense = Dense(
-            shape[-1],
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
-        self.dense.build(shape)
-        self.logits = Dense(
-            1, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
-        )
-        self.logits.build(shape)
+        super().build(outputs_shape)
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
-        return self.logits(self.dense(self.norm(x + x[:, :1])))[:, :, 0]
+        return super().call({"sequence_output": self.norm(x + x[:, :1])})

@@ -7,7 +7,7 @@ Shapes: B batch, S sequence, D hidden.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import keras
 import numpy as np
@@ -15,18 +15,17 @@ import numpy as np
 from keras_lm.layers import (
     AttentionContext,
     EachTokenClassifier,
-    LayerNormalization,
     MaskedLMHead,
     PaddingBias,
     PooledClassifier,
     PositionEmbedding,
     PostNormBlock,
     SpanHead,
-    truncated_normal,
 )
-from keras_lm.layers.attention import through_blocks
+from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.layers.basic import make_norm, make_token_embedding
+from keras_lm.models.backbone import TOKENS, Backbone, Head, from_backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -135,63 +134,27 @@ class DistilBertBackbone(Backbone):
         dtype: DType = None,
         name: str = "distil_bert_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        super().__init__(TOKENS, dtype, name)
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         positions = SinusoidalPositionEmbedding if sinusoidal else PositionEmbedding
         self.position_embedding = positions(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.embedding_norm = LayerNormalization(
-            epsilon=self.LAYER_NORM_EPSILON, dtype=dtype, name="embedding_norm"
-        )
+        self.embedding_norm = make_norm("embedding_norm", self.LAYER_NORM_EPSILON, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
-        self.blocks = [
-            PostNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=self.LAYER_NORM_EPSILON,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        epsilon = {"layer_norm_epsilon": self.LAYER_NORM_EPSILON}
+        options = block_options(self.config | epsilon, dtype)
+        self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-        first_only: bool = False,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, training=None, first_only=False):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        x = self.embedding_norm(x)
-        hidden_states = [x]  # (B, S, D)
-        x = self.embedding_dropout(x, training=training)
+        embedded = self.embedding_norm(x)
+        x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        x, states = through_blocks(self.blocks, x, context, training, first_only)
-        return {
-            "sequence_output": x,
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training, first_only)
+        return self.outputs_of([embedded, *states], [context] * len(states))
 
     @classmethod
     def from_teacher(cls, teacher: BertBackbone, layers: Sequence[int] | None = None) -> Self:

@@ -14,10 +14,11 @@ from keras_lm.converters.converter import (
     architectures,
     counts,
     dropout_rules,
+    keras_hub_blocks,
     keras_hub_table,
     match_score,
 )
-from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.converters.published_labels import huggingface_labels, keras_hub_labels
 from keras_lm.models.distilbert import DistilBertBackbone
 
 _HUGGINGFACE = {
@@ -43,15 +44,7 @@ _KERAS_HUB = {
     "token_embedding": "token_and_position_embedding/token_embedding",
     "position_embedding": "token_and_position_embedding/position_embedding",
     "embedding_norm": "layer_normalization",
-    "block_{i}/attention/query_key_value": tuple(
-        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense"
-        for part in ("query", "key", "value")
-    ),
-    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
-    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
-    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
-    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
-    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
+    **keras_hub_blocks("transformer_encoder"),
     "classifier/pooler": "task/layers/dense",
     "classifier/logits": "task/layers/dense_1",
     # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
@@ -110,11 +103,6 @@ _KERAS_HUB_CONFIG = keras_hub_table(
 )
 
 
-def _keras_hub_labels(checkpoint):
-    name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
-    return Labels(tensors.shape(name)[1]) if name in tensors else None
-
-
 DistilBertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -133,7 +121,7 @@ DistilBertBackbone.CONVERTERS = {
         lambda checkpoint: checkpoint.config.get("class_name") == "DistilBertBackbone",
         _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
-        _keras_hub_labels,
+        keras_hub_labels,
         architectures={"": "DistilBertBackbone", "classification": "DistilBertTextClassifier"},
         tokenizer="DistilBertTokenizer",
     ),

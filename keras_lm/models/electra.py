@@ -15,21 +15,32 @@ import keras
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     FirstTokenClassifier,
     PaddingBias,
     PostNormBlock,
-    embedding_layers,
     get_activation,
-    truncated_normal,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, encoder_heads, from_backbone
+from keras_lm.layers.basic import make_dense
+from keras_lm.models.backbone import (
+    TOKENS_IN_SEGMENTS,
+    Backbone,
+    Head,
+    encoder_heads,
+    from_backbone,
+)
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
+
+# What embeddings must have in common to be shared.
+_SIZES = (
+    *("vocabulary_size", "embedding_dim", "max_sequence_length", "num_segments"),
+    "layer_norm_epsilon",
+)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -59,17 +70,11 @@ class ReplacedTokenHead(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            shape[-1],
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
+        self.dense = make_dense(
+            "dense", shape[-1], self.dtype_policy, activation=get_activation(self.activation)
         )
         self.dense.build(shape)
-        self.logits = Dense(
-            1, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
-        )
+        self.logits = make_dense("logits", 1, "float32")
         self.logits.build(shape)
 
     def call(self, outputs, inputs=None, training=None):
@@ -77,7 +82,7 @@ class ReplacedTokenHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class ElectraBackbone(Backbone):
+class ElectraBackbone(BertEmbeddings, Backbone):
     """The discriminator of ELECTRA, which is the encoder to fine-tune.
 
     A checkpoint of google's holds both networks: this class takes the discriminator, and
@@ -132,62 +137,44 @@ class ElectraBackbone(Backbone):
         dtype: DType = None,
         name: str = "electra_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         # A generator keeps the width of the embeddings, and a preset has a copy of its own.
         embedding_dim = self.config["embedding_dim"] = embedding_dim or hidden_dim
         self.config.pop("embeddings_of", None)
-        embeddings = {
-            "vocabulary_size": vocabulary_size,
-            "embedding_dim": embedding_dim,
-            "max_sequence_length": max_sequence_length,
-            "num_segments": num_segments,
-            "layer_norm_epsilon": layer_norm_epsilon,
-        }
-        (
-            self.token_embedding,
-            self.position_embedding,
-            self.segment_embedding,
-            self.embedding_norm,
-        ) = (
-            embedding_layers(**embeddings, dtype=dtype)
-            if embeddings_of is None
-            else _embeddings_of(embeddings_of, embeddings)
-        )
+        if embeddings_of is None:
+            self.make_embeddings(embedding_dim, dtype)
+        else:
+            self._share_embeddings(embeddings_of)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.projection = None
         if embedding_dim != hidden_dim:
-            self.projection = Dense(
-                hidden_dim, kernel_initializer=truncated_normal(), dtype=dtype, name="projection"
-            )
+            self.projection = make_dense("projection", hidden_dim, dtype)
         self.attention_bias = PaddingBias()
-        self.blocks = [
-            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype)
+        self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.finish()
 
+    def _share_embeddings(self, other):
+        for name in _SIZES:
+            if other.config.get(name) != self.config[name]:
+                raise ValueError(
+                    f"embeddings_of has {name}={other.config.get(name)}, and this backbone "
+                    f"{self.config[name]}: they can share their embeddings only if these are of "
+                    "the same size."
+                )
+        self.token_embedding = other.token_embedding
+        self.position_embedding = other.position_embedding
+        self.segment_embedding = other.segment_embedding
+        self.embedding_norm = other.embedding_norm
+
     def forward(self, token_ids, segment_ids, padding_mask, training=None, first_only=False):
-        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        x = self.embedding_norm(x + self.segment_embedding(segment_ids))  # (B, S, E)
+        x = self.embed(token_ids, segment_ids, padding_mask)  # (B, S, E)
         x = self.embedding_dropout(x, training=training)
         if self.projection is not None:
-            x = self.projection(x)
-        hidden_states = [x]  # (B, S, D)
+            x = self.projection(x)  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        x, states = through_blocks(self.blocks, x, context, training, first_only)
-        return {
-            "sequence_output": x,
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training, first_only)
+        return self.outputs_of([x, *states], [context] * len(states))
 
     def make_generator(
         self, size: float = 1 / 4, share_embeddings: bool = True
@@ -219,22 +206,6 @@ class ElectraBackbone(Backbone):
             embeddings_of=self if share_embeddings else None,
             dtype=self.dtype_policy,
         )
-
-
-def _embeddings_of(other, sizes):
-    """Return another backbone's `embedding_layers`, which must be of these sizes."""
-    for name, size in sizes.items():
-        if other.config.get(name) != size:
-            raise ValueError(
-                f"embeddings_of has {name}={other.config.get(name)}, and this backbone {size}: "
-                "they can share their embeddings only if these are of the same size."
-            )
-    return (
-        other.token_embedding,
-        other.position_embedding,
-        other.segment_embedding,
-        other.embedding_norm,
-    )
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -20,7 +20,7 @@ from keras_lm.layers import (
     SpanHead,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, Head, Input, from_backbone
 from keras_lm.models.elmo_checkpoints import CONVERTERS, options_of, tensors_of
 from keras_lm.models.elmo_layers import (
     CHARACTERS,
@@ -121,15 +121,7 @@ class ElmoForwardBackbone(WordBackbone):
         dtype: DType = None,
         name: str = "elmo_forward_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "states": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS | {"states": Input(is_state=True)}, dtype, name)
         self.spelling = keras.Variable(
             "zeros",
             (vocabulary_size, characters_per_word),

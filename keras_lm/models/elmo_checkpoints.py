@@ -5,9 +5,7 @@ from keras import ops
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, NameTable
-from keras_lm.models.elmo_layers import (
-    CHARACTERS,
-)
+from keras_lm.models.elmo_layers import CHARACTERS
 
 _CELL = "RNN_{}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell/{}"
 NAMES = NameTable(

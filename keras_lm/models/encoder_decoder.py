@@ -12,9 +12,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
+from keras_lm.layers.attention import through_blocks
+from keras_lm.layers.backend import Dropout
 from keras_lm.layers.decoder import DecoderCache
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, CachedBackbone, Input
+from keras_lm.models.backbone import TOKENS, Backbone, CachedBackbone, Input
 from keras_lm.models.sizes import kernels
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.packers import Template
@@ -172,10 +175,7 @@ class EncoderHalf(WordBackbone):
     encoder_class = None
 
     def finish(self) -> None:
-        self.input_fields = {
-            "token_ids": Input(),
-            "padding_mask": Input(default=1, like="token_ids"),
-        }
+        self.input_fields = TOKENS
         super().finish()
 
     def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:
@@ -202,19 +202,21 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
         def encode(self, token_ids, padding_mask, training=None):
             …
-            return {"encoder_sequence_output": x, "encoder_hidden_states": [...],
-                    "encoder_attention_contexts": [...]}
+            return self.through_encoder(embedded, bias, training)
 
         def decode(self, token_ids, padding_mask, cache, training=None):
             …
-            return {"sequence_output": x, "cache": cache.state(), "hidden_states": [...],
-                    "attention_contexts": [...]}
+            return self.through_decoder(embedded, bias, cache, training)
 
     with a `keras_lm.layers.decoder.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
     Arguments and calls are those of `EncoderDecoderBackbone`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
     """
+
+    # The last norms of the halves, in a model that has them.
+    encoder_norm: keras.layers.Layer | None = None
+    decoder_norm: keras.layers.Layer | None = None
 
     def forward(
         self,
@@ -241,6 +243,52 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
     ) -> dict[str, Any]:
         raise NotImplementedError(f"{type(self).__name__} does not say how it decodes.")
+
+    # === What the halves of a subclass are made of ===
+
+    def make_blocks(self, encoder_block: type, decoder_block: type, options: Any) -> None:
+        """Make dropout, biases and the blocks of both halves, for a constructor.
+
+        Args:
+            encoder_block, decoder_block: classes of the blocks.
+            options: dict of their arguments, such as `block_options` returns.
+        """
+        number = self.config["num_layers"]
+        decoder_number = self.config["num_decoder_layers"]
+        decoder_number = number if decoder_number is None else decoder_number
+        self.dropout = Dropout(options["dropout"], dtype=options["dtype"])
+        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
+        self.encoder_blocks: list[keras.layers.Layer] = [
+            encoder_block(**options, name=f"encoder_block_{i}") for i in range(number)
+        ]
+        self.decoder_blocks: list[keras.layers.Layer] = [
+            decoder_block(**options, name=f"decoder_block_{i}") for i in range(decoder_number)
+        ]
+
+    def through_encoder(
+        self, embedded: Tensor, bias: Tensor, training: bool | None = None
+    ) -> dict[str, Any]:
+        """Return what `encode` does, given embeddings (B, S, D) and self-attention's bias."""
+        x, context = self.dropout(embedded, training=training), AttentionContext(bias=bias)
+        states = [embedded, *through_blocks(self.encoder_blocks, x, context, training)]
+        if self.encoder_norm is not None:
+            states[-1] = self.encoder_norm(states[-1])
+        return {
+            "encoder_sequence_output": states[-1],
+            "encoder_hidden_states": states,
+            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
+        }
+
+    def through_decoder(
+        self, embedded: Tensor, bias: Any, cache: DecoderCache, training: bool | None = None
+    ) -> dict[str, Any]:
+        """Return what `decode` does, given embeddings (B, T, D) and self-attention's bias."""
+        x, biases = self.dropout(embedded, training=training), [bias] * len(self.decoder_blocks)
+        contexts = cache.contexts(biases, self.padding_bias(cache.source_mask))
+        states = [embedded, *cache.through(self.decoder_blocks, x, contexts, training)]
+        if self.decoder_norm is not None:
+            states[-1] = self.decoder_norm(states[-1])
+        return self.outputs_of(states, contexts) | {"cache": cache.state()}
 
     # === To look inside ===
 

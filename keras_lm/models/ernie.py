@@ -17,19 +17,16 @@ from keras import ops
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     LayerNormalization,
     PaddingBias,
     PostNormBlock,
-    embedding_layers,
     get_activation,
-    truncated_normal,
 )
 from keras_lm.layers.attention import SelfAttention, block_options
 from keras_lm.layers.backend import Dropout, matmul_transposed
-from keras_lm.layers.basic import make_pooler
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
-from keras_lm.models.bert import BertBackbone
+from keras_lm.layers.basic import make_dense, make_pooler
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, Input, from_backbone
+from keras_lm.models.bert import BertBackbone, BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import EntityPacker
@@ -101,12 +98,7 @@ class FusionFeedForward(keras.layers.Layer):
         self.entity_output = self._make("entity_output", inner, entity)
 
     def _make(self, name, input_shape, output_shape):
-        dense = Dense(
-            output_shape[-1],
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        dense = make_dense(name, output_shape[-1], self.dtype_policy)
         dense.build(input_shape)
         return dense
 
@@ -194,12 +186,7 @@ class EntityHead(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        entity_dim,
-        entity_table=None,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        **kwargs,
+        self, entity_dim, entity_table=None, activation="gelu", layer_norm_epsilon=1e-12, **kwargs
     ):
         super().__init__(**kwargs)
         self.entity_dim, self.entity_table = entity_dim, entity_table
@@ -208,12 +195,8 @@ class EntityHead(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            self.entity_dim,
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
+        self.dense = make_dense(
+            "dense", self.entity_dim, self.dtype_policy, activation=get_activation(self.activation)
         )
         self.dense.build(shape)
         self.norm = LayerNormalization(
@@ -292,7 +275,7 @@ def _make_block(kind, config, dtype, name):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class ErnieBackbone(Backbone):
+class ErnieBackbone(BertEmbeddings, Backbone):
     """The encoder of ERNIE by Tsinghua University, a BERT that reads entities beside the tokens.
 
     Args:
@@ -389,34 +372,14 @@ class ErnieBackbone(Backbone):
         name: str = "ernie_backbone",
     ):
         _check(layer_types, num_layers, num_entity_heads, entity_dim)
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-                **entity_inputs(num_entities, entity_dim),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        entities = entity_inputs(num_entities, entity_dim)
+        super().__init__(TOKENS_IN_SEGMENTS | entities, dtype, name)
         self.entity_table = None
         if num_entities:
             self.entity_table = EntityTable(
                 num_entities, entity_dim, dtype=dtype, name="entity_table"
             )
-        (
-            self.token_embedding,
-            self.position_embedding,
-            self.segment_embedding,
-            self.embedding_norm,
-        ) = embedding_layers(
-            vocabulary_size,
-            hidden_dim,
-            max_sequence_length,
-            num_segments,
-            layer_norm_epsilon,
-            dtype,
-        )
+        self.make_embeddings(hidden_dim, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.layer_types: list[str] = all_layer_types(layer_types, num_layers)
@@ -441,8 +404,7 @@ class ErnieBackbone(Backbone):
             entity_embeddings = self.entity_table(entity_ids)
             is_entity = ops.cast(ops.not_equal(entity_ids, NO_ENTITY), "int32")
             entity_mask = ops.maximum(first_tokens(padding_mask), is_entity * padding_mask)
-        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        x = self.embedding_norm(x + self.segment_embedding(segment_ids))
+        x = self.embed(token_ids, segment_ids, padding_mask)
         hidden_states, entity_states = [x], [entity_embeddings]  # (B, S, D), (B, S, E)
         x, entities = self.embedding_dropout(x, training=training), entity_embeddings
         context = AttentionContext(bias=self.attention_bias(padding_mask))
@@ -454,14 +416,8 @@ class ErnieBackbone(Backbone):
                 x, entities = block(x, context, entities, entity_context, training=training)
             hidden_states.append(x)
             entity_states.append(entities)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": hidden_states,
-            "attention_contexts": [context] * len(self.blocks),
-            "entity_hidden_states": entity_states,
-        }
+        outputs = self.outputs_of(hidden_states, [context] * len(self.blocks))
+        return outputs | {"entity_hidden_states": entity_states}
 
     def is_new_head(self, kind: str) -> bool:
         # The published checkpoint has this one, too.

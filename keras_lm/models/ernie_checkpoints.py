@@ -6,12 +6,7 @@ import re
 
 from keras_lm.converters.bert_family import ENCODER_RULES
 from keras_lm.converters.checked_files import CheckpointError, Entries
-from keras_lm.converters.converter import (
-    STATED,
-    Converter,
-    match_score,
-    read,
-)
+from keras_lm.converters.converter import STATED, Converter, match_score, read
 from keras_lm.converters.entity_files import ENTITY_VECTORS
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.bert import BertBackbone

@@ -18,26 +18,27 @@ from keras import ops
 
 from keras_lm.layers import (
     AttentionContext,
-    Dense,
     EachTokenClassifier,
     MaskedLMHead,
     PaddingBias,
     PreNormBlock,
     SelfAttention,
     SpanHead,
-    float32_or_wider,
     truncated_normal,
 )
+from keras_lm.layers.attention import through_blocks
 from keras_lm.layers.backend import word_scores
 from keras_lm.layers.basic import (
     RMSNorm,
     first_real_token,
+    make_dense,
+    make_logits,
     make_token_embedding,
     mean_of_real_tokens,
 )
 from keras_lm.layers.gated import GatedBlock
 from keras_lm.layers.rotary import RotaryPositions, check_halves, rotate
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, Head, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Whole
@@ -140,20 +141,9 @@ class EuroBertClassifier(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            shape[-1],
-            activation="gelu",
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        self.dense = make_dense("dense", shape[-1], self.dtype_policy, activation="gelu")
         self.dense.build(shape)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(shape)
 
     def call(self, outputs, inputs=None, training=None):
@@ -291,11 +281,7 @@ class EuroBertBackbone(Backbone):
         dtype: DType = None,
         name: str = "eurobert_backbone",
     ):
-        super().__init__(
-            inputs={"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")},
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS, dtype, name)
         _check_arguments(self.config)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.attention_bias = PaddingBias()
@@ -320,20 +306,12 @@ class EuroBertBackbone(Backbone):
     def forward(
         self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
     ) -> dict[str, Any]:
-        x = self.token_embedding(token_ids)
-        hidden_states = [x]  # (B, S, D)
+        x = self.token_embedding(token_ids)  # (B, S, D)
         context = AttentionContext(
             bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)
         )
-        for block in self.blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
-        x = hidden_states[-1] = self.final_norm(x)
-        return {
-            "sequence_output": x,
-            "hidden_states": hidden_states,
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        *states, last = through_blocks(self.blocks, x, context, training)
+        return self.outputs_of([x, *states, self.final_norm(last)], [context] * len(self.blocks))
 
 
 EuroBertBackbone.SIZES = {

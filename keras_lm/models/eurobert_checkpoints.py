@@ -6,22 +6,20 @@ from keras_lm.converters import rotary_entries
 from keras_lm.converters.checked_files import Entries
 from keras_lm.converters.converter import (
     ACTIVATIONS,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
-    NameTable,
+    PyTorchNames,
     architectures,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.eurobert import POOLINGS, EuroBertBackbone
 
 _BLOCK = "layers.{i}"
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "embed_tokens",
         "block_{i}/attention/query": f"{_BLOCK}.self_attn.q_proj",
@@ -43,8 +41,6 @@ NAMES = NameTable(
         "span_head/logits": "qa_outputs",
         "token_head": "lm_head",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"model\.",
     copies={"lm_head.weight": "embed_tokens.weight"},
 )
@@ -121,7 +117,6 @@ _CONFIG = ConfigTable(
     lambda checkpoint: rotary_entries.require_unscaled(checkpoint, EuroBertBackbone),
 )
 
-_CLASSES = architectures("EuroBert")
 EuroBertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -133,11 +128,7 @@ EuroBertBackbone.CONVERTERS = {
         _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
-        architectures={
-            kinds: name
-            for kinds, name in _CLASSES.items()
-            if kinds not in ("multiple_choice", "question_answering")
-        },
+        architectures=architectures("EuroBert", multiple_choice=None, question_answering=None),
         versions="5.24 and later",
     ),
 }

@@ -7,15 +7,10 @@ from collections.abc import Callable
 
 import keras
 
-from keras_lm.layers import (
-    CausalBias,
-    LastTokenClassifier,
-    PositionEmbedding,
-    PostNormBlock,
-    truncated_normal,
-)
-from keras_lm.layers.attention import KeyValueCache
+from keras_lm.layers import CausalBias, LastTokenClassifier, PositionEmbedding, PostNormBlock
+from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_token_embedding
 from keras_lm.models.backbone import CausalBackbone, Head, from_backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
@@ -84,31 +79,14 @@ class GPTBackbone(CausalBackbone):
         name: str = "gpt_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = CausalBias()
-        self.blocks = [
-            PostNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype)
+        self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.finish()
 
     def forward(self, token_ids, padding_mask, cache=None, training=None):
@@ -118,16 +96,8 @@ class GPTBackbone(CausalBackbone):
         x = self.embedding_dropout(x, training=training)
         bias = self.attention_bias(cache.padding_mask, cache.slots)
         contexts = cache.contexts([bias] * len(self.blocks))
-        for block, context in zip(self.blocks, contexts, strict=True):
-            x, kept = block(x, context, training=training)
-            cache.keep(kept)
-            hidden_states.append(x)
-        return {
-            "sequence_output": x,
-            "cache": cache.state(),
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        hidden_states += cache.through(self.blocks, x, contexts, training)
+        return self.outputs_of(hidden_states, contexts) | {"cache": cache.state()}
 
 
 GPTBackbone.SIZES = {"gpt_base_en": transformer_size(40478, 12, 768)}

@@ -8,15 +8,10 @@ from typing import Any
 
 import keras
 
-from keras_lm.layers import (
-    CausalBias,
-    LayerNormalization,
-    PositionEmbedding,
-    PreNormBlock,
-    truncated_normal,
-)
-from keras_lm.layers.attention import KeyValueCache
+from keras_lm.layers import CausalBias, PositionEmbedding, PreNormBlock
+from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
+from keras_lm.layers.basic import make_norm, make_token_embedding
 from keras_lm.models.backbone import CausalBackbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -73,39 +68,21 @@ class GPT2Backbone(CausalBackbone):
         name: str = "gpt2_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
+        options = block_options(self.config, dtype)
         self.blocks = [
-            self.make_block(
-                num_layers,
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
+            self.make_block(num_layers, **options, name=f"block_{i}") for i in range(num_layers)
         ]
         # How many tokens a token attends to in each block, itself included; None for all before it.
         # Repeated over the blocks.
         windows = self.config.get("attention_windows", [None])
         self.windows: list[int | None] = [windows[i % len(windows)] for i in range(num_layers)]
         self.attention_biases = [CausalBias(window) for window in dict.fromkeys(self.windows)]
-        self.final_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-        )
+        self.final_norm = make_norm("final_norm", layer_norm_epsilon, dtype)
         self.finish()
 
     def attended_tokens(self) -> int:
@@ -125,17 +102,9 @@ class GPT2Backbone(CausalBackbone):
             bias.window: bias(cache.padding_mask, cache.slots) for bias in self.attention_biases
         }
         contexts = cache.contexts([biases[window] for window in self.windows])
-        for block, context in zip(self.blocks, contexts, strict=True):
-            x, kept = block(x, context, training=training)
-            cache.keep(kept)
-            hidden_states.append(x)
-        x = hidden_states[-1] = self.final_norm(x)
-        return {
-            "sequence_output": x,
-            "cache": cache.state(),
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        hidden_states += cache.through(self.blocks, x, contexts, training)
+        hidden_states[-1] = self.final_norm(hidden_states[-1])
+        return self.outputs_of(hidden_states, contexts) | {"cache": cache.state()}
 
 
 GPT2Backbone.SIZES = {

@@ -13,6 +13,7 @@ from keras_lm.converters.converter import (
     Key,
     NameTable,
     PyTorchNames,
+    keras_hub_blocks,
     keras_hub_table,
     match_score,
 )
@@ -60,19 +61,11 @@ OPENAI_NAMES = NameTable(
     prefix="model/",
     begin="model/",
 )
-_DECODER = "transformer_decoder_{i}"
 KERAS_HUB_NAMES = KerasHubNames(
     {
         "token_embedding": "reversible_embedding",
         "position_embedding": "position_embedding",
-        "block_{i}/attention/query_key_value": tuple(
-            f"{_DECODER}/_self_attention_layer/{part}_dense" for part in ("query", "key", "value")
-        ),
-        "block_{i}/attention/output": f"{_DECODER}/_self_attention_layer/output_dense",
-        "block_{i}/attention_norm": f"{_DECODER}/_self_attention_layer_norm",
-        "block_{i}/feedforward/intermediate": f"{_DECODER}/_feedforward_intermediate_dense",
-        "block_{i}/feedforward/output": f"{_DECODER}/_feedforward_output_dense",
-        "block_{i}/feedforward_norm": f"{_DECODER}/_feedforward_layer_norm",
+        **keras_hub_blocks("transformer_decoder"),
         "final_norm": "layer_normalization",
     },
     spellings={"transformer_decoder/": "transformer_decoder_0/"},

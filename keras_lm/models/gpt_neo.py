@@ -9,10 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_lm.layers import (
-    PreNormBlock,
-    SelfAttention,
-)
+from keras_lm.layers import PreNormBlock, SelfAttention
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.sizes import transformer_size
 from keras_lm.utils.argument_types import DType, Tensor

@@ -10,24 +10,22 @@ from keras_lm.converters import rotary_entries
 from keras_lm.converters.bert_family import ENCODER_RULES
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, CheckpointError, Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
     Key,
-    NameTable,
+    PyTorchNames,
     Refused,
     architectures,
     dropout_rules,
     has_pooler,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.gte import GteBackbone
 
 _BLOCK = "encoder.layer.{i}"
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "embeddings.word_embeddings",
         "segment_embedding": "embeddings.token_type_embeddings",
@@ -48,8 +46,6 @@ NAMES = NameTable(
         "token_head/norm": "lm_head.norm",
         "token_head/bias": "lm_head.decoder.bias",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"gte\.",
     spellings={"gte.": "", "new.": ""},
     copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
@@ -128,7 +124,6 @@ _CONFIG = ConfigTable(
     rates=CLASSIFIER_RATE,
 )
 
-_CLASSES = architectures("Gte")
 GteBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -140,11 +135,7 @@ GteBackbone.CONVERTERS = {
         _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
-        architectures={
-            kinds: name
-            for kinds, name in _CLASSES.items()
-            if kinds not in ("multiple_choice", "question_answering")
-        },
+        architectures=architectures("Gte", multiple_choice=None, question_answering=None),
         versions="5.24 and later",
     ),
 }

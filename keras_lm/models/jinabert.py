@@ -10,7 +10,6 @@ Shapes: B batch, S sequence, D hidden, N heads, H per head.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
@@ -26,9 +25,10 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.gated import GatedBlock, GatedFeedForward
-from keras_lm.models.backbone import Backbone, Input, encoder_heads
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Whole
@@ -157,7 +157,7 @@ class NormedJinaBertBlock(JinaBertBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class JinaBertBackbone(Backbone):
+class JinaBertBackbone(BertEmbeddings, Backbone):
     """The encoder of JinaBERT, version 2. It is called like `BertBackbone`.
 
     Args:
@@ -205,53 +205,25 @@ class JinaBertBackbone(Backbone):
         dtype: DType = None,
         name: str = "jinabert_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
-        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
-        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
+        self.make_embeddings(hidden_dim, dtype, has_positions=False)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.distances = LinearBias(num_heads)
         block_class = NormedJinaBertBlock if query_key_norm else JinaBertBlock
-        self.blocks = [
-            block_class(**block_options(self.config, dtype), name=f"block_{i}")
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype)
+        self.blocks = [block_class(**options, name=f"block_{i}") for i in range(num_layers)]
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
-        x = self.token_embedding(token_ids) + self.segment_embedding(segment_ids)
-        x = self.embedding_norm(x)
-        hidden_states = [x]  # (B, S, D)
-        x = self.embedding_dropout(x, training=training)
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        embedded = self.embed(token_ids, segment_ids, padding_mask)
+        x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         # (1, N, S, S) + (B, 1, 1, S)
         bias = self.distances(padding_mask) + self.attention_bias(padding_mask)
         context = AttentionContext(bias=bias)
-        x, states = through_blocks(self.blocks, x, context, training)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training)
+        return self.outputs_of([embedded, *states], [context] * len(states))
 
 
 JinaBertBackbone.SIZES = {

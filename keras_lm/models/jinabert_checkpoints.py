@@ -6,19 +6,22 @@ of the network from the other.
 
 import functools
 
-from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
+from keras_lm.converters.bert_family import (
+    BERT_COPIES,
+    BERT_HEADS,
+    ENCODER_RULES,
+    HUGGINGFACE_ENCODER,
+)
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, CheckpointError, Entries
 from keras_lm.converters.converter import (
-    PYTORCH_LEAVES,
     ConfigTable,
     Converter,
     Derived,
     Key,
-    NameTable,
+    PyTorchNames,
     dropout_rules,
     has_pooler,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.jinabert import JinaBertBackbone
@@ -27,7 +30,7 @@ _BLOCK = "encoder.layer.{i}"
 _ATTENTION = f"{_BLOCK}.attention"
 _NORMED = "query_key_norm"  # the argument of a network whose names are the second ones
 _EMBEDDINGS = ("token_embedding", "segment_embedding", "embedding_norm")
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {name: HUGGINGFACE_ENCODER[name] for name in _EMBEDDINGS}
     | {
         "block_{i}/attention/query_key_value": HUGGINGFACE_ENCODER[
@@ -53,21 +56,10 @@ NAMES = NameTable(
             _NORMED: f"{_BLOCK}.layer_norm_2",
             None: f"{_BLOCK}.mlp.layernorm",
         },
-        "pooler": WITHOUT_POOLER | {None: "pooler.dense"},
-        "classifier/pooler": "pooler.dense",
-        "classifier/logits": "classifier",
-        "span_head/logits": "qa_outputs",
-        "token_head/dense": "cls.predictions.transform.dense",
-        "token_head/norm": "cls.predictions.transform.LayerNorm",
-        "token_head/bias": "cls.predictions.bias",
+        **BERT_HEADS,
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"bert\.",
-    copies={
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
+    copies=BERT_COPIES,
 )
 
 _GATES = {"geglu": "gelu", "reglu": "relu"}

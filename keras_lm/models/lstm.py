@@ -10,18 +10,17 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Head, Input, from_backbone
-from keras_lm.models.ulmfit import AWDLSTMHead
+from keras_lm.models.backbone import TOKENS, Head, Input, from_backbone
+from keras_lm.models.ulmfit import AWDLSTMHead, StackedLSTMs
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
-from keras_lm.utils.argument_types import DType, Tensor
+from keras_lm.utils.argument_types import DType
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class LSTMBackbone(WordBackbone):
+class LSTMBackbone(StackedLSTMs, WordBackbone):
     """A stack of LSTMs over words, in both directions with `bidirectional=True`.
 
     With `CausalLM` it is the LSTM language model, whose output layer is tied to the word embedding
@@ -84,15 +83,7 @@ class LSTMBackbone(WordBackbone):
             raise ValueError(
                 f"bidirectional=True halves hidden_dim={hidden_dim}: pass an even number."
             )
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "states": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS | {"states": Input(is_state=True)}, dtype, name)
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
@@ -119,14 +110,6 @@ class LSTMBackbone(WordBackbone):
             hidden_states.append(x)
             new_states.append(state)
         return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
-
-    @property
-    def is_causal(self) -> bool:
-        return not self.config["bidirectional"]
-
-    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
-        zero = ops.zeros((batch_size, self.config["hidden_dim"]), self.compute_dtype)
-        return [{"hidden": zero, "cell": zero} for _ in self.lstms]
 
     def make_head(self, kind: str, **options: Any) -> keras.layers.Layer:
         if kind == "causal_lm" and not self.is_causal:

@@ -13,18 +13,19 @@ from typing import Any
 import keras
 
 from keras_lm.layers import (
-    AttentionContext,
-    CausalBias,
     CausalLMHead,
     DecoderPostNormBlock,
-    PaddingBias,
     PostNormBlock,
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
-from keras_lm.layers.backend import Dropout
+from keras_lm.layers.attention import block_options
 from keras_lm.models.backbone import Head, from_backbone
-from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
+from keras_lm.models.encoder_decoder import (
+    CachedEncoderDecoderBackbone,
+    EncoderHalf,
+    make_token_embeddings,
+)
 from keras_lm.tokenizers.marian import MarianTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
 
@@ -113,23 +114,9 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
         name: str = "marian_backbone",
     ):
         super().__init__(dtype=dtype, name=name)
-
-        def embedding(rows, name):
-            return keras.layers.ReversibleEmbedding(
-                rows,
-                hidden_dim,
-                embeddings_initializer=truncated_normal(),
-                dtype=dtype,
-                name=name,
-            )
-
-        self.token_embedding = self.decoder_token_embedding = embedding(
-            vocabulary_size, "token_embedding"
+        self.token_embedding, self.decoder_token_embedding = make_token_embeddings(
+            vocabulary_size, decoder_vocabulary_size, hidden_dim, truncated_normal, dtype
         )
-        if decoder_vocabulary_size is not None:
-            self.decoder_token_embedding = embedding(
-                decoder_vocabulary_size, "decoder_token_embedding"
-            )
         self.position_embedding = SinusoidalPositionEmbedding(
             max_sequence_length,
             hidden_dim,
@@ -137,24 +124,8 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
             dtype=dtype,
             name="position_embedding",
         )
-        self.dropout = Dropout(dropout, dtype=dtype)
-        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
-        options = {
-            "num_heads": num_heads,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": activation,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "dtype": dtype,
-        }
-        self.encoder_blocks = [
-            PostNormBlock(**options, name=f"encoder_block_{i}") for i in range(num_layers)
-        ]
-        number = num_layers if num_decoder_layers is None else num_decoder_layers
-        self.decoder_blocks = [
-            DecoderPostNormBlock(**options, name=f"decoder_block_{i}") for i in range(number)
-        ]
+        options = block_options(self.config, dtype)
+        self.make_blocks(PostNormBlock, DecoderPostNormBlock, options)
         self.finish()
 
     def embed(
@@ -174,38 +145,14 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
         self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
     ) -> dict[str, Any]:
         x = self.embed(self.token_embedding, token_ids, padding_mask)
-        hidden_states = [x]  # (B, S, D)
-        x = self.dropout(x, training=training)
-        context = AttentionContext(bias=self.padding_bias(padding_mask))
-        for block in self.encoder_blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
-        return {
-            "encoder_sequence_output": x,
-            "encoder_hidden_states": hidden_states,
-            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
-        }
+        return self.through_encoder(x, self.padding_bias(padding_mask), training)
 
     def decode(
         self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
     ) -> dict[str, Any]:
         x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
-        hidden_states = [x]  # (B, T, D)
-        x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
-        contexts = cache.contexts(
-            [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)
-        )
-        for block, context in zip(self.decoder_blocks, contexts, strict=True):
-            x, kept = block(x, context, training=training)
-            cache.keep(kept)
-            hidden_states.append(x)
-        return {
-            "sequence_output": x,
-            "cache": cache.state(),
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        return self.through_decoder(x, bias, cache, training)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

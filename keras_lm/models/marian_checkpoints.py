@@ -17,9 +17,7 @@ from keras_lm.converters.converter import (
     match_score,
     transpose_kernels,
 )
-from keras_lm.layers import (
-    SinusoidalPositionEmbedding,
-)
+from keras_lm.layers import SinusoidalPositionEmbedding
 from keras_lm.models.marian import MarianBackbone
 
 _NAMES = {

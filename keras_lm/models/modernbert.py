@@ -19,7 +19,7 @@ from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import make_token_embedding
 from keras_lm.layers.rotary import RotaryPositions, check_halves
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, Head, from_backbone
 from keras_lm.models.modernbert_layers import (
     FirstModernBertBlock,
     ModernBertBlock,
@@ -144,11 +144,7 @@ class ModernBertBackbone(Backbone):
         dtype: DType = None,
         name: str = "modernbert_backbone",
     ):
-        super().__init__(
-            inputs={"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")},
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS, dtype, name)
         _check_arguments(classifier_pooling, num_heads, hidden_dim)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.embedding_norm = LayerNormalization(
@@ -218,12 +214,8 @@ class ModernBertBackbone(Backbone):
         for block, context in zip(self.blocks, contexts, strict=True):
             x, _ = block(x, context, training=training)
             hidden_states.append(x)
-        x = hidden_states[-1] = self.final_norm(x)
-        return {
-            "sequence_output": x,
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        hidden_states[-1] = self.final_norm(x)
+        return self.outputs_of(hidden_states, contexts)
 
 
 _ONE_WAVELENGTH = {"local_rope_max_wavelength": 160000.0}

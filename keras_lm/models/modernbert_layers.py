@@ -6,18 +6,10 @@ Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per hea
 import keras
 from keras import ops
 
-from keras_lm.layers import (
-    Dense,
-    LayerNormalization,
-    MaskedLMHead,
-    PreNormBlock,
-    float32_or_wider,
-    get_activation,
-    truncated_normal,
-)
+from keras_lm.layers import LayerNormalization, MaskedLMHead, PreNormBlock, get_activation
 from keras_lm.layers.attention import Visible
 from keras_lm.layers.backend import Dropout, takes_rules
-from keras_lm.layers.basic import first_real_token, mean_of_real_tokens
+from keras_lm.layers.basic import first_real_token, make_dense, make_logits, mean_of_real_tokens
 from keras_lm.layers.gated import GatedBlock
 from keras_lm.layers.rotary import RotarySelfAttention
 
@@ -113,13 +105,12 @@ class Transformation(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, input_shape):
-        self.dense = Dense(
+        self.dense = make_dense(
+            "dense",
             input_shape[-1],
+            self.dtype_policy,
             use_bias=False,
             activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
         )
         self.dense.build(input_shape)
         self.norm = LayerNormalization(
@@ -161,12 +152,7 @@ class ModernBertHead(keras.layers.Layer):
         )
         self.transformation.build(shape)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.logits = Dense(
-            self.num_classes,
-            kernel_initializer=truncated_normal(),
-            dtype=float32_or_wider(self.dtype_policy),
-            name="logits",
-        )
+        self.logits = make_logits(self.num_classes, self.dtype_policy)
         self.logits.build(shape)
 
     def select(self, x, mask):

@@ -12,7 +12,6 @@ Shapes: B batch, S sequence, D hidden, N heads.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
@@ -20,7 +19,6 @@ from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
     FirstTokenClassifier,
-    LayerNormalization,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
@@ -28,8 +26,8 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_token_embedding
-from keras_lm.models.backbone import Backbone, Input, encoder_heads
+from keras_lm.layers.basic import make_norm, make_pooler, make_token_embedding
+from keras_lm.models.backbone import TOKENS, Backbone, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -85,21 +83,12 @@ class MPNetBackbone(Backbone):
         dtype: DType = None,
         name: str = "mpnet_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS, dtype, name)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.position_embedding = CountedPositionEmbedding(
             max_sequence_length, hidden_dim, FIRST_POSITION, dtype=dtype, name="position_embedding"
         )
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.relative_positions = RelativePositionBias(
@@ -110,35 +99,20 @@ class MPNetBackbone(Backbone):
             dtype=dtype,
             name="relative_positions",
         )
-        self.blocks = [
-            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype)
+        self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-        first_only: bool = False,
-    ) -> dict[str, Any]:
+    def forward(self, token_ids, padding_mask, training=None, first_only=False):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
-        x = self.embedding_norm(x)
-        hidden_states = [x]  # (B, S, D)
-        x = self.embedding_dropout(x, training=training)
+        embedded = self.embedding_norm(x)
+        x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         # (1, N, S, S) + (B, 1, 1, S)
         bias = self.relative_positions(padding_mask) + self.attention_bias(padding_mask)
         context = AttentionContext(bias=bias)
-        x, states = through_blocks(self.blocks, x, context, training, first_only)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training, first_only)
+        return self.outputs_of([embedded, *states], [context] * len(states))
 
 
 MPNetBackbone.SIZES = {

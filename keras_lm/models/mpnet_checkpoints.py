@@ -2,7 +2,7 @@
 
 import functools
 
-from keras_lm.converters.bert_family import ENCODER_RULES, WITHOUT_POOLER
+from keras_lm.converters.bert_family import ENCODER_RULES, ROBERTA_HEADS, ROBERTA_SPELLINGS
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, Entries
 from keras_lm.converters.converter import (
     ConfigTable,
@@ -32,21 +32,10 @@ NAMES = PyTorchNames(
         "block_{i}/feedforward/intermediate": f"{_BLOCK}.intermediate.dense",
         "block_{i}/feedforward/output": f"{_BLOCK}.output.dense",
         "block_{i}/feedforward_norm": f"{_BLOCK}.output.LayerNorm",
-        "pooler": WITHOUT_POOLER | {"classification": (), None: "pooler.dense"},
-        "classifier/pooler": {"multiple_choice": "pooler.dense", None: "classifier.dense"},
-        # The head of a classifier of texts; those of tokens and of choices are one layer.
-        "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
-        "span_head/logits": "qa_outputs",
-        "token_head/dense": "lm_head.dense",
-        "token_head/norm": "lm_head.layer_norm",
-        "token_head/bias": "lm_head.bias",
+        **ROBERTA_HEADS,
     },
     prefix=r"mpnet\.",
-    spellings={
-        "LayerNorm.gamma": "LayerNorm.weight",
-        "LayerNorm.beta": "LayerNorm.bias",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
+    spellings=ROBERTA_SPELLINGS,
     buffers={"embeddings.position_ids": counts},
     copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
 )

@@ -7,23 +7,17 @@ Shapes: B batch, S sequence, D hidden, N heads, H per head.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
-from keras_lm.layers import (
-    AttentionContext,
-    LayerNormalization,
-    PaddingBias,
-    PooledClassifier,
-    PostNormBlock,
-)
+from keras_lm.layers import AttentionContext, PaddingBias, PooledClassifier, PostNormBlock
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
+from keras_lm.layers.basic import make_pooler
 from keras_lm.layers.gated import GatedBlock
 from keras_lm.layers.rotary import RotaryPositions, RotarySelfAttention, check_halves
-from keras_lm.models.backbone import Backbone, Input, encoder_heads
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
+from keras_lm.models.bert import BertEmbeddings
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Whole
@@ -45,7 +39,7 @@ class NomicBertBlock(GatedBlock, PostNormBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class NomicBertBackbone(Backbone):
+class NomicBertBackbone(BertEmbeddings, Backbone):
     """The encoder of NomicBERT. It is called like `BertBackbone`.
 
     Args:
@@ -96,55 +90,25 @@ class NomicBertBackbone(Backbone):
         dtype: DType = None,
         name: str = "nomicbert_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         check_halves(num_heads, hidden_dim, head_dim)
-        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
-        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.make_embeddings(hidden_dim, dtype, has_positions=False)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
         self.positions = RotaryPositions(head_dim or hidden_dim // num_heads, rope_max_wavelength)
-        self.blocks = [
-            NomicBertBlock(
-                **block_options(self.config, dtype), head_dim=head_dim, name=f"block_{i}"
-            )
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype) | {"head_dim": head_dim}
+        self.blocks = [NomicBertBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        training: bool | None = None,
-    ) -> dict[str, Any]:
-        x = self.token_embedding(token_ids) + self.segment_embedding(segment_ids)
-        x = self.embedding_norm(x)
-        hidden_states = [x]  # (B, S, D)
-        x = self.embedding_dropout(x, training=training)
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        embedded = self.embed(token_ids, segment_ids, padding_mask)
+        x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         context = AttentionContext(
             bias=self.attention_bias(padding_mask), positions=self.positions(padding_mask)
         )
-        x, states = through_blocks(self.blocks, x, context, training)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training)
+        return self.outputs_of([embedded, *states], [context] * len(states))
 
 
 NomicBertBackbone.SIZES = {

@@ -8,28 +8,26 @@ file may have the entries of both.
 import functools
 
 from keras_lm.converters import rotary_entries
-from keras_lm.converters.bert_family import ENCODER_RULES
+from keras_lm.converters.bert_family import BERT_COPIES, ENCODER_RULES
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, CheckpointError, Entries
 from keras_lm.converters.converter import (
     ACTIVATIONS,
-    PYTORCH_LEAVES,
     Activation,
     ConfigTable,
     Converter,
     Derived,
     Key,
-    NameTable,
+    PyTorchNames,
     architectures,
     dropout_rules,
     has_pooler,
     match_score,
-    transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.nomicbert import NomicBertBackbone
 
 _BLOCK = "encoder.layers.{i}"
-NAMES = NameTable(
+NAMES = PyTorchNames(
     {
         "token_embedding": "embeddings.word_embeddings",
         "segment_embedding": "embeddings.token_type_embeddings",
@@ -47,14 +45,9 @@ NAMES = NameTable(
         "token_head/norm": "cls.predictions.transform.layer_norm",
         "token_head/bias": "cls.predictions.bias",
     },
-    leaves=PYTORCH_LEAVES,
-    layout=transpose_kernels,
     prefix=r"nomic_bert\.",
     spellings={"nomic_bert.": "", "bert.": ""},
-    copies={
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
+    copies=BERT_COPIES,
 )
 
 # The authors' names of gates.
@@ -192,7 +185,6 @@ _CONFIG = ConfigTable(
     },
 )
 
-_CLASSES = architectures("NomicBert")
 NomicBertBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -204,11 +196,7 @@ NomicBertBackbone.CONVERTERS = {
         _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
-        architectures={
-            kinds: name
-            for kinds, name in _CLASSES.items()
-            if kinds not in ("multiple_choice", "question_answering")
-        },
+        architectures=architectures("NomicBert", multiple_choice=None, question_answering=None),
         tokenizer="BertTokenizer",
         versions="5.24 and later",
     ),

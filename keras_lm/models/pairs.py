@@ -13,7 +13,7 @@ from keras import ops
 from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import Dropout, matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, Head, Input, from_backbone
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.presets.argument_ranges import Axis
 from keras_lm.tokenizers.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ class PairBackbone(Backbone):
         if isinstance(language_model, dict):
             language_model = keras.saving.deserialize_keras_object(language_model)
 
-        words = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
+        words = TOKENS
         if language_model is not None:
             words = {name: language_model.input_fields[name] for name in language_model.input_names}
         segments = Input(default=0, like=next(iter(words)))

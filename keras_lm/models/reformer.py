@@ -13,18 +13,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.layers import (
-    EachTokenClassifier,
-    LayerNormalization,
-    PositionEmbedding,
-    SpanHead,
-    float32_or_wider,
-)
+from keras_lm.layers import EachTokenClassifier, PositionEmbedding, SpanHead, float32_or_wider
 from keras_lm.layers.backend import Dropout, draw_seed, split_seed
-from keras_lm.layers.basic import make_token_embedding
+from keras_lm.layers.basic import make_norm, make_token_embedding
 from keras_lm.layers.state import known
 from keras_lm.models import reformer_steps as steps
-from keras_lm.models.backbone import CachedBackbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, CachedBackbone, Head, Input, from_backbone
 from keras_lm.models.reformer_attention import HashedAttention, make_attention
 from keras_lm.models.reformer_layers import (
     AtPlaces,
@@ -187,10 +181,8 @@ class ReformerBackbone(CachedBackbone):
         name: str = "reformer_backbone",
     ):
         check_axes(axial_shape, axial_dims, max_sequence_length, hidden_dim)
-        inputs = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
-        if causal:
-            inputs["cache"] = Input(is_state=True)
-        super().__init__(inputs=inputs, dtype=dtype, name=name)
+        cache = {"cache": Input(is_state=True)} if causal else {}
+        super().__init__(TOKENS | cache, dtype, name)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         if axial_shape is None:
             self.position_embedding = PositionEmbedding(
@@ -205,9 +197,7 @@ class ReformerBackbone(CachedBackbone):
         self.blocks = [_make_block(i, self.config, dtype) for i in range(num_layers)]
         self.whole_chunks = WholeChunks([block.attention.chunk_length for block in self.blocks])
         self.at_places = AtPlaces()
-        self.final_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-        )
+        self.final_norm = make_norm("final_norm", layer_norm_epsilon, dtype)
         self.finish()
 
     def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:

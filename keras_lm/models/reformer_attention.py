@@ -10,8 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.layers import Dense, float32_or_wider, truncated_normal
+from keras_lm.layers import float32_or_wider
 from keras_lm.layers.backend import dropout, matmul, matmul_transposed, normal, softmax
+from keras_lm.layers.basic import make_dense
 
 # Scores of what is hidden, and of a token with itself, which it attends to only if it is alone.
 HIDDEN, ITSELF = -1e9, -1e5
@@ -120,13 +121,7 @@ class ChunkedAttention(keras.layers.Layer):
         self.dropout_rate = dropout
 
     def make_projection(self, units, name):
-        return Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        return make_dense(name, units, self.dtype_policy, use_bias=False)
 
     def build(self, input_shape):
         width = self.num_heads * self.head_dim

@@ -17,7 +17,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.backend import reversible
-from keras_lm.layers.basic import last_real_token
+from keras_lm.layers.basic import last_real_token, make_dense
 from keras_lm.models.reformer_attention import ascending, dropped, inverse, rows_at
 
 
@@ -282,12 +282,7 @@ class ReformerLMHead(keras.layers.Layer):
         self.token_embedding = token_embedding
 
     def build(self, outputs_shape, inputs_shape=None):
-        self.logits = Dense(
-            self.token_embedding.input_dim,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="logits",
-        )
+        self.logits = make_dense("logits", self.token_embedding.input_dim, self.dtype_policy)
         self.logits.build(outputs_shape["sequence_output"])
 
     def call(self, outputs, inputs=None, training=None):
@@ -318,13 +313,7 @@ class ReformerClassifier(PooledClassifier):
     def build(self, outputs_shape, inputs_shape=None):
         batch, _, width = outputs_shape["sequence_output"]
         super().build({"pooled_output": (batch, self.hidden_dim)})
-        self.dense = Dense(
-            self.hidden_dim,
-            activation="tanh",
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        self.dense = make_dense("dense", self.hidden_dim, self.dtype_policy, activation="tanh")
         self.dense.build((batch, width))
 
     def call(self, outputs, inputs=None, training=None):

@@ -13,13 +13,7 @@ from keras import ops
 
 from keras_lm.layers import float32_or_wider
 from keras_lm.layers.backend import write_slots
-from keras_lm.models.reformer_attention import (
-    HIDDEN,
-    ITSELF,
-    HashedAttention,
-    ascending,
-    rows_at,
-)
+from keras_lm.models.reformer_attention import HIDDEN, ITSELF, HashedAttention, ascending, rows_at
 
 
 def after_prompt(backbone, state):

@@ -15,15 +15,19 @@ from keras_lm.layers import (
     AttentionContext,
     CountedPositionEmbedding,
     FirstTokenClassifier,
-    LayerNormalization,
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
 )
 from keras_lm.layers.attention import block_options, through_blocks
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import make_pooler, make_segment_embedding, make_token_embedding
-from keras_lm.models.backbone import Backbone, Input, encoder_heads
+from keras_lm.layers.basic import (
+    make_norm,
+    make_pooler,
+    make_segment_embedding,
+    make_token_embedding,
+)
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, encoder_heads
 from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import Axis, Whole
@@ -76,31 +80,17 @@ class RobertaBackbone(Backbone):
         dtype: DType = None,
         name: str = "roberta_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS_IN_SEGMENTS, dtype, name)
         self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.position_embedding = CountedPositionEmbedding(
             max_sequence_length, hidden_dim, first_position, dtype=dtype, name="position_embedding"
         )
-        self.segment_embedding = None
-        if num_segments:
-            self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
-        )
+        self.segment_embedding = make_segment_embedding(num_segments, hidden_dim, dtype)
+        self.embedding_norm = make_norm("embedding_norm", layer_norm_epsilon, dtype)
         self.embedding_dropout = Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()
-        self.blocks = [
-            PostNormBlock(**block_options(self.config, dtype), name=f"block_{i}")
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype)
+        self.blocks = [PostNormBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.pooler = make_pooler(hidden_dim, dtype) if use_pooler else None
         self.finish()
 
@@ -108,18 +98,11 @@ class RobertaBackbone(Backbone):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         if self.segment_embedding is not None:
             x = x + self.segment_embedding(segment_ids)
-        x = self.embedding_norm(x)
-        hidden_states = [x]  # (B, S, D)
-        x = self.embedding_dropout(x, training=training)
+        embedded = self.embedding_norm(x)
+        x = self.embedding_dropout(embedded, training=training)  # (B, S, D)
         context = AttentionContext(bias=self.attention_bias(padding_mask))
-        x, states = through_blocks(self.blocks, x, context, training, first_only)
-        outputs = {"sequence_output": x}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])
-        return outputs | {
-            "hidden_states": [*hidden_states, *states],
-            "attention_contexts": [context] * len(self.blocks),
-        }
+        states = through_blocks(self.blocks, x, context, training, first_only)
+        return self.outputs_of([embedded, *states], [context] * len(states))
 
 
 RobertaBackbone.SIZES = {

@@ -5,7 +5,12 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.bert_family import ENCODER_RULES, HUGGINGFACE_ENCODER, WITHOUT_POOLER
+from keras_lm.converters.bert_family import (
+    ENCODER_RULES,
+    HUGGINGFACE_ENCODER,
+    ROBERTA_HEADS,
+    ROBERTA_SPELLINGS,
+)
 from keras_lm.converters.checked_files import CLASSIFIER_RATE, PLAIN_ENCODER, Entries
 from keras_lm.converters.converter import (
     ConfigTable,
@@ -18,24 +23,15 @@ from keras_lm.converters.converter import (
     dropouts,
     has_pooler,
     join_heads,
+    keras_hub_blocks,
     keras_hub_table,
     match_score,
     require_only,
     split_heads,
 )
-from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.converters.published_labels import Labels, huggingface_labels, keras_hub_labels
 from keras_lm.models.roberta import RobertaBackbone
 
-_HUGGINGFACE = HUGGINGFACE_ENCODER | {
-    "pooler": WITHOUT_POOLER | {"classification": (), None: "pooler.dense"},
-    "classifier/pooler": {"multiple_choice": "pooler.dense", None: "classifier.dense"},
-    # The head of a classifier of texts; those of tokens and of choices are one layer.
-    "classifier/logits": {"classification": "classifier.out_proj", None: "classifier"},
-    "span_head/logits": "qa_outputs",
-    "token_head/dense": "lm_head.dense",
-    "token_head/norm": "lm_head.layer_norm",
-    "token_head/bias": "lm_head.bias",
-}
 _FAIRSEQ = {
     "token_embedding": "embed_tokens",
     "position_embedding": "embed_positions",
@@ -58,15 +54,7 @@ _KERAS_HUB = {
     "token_embedding": "token_and_position_embedding/token_embedding",
     "position_embedding": "token_and_position_embedding/position_embedding",
     "embedding_norm": "layer_normalization",
-    "block_{i}/attention/query_key_value": tuple(
-        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense"
-        for part in ("query", "key", "value")
-    ),
-    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
-    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
-    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
-    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
-    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
+    **keras_hub_blocks("transformer_encoder"),
     "classifier/pooler": "task/layers/dense",
     "classifier/logits": "task/layers/dense_1",
     "token_head/dense": "task/layers/masked_lm_head/_intermediate_dense",
@@ -92,13 +80,9 @@ def _no_segments(arguments):
 
 
 HUGGINGFACE_NAMES = PyTorchNames(
-    _HUGGINGFACE,
+    HUGGINGFACE_ENCODER | ROBERTA_HEADS,
     prefix=r"roberta\.",
-    spellings={
-        "LayerNorm.gamma": "LayerNorm.weight",
-        "LayerNorm.beta": "LayerNorm.bias",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
+    spellings=ROBERTA_SPELLINGS,
     buffers={"embeddings.position_ids": counts},
     copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
     constants={"embeddings.token_type_embeddings.weight": _no_segments},
@@ -196,14 +180,10 @@ def _is_fairseq(checkpoint):
     return any(f"{part}.{tail}" in checkpoint.tensors for part in ("decoder", "encoder"))
 
 
-def _labels(pattern, axis):
-    """Return how to read the number of classes from the shape of the logits' only tensor."""
-
-    def labels(checkpoint):
-        names = [name for name in checkpoint.tensors if re.fullmatch(pattern, name)]
-        return Labels(checkpoint.tensors.shape(names[0])[axis]) if len(names) == 1 else None
-
-    return labels
+def _fairseq_labels(checkpoint):
+    pattern, tensors = r"classification_heads\.[^.]+\.out_proj\.weight", checkpoint.tensors
+    names = [name for name in tensors if re.fullmatch(pattern, name)]
+    return Labels(tensors.shape(names[0])[0]) if len(names) == 1 else None
 
 
 RobertaBackbone.CONVERTERS = {
@@ -225,7 +205,7 @@ RobertaBackbone.CONVERTERS = {
         _is_fairseq,
         _fairseq_config,
         FAIRSEQ_NAMES,
-        _labels(r"classification_heads\.[^.]+\.out_proj\.weight", axis=0),
+        _fairseq_labels,
     ),
     "keras_hub": Converter(
         lambda checkpoint: (
@@ -233,7 +213,7 @@ RobertaBackbone.CONVERTERS = {
         ),
         _KERAS_HUB_CONFIG,
         KERAS_HUB_NAMES,
-        _labels("task/layers/dense_1/vars/0", axis=1),
+        keras_hub_labels,
         architectures={
             "": "RobertaBackbone",
             "classification": "RobertaTextClassifier",

@@ -15,14 +15,9 @@ import keras
 from keras import ops
 
 from keras_lm.converters.converter import Derived
-from keras_lm.layers import (
-    Dense,
-    LayerNormalization,
-    MaskedLMHead,
-    get_activation,
-    truncated_normal,
-)
+from keras_lm.layers import LayerNormalization, MaskedLMHead, get_activation, truncated_normal
 from keras_lm.layers.backend import require, word_scores
+from keras_lm.layers.basic import make_dense
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.presets.argument_ranges import Whole
@@ -81,12 +76,11 @@ class SpanBoundaryHead(keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(rows,), initializer="zeros")
 
     def _make_layer(self, name, input_dim, output_dim):
-        dense = Dense(
+        dense = make_dense(
+            f"{name}_dense",
             output_dim,
+            self.dtype_policy,
             activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=f"{name}_dense",
         )
         dense.build((None, None, None, input_dim))
         norm = LayerNormalization(

@@ -16,19 +16,16 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers import (
-    AttentionContext,
-    CausalBias,
     CausalLMHead,
     CrossAttention,
     DecoderPreNormBlock,
     Dense,
-    PaddingBias,
     PreNormBlock,
     RelativePositionBias,
     SelfAttention,
     get_activation,
 )
-from keras_lm.layers.attention import bias_tensor
+from keras_lm.layers.attention import bias_tensor, block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.basic import RandomNormal, RMSNorm
 from keras_lm.models.backbone import Head, from_backbone
@@ -291,26 +288,9 @@ class T5Backbone(CachedEncoderDecoderBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.dropout = Dropout(dropout, dtype=dtype)
-        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
-        options = {
-            "num_heads": num_heads,
-            "intermediate_dim": intermediate_dim,
-            "head_dim": head_dim,
-            "dropout": dropout,
-            "attention_dropout": dropout,
-            "activation": activation,
-            "gated": gated,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "dtype": dtype,
-        }
-        self.encoder_blocks = [
-            T5EncoderBlock(**options, name=f"encoder_block_{i}") for i in range(num_layers)
-        ]
-        number = num_layers if num_decoder_layers is None else num_decoder_layers
-        self.decoder_blocks = [
-            T5DecoderBlock(**options, name=f"decoder_block_{i}") for i in range(number)
-        ]
+        options = block_options(self.config | {"attention_dropout": None}, dtype)
+        options |= {"head_dim": head_dim, "gated": gated}
+        self.make_blocks(T5EncoderBlock, T5DecoderBlock, options)
         self.encoder_positions, self.decoder_positions = (
             _make_positions(half, self.config, dtype) for half in ("encoder", "decoder")
         )
@@ -324,43 +304,19 @@ class T5Backbone(CachedEncoderDecoderBackbone):
     def encode(
         self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
     ) -> dict[str, Any]:
-        x = self.token_embedding(token_ids)
-        hidden_states = [x]  # (B, S, D)
-        x = self.dropout(x, training=training)
         bias = self.encoder_positions(padding_mask) + self.padding_bias(padding_mask)
-        context = AttentionContext(bias=bias)
-        for block in self.encoder_blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
-        x = hidden_states[-1] = self.encoder_norm(x)
-        return {
-            "encoder_sequence_output": self.dropout(x, training=training),
-            "encoder_hidden_states": hidden_states,
-            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
-        }
+        encoded = self.through_encoder(self.token_embedding(token_ids), bias, training)
+        x = self.dropout(encoded["encoder_sequence_output"], training=training)  # (B, S, D)
+        return encoded | {"encoder_sequence_output": x}
 
     def decode(
         self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
     ) -> dict[str, Any]:
-        x = self.token_embedding(token_ids)
-        hidden_states = [x]  # (B, T, D)
-        x = self.dropout(x, training=training)
         bias = bias_tensor(self.causal_bias(cache.padding_mask, cache.slots))
         bias = bias + self.decoder_positions(cache.padding_mask, cache.slots)
-        contexts = cache.contexts(
-            [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)
-        )
-        for block, context in zip(self.decoder_blocks, contexts, strict=True):
-            x, kept = block(x, context, training=training)
-            cache.keep(kept)
-            hidden_states.append(x)
-        x = hidden_states[-1] = self.decoder_norm(x)
-        return {
-            "sequence_output": self.dropout(x, training=training),
-            "cache": cache.state(),
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        decoded = self.through_decoder(self.token_embedding(token_ids), bias, cache, training)
+        x = self.dropout(decoded["sequence_output"], training=training)  # (B, T, D)
+        return decoded | {"sequence_output": x}
 
 
 @keras.saving.register_keras_serializable("keras_lm")

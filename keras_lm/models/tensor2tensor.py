@@ -16,20 +16,17 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers import (
-    AttentionContext,
-    CausalBias,
     CausalLMHead,
     CrossAttention,
     DecoderPostNormBlock,
     DecoderPreNormBlock,
     LayerNormalization,
-    PaddingBias,
     PostNormBlock,
     PreNormBlock,
     SelfAttention,
     SinusoidalPositionEmbedding,
 )
-from keras_lm.layers.backend import Dropout
+from keras_lm.layers.attention import block_options
 from keras_lm.layers.basic import RandomNormal
 from keras_lm.models.backbone import Head, from_backbone
 from keras_lm.models.encoder_decoder import (
@@ -194,25 +191,10 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         self.position_embedding = TimingSignal(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        self.dropout = Dropout(dropout, dtype=dtype)
-        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
-        options = {
-            "num_heads": num_heads,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": "relu",
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "dtype": dtype,
-        }
-        block = EncoderPreNormBlock if pre_norm else EncoderPostNormBlock
-        self.encoder_blocks = [
-            block(**options, name=f"encoder_block_{i}") for i in range(num_layers)
-        ]
-        block = TargetPreNormBlock if pre_norm else TargetPostNormBlock
-        number = num_layers if num_decoder_layers is None else num_decoder_layers
-        self.decoder_blocks = [block(**options, name=f"decoder_block_{i}") for i in range(number)]
-        self.encoder_norm = self.decoder_norm = None
+        blocks = EncoderPostNormBlock, TargetPostNormBlock
+        if pre_norm:
+            blocks = EncoderPreNormBlock, TargetPreNormBlock
+        self.make_blocks(*blocks, block_options(self.config | {"activation": "relu"}, dtype))
         if pre_norm:
             self.encoder_norm, self.decoder_norm = (
                 LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=f"{half}_norm")
@@ -233,43 +215,15 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
             space = ops.full_like(token_ids[:, :1], self.config["target_space"])
             x = x + self.target_space_embedding(space)  # (B, 1, D)
         x = x + self.position_embedding(padding_mask)
-        hidden_states = [x]  # (B, S, D)
-        x = self.dropout(x, training=training)
-        context = AttentionContext(bias=self.padding_bias(padding_mask))
-        for block in self.encoder_blocks:
-            x, _ = block(x, context, training=training)
-            hidden_states.append(x)
-        if self.encoder_norm is not None:
-            x = hidden_states[-1] = self.encoder_norm(x)
-        return {
-            "encoder_sequence_output": x,
-            "encoder_hidden_states": hidden_states,
-            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
-        }
+        return self.through_encoder(x, self.padding_bias(padding_mask), training)
 
     def decode(
         self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
     ) -> dict[str, Any]:
         x = self.embed(self.decoder_token_embedding, token_ids)
         x = x + self.position_embedding(padding_mask, cache.start)
-        hidden_states = [x]  # (B, T, D)
-        x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
-        contexts = cache.contexts(
-            [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)
-        )
-        for block, context in zip(self.decoder_blocks, contexts, strict=True):
-            x, kept = block(x, context, training=training)
-            cache.keep(kept)
-            hidden_states.append(x)
-        if self.decoder_norm is not None:
-            x = hidden_states[-1] = self.decoder_norm(x)
-        return {
-            "sequence_output": x,
-            "cache": cache.state(),
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        return self.through_decoder(x, bias, cache, training)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

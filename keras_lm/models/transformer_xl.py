@@ -17,7 +17,7 @@ from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.attention import KeyValueCache, block_options
 from keras_lm.layers.backend import Dropout
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, CausalBackbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, CausalBackbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels
 from keras_lm.models.transformer_xl_layers import (
     RelativeBiases,
@@ -130,15 +130,7 @@ class TransformerXLBackbone(Backbone):
         dtype: DType = None,
         name: str = "transformer_xl_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "memory": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS | {"memory": Input(is_state=True)}, dtype, name)
         self.token_embedding = AdaptiveEmbedding(
             vocabulary_size,
             hidden_dim,
@@ -217,13 +209,8 @@ class TransformerXLBackbone(Backbone):
             contexts.append(shared._replace(memory=before))
             x, _ = block(x, contexts[-1], training=training)
             hidden_states.append(x)
-        x = hidden_states[-1] = self.dropout(x, training=training)
-        return {
-            "sequence_output": x,
-            "memory": new_memory,
-            "hidden_states": hidden_states,
-            "attention_contexts": contexts,
-        }
+        hidden_states[-1] = self.dropout(x, training=training)
+        return self.outputs_of(hidden_states, contexts) | {"memory": new_memory}
 
     def _is_read(self, memory):
         """Return the mask (B, M) int32 of a memory (B, M, D)."""

@@ -24,9 +24,7 @@ from keras_lm.converters.converter import (
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.transformer_xl import TransformerXLBackbone
-from keras_lm.models.transformer_xl_layers import (
-    frequencies,
-)
+from keras_lm.models.transformer_xl_layers import frequencies
 
 _MOST_CLUSTERS, _MOST_LAYERS = 16, 64  # of which copies are known
 

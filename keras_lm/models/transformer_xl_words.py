@@ -6,8 +6,9 @@ Shapes: B batch, S sequence, N tokens, C clusters, D hidden, E width of a cluste
 import keras
 from keras import ops
 
-from keras_lm.layers import Dense, truncated_normal
+from keras_lm.layers import truncated_normal
 from keras_lm.layers.backend import in_some_rows
+from keras_lm.layers.basic import make_dense
 from keras_lm.layers.masks import IGNORED
 
 
@@ -169,12 +170,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self.clusters.append(cluster)
         self.others = None
         if len(words.ends) > 1:  # the clusters after the first, as if each were a word of it
-            self.others = Dense(
-                len(words.ends) - 1,
-                kernel_initializer=truncated_normal(),
-                dtype=self.dtype_policy,
-                name="others",
-            )
+            self.others = make_dense("others", len(words.ends) - 1, self.dtype_policy)
             self.others.build((None, None, words.widths[0]))
 
     def table_of(self, i):

@@ -15,7 +15,7 @@ from keras_lm.layers.attention import CausalLMHead
 from keras_lm.layers.backend import Dropout, num_replicas, sum_over_replicas
 from keras_lm.layers.basic import Dense, float32_or_wider, last_real_token
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.models.backbone import TOKENS, Backbone, Head, Input, from_backbone
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 from keras_lm.presets.argument_ranges import RATE, Real, Whole, Wholes
@@ -259,8 +259,21 @@ def _sum_and_count(x, weight):
     return ops.sum(x * weight), ops.sum(weight) * x.shape[-1]
 
 
+class StackedLSTMs:
+    """A mixin before `Backbone`, of a model whose layers are `lstms`, in one direction or both."""
+
+    @property
+    def is_causal(self) -> bool:
+        return not self.config["bidirectional"]
+
+    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
+        widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
+        zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
+        return [{"hidden": zero, "cell": zero} for zero in zeros]
+
+
 @keras.saving.register_keras_serializable("keras_lm")
-class AWDLSTMBackbone(Backbone):
+class AWDLSTMBackbone(StackedLSTMs, Backbone):
     """The AWD-LSTM that ULMFiT pretrains and fine-tunes.
 
     Args:
@@ -361,15 +374,7 @@ class AWDLSTMBackbone(Backbone):
                 f"embedding_dim={embedding_dim}: pass even numbers."
             )
 
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "states": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS | {"states": Input(is_state=True)}, dtype, name)
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             embedding_dim,
@@ -410,15 +415,6 @@ class AWDLSTMBackbone(Backbone):
             hidden_states.append(x)
             new_states.append(state)
         return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
-
-    @property
-    def is_causal(self) -> bool:
-        return not self.config["bidirectional"]
-
-    def initial_state(self, batch_size: int | Tensor, length: int | Tensor = 0) -> Any:
-        widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
-        zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
-        return [{"hidden": zero, "cell": zero} for zero in zeros]
 
     def forward_flops(self) -> float:
         # The tied embedding multiplies too, for the logits.

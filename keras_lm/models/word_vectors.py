@@ -9,7 +9,7 @@ import keras
 
 from keras_lm.converters import static_vectors
 from keras_lm.converters.converter import ConfigTable, Converter, Derived, Fixed, NameTable
-from keras_lm.models.backbone import Input
+from keras_lm.models.backbone import TOKENS
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 from keras_lm.utils.argument_types import DType, Tensor
@@ -59,11 +59,7 @@ class WordVectorBackbone(WordBackbone):
         dtype: DType = None,
         name: str = "word_vector_backbone",
     ):
-        super().__init__(
-            {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")},
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(TOKENS, dtype, name)
         self.word_embedding = keras.layers.Embedding(
             vocabulary_size, embedding_dim, dtype=dtype, name="word_embedding"
         )

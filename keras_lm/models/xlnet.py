@@ -14,8 +14,10 @@ import keras
 from keras import ops
 
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
+from keras_lm.layers.attention import block_options
 from keras_lm.layers.backend import Dropout
-from keras_lm.models.backbone import Backbone, Head, Input, from_backbone
+from keras_lm.layers.basic import make_token_embedding
+from keras_lm.models.backbone import TOKENS_IN_SEGMENTS, Backbone, Head, Input, from_backbone
 from keras_lm.models.transformer_xl_layers import in_order
 from keras_lm.models.xlnet_layers import (
     ConditionalSpanHead,
@@ -132,23 +134,8 @@ class XLNetBackbone(Backbone):
         dtype: DType = None,
         name: str = "xlnet_backbone",
     ):
-        super().__init__(
-            inputs={
-                "token_ids": Input(),
-                "segment_ids": Input(default=0, like="token_ids"),
-                "padding_mask": Input(default=1, like="token_ids"),
-                "memory": Input(is_state=True),
-            },
-            dtype=dtype,
-            name=name,
-        )
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
+        super().__init__(TOKENS_IN_SEGMENTS | {"memory": Input(is_state=True)}, dtype, name)
+        self.token_embedding = make_token_embedding(vocabulary_size, hidden_dim, dtype)
         self.target_embedding = keras.layers.Embedding(
             1, hidden_dim, truncated_normal(), dtype=dtype, name="target_embedding"
         )
@@ -157,20 +144,8 @@ class XLNetBackbone(Backbone):
         self.positions = XLNetPositions(
             hidden_dim, causal, clamp_length, reuse_length, dtype=dtype, name="positions"
         )
-        self.blocks = [
-            XLNetBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                head_dim=head_dim,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        options = block_options(self.config, dtype) | {"head_dim": head_dim}
+        self.blocks = [XLNetBlock(**options, name=f"block_{i}") for i in range(num_layers)]
         self.finish()
 
     def fields_of(self, inputs: dict[str, Tensor]) -> dict[str, Input]:

@@ -9,14 +9,13 @@ from keras import ops
 
 from keras_lm.layers import (
     CausalLMHead,
-    Dense,
     LayerNormalization,
     PooledClassifier,
     float32_or_wider,
     truncated_normal,
 )
 from keras_lm.layers.backend import Dropout
-from keras_lm.layers.basic import last_real_token
+from keras_lm.layers.basic import last_real_token, make_dense
 from keras_lm.models.transformer_xl_layers import (
     RelativeAttention,
     RelativePostNormBlock,
@@ -265,9 +264,7 @@ class ConditionalSpanHead(keras.layers.Layer):
         width = self.hidden_dim
 
         def dense(units, input_dim, name, dtype=self.dtype_policy, **options):
-            layer = Dense(
-                units, kernel_initializer=truncated_normal(), dtype=dtype, name=name, **options
-            )
+            layer = make_dense(name, units, dtype, **options)
             layer.build((None, None, input_dim))
             return layer
 

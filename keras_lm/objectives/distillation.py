@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_lm.layers import Dense
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.masked_lm import MaskedLanguageModel, MasksByAnother
 from keras_lm.objectives.objective import MeanLoss, MeanOfKnown, Objective
 from keras_lm.packers.rows import LOWEST
 from keras_lm.utils.argument_types import Tensor
@@ -20,7 +20,7 @@ from keras_lm.utils.argument_types import Tensor
 UNSEEN = -100.0  # lower raw attention scores are those of padding
 
 
-class MaskedLMDistillation(Objective):
+class MaskedLMDistillation(MasksByAnother, Objective):
     """DistilBERT's three losses: the teacher's probabilities, masked LM, and similar last states.
 
     - the divergence of the student's softened probabilities from the teacher's, KL(teacher ‖
@@ -91,14 +91,6 @@ class MaskedLMDistillation(Objective):
         self.restrict_to_mask = restrict_to_mask
         self.masking: MaskedLanguageModel = MaskedLanguageModel() if masking is None else masking
         self.seed_generator = self.masking.seed_generator
-
-    def set_tokenizer(self, tokenizer: Any) -> None:
-        self.masking.set_tokenizer(tokenizer)
-
-    def corrupt(
-        self, inputs: dict[str, Tensor], training: bool | None = True
-    ) -> tuple[dict[str, Tensor], Any]:
-        return self.masking.corrupt(inputs, training)
 
     def forward(
         self, task: Any, inputs: dict[str, Tensor], labels: Any, training: bool | None

@@ -353,3 +353,18 @@ def _mask_id(tokenizer: Any) -> int:
             "objective, the id of an entry that does not occur in texts."
         )
     return tokenizer.special_id("mask")
+
+
+class MasksByAnother:
+    """A mixin before `Objective`: tokens are masked by a `MaskedLanguageModel`, `masking`."""
+
+    masking: MaskedLanguageModel
+
+    def set_tokenizer(self, tokenizer: Any) -> None:
+        self.masking.set_tokenizer(tokenizer)
+
+    def corrupt(
+        self, inputs: dict[str, Tensor], training: bool | None = True
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Mask tokens, see `MaskedLanguageModel.corrupt`."""
+        return self.masking.corrupt(inputs, training)

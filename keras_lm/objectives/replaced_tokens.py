@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.masked_lm import MaskedLanguageModel, MasksByAnother
 from keras_lm.objectives.objective import MeanLoss, Objective, label_weights, register_objective
 from keras_lm.utils.argument_types import Tensor
 
@@ -113,7 +113,7 @@ class ReplacedTokens(Objective):
         return [ReplacedAccuracy(), ReplacedPrecision(), ReplacedRecall(), ReplacedShare()]
 
 
-class ReplacedByGenerator(ReplacedTokens):
+class ReplacedByGenerator(MasksByAnother, ReplacedTokens):
     """Train a discriminator with a generator, which fills in masked tokens with its own samples.
 
     The generator learns to predict the masked tokens, like any masked language model; the
@@ -177,15 +177,6 @@ class ReplacedByGenerator(ReplacedTokens):
         self.temperature = temperature
         self.masking: MaskedLanguageModel = masking
         self.seed_generator = masking.seed_generator  # one state for masks and samples
-
-    def set_tokenizer(self, tokenizer: Any) -> None:
-        self.masking.set_tokenizer(tokenizer)
-
-    def corrupt(
-        self, inputs: dict[str, Tensor], training: bool | None = True
-    ) -> tuple[dict[str, Tensor], Any]:
-        """Mask tokens, see `MaskedLanguageModel.corrupt`."""
-        return self.masking.corrupt(inputs, training)
 
     def forward(
         self, task: keras.Model, inputs: dict[str, Tensor], labels: Tensor, training: bool | None

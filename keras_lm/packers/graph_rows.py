@@ -26,10 +26,7 @@ class ChoicesWithGraphs(Choices):
     samples = {"graphs": ""}
 
     def pack(
-        self,
-        packer: Packer,
-        columns: dict[str, Tensor],
-        tokenize: Callable[..., Any] | None = None,
+        self, packer: Packer, columns: dict[str, Tensor], tokenize: Callable[..., Any] | None = None
     ) -> dict[str, Tensor]:
         graphs, shape = columns["graphs"], tf.shape(columns["choices"])
         if graphs.dtype == tf.string:

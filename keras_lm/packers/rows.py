@@ -23,10 +23,7 @@ class BothOrders(Texts):
     several_for = "symmetric=True"
 
     def pack(
-        self,
-        packer: Packer,
-        columns: dict[str, Tensor],
-        tokenize: Callable[..., Any] | None = None,
+        self, packer: Packer, columns: dict[str, Tensor], tokenize: Callable[..., Any] | None = None
     ) -> dict[str, Tensor]:
         if "text_pair" not in columns:
             raise ValueError("symmetric=True reads pairs, and x has single texts: pass a tuple.")
@@ -47,10 +44,7 @@ class Choices(Texts):
     several_for = "MultipleChoice"
 
     def pack(
-        self,
-        packer: Packer,
-        columns: dict[str, Tensor],
-        tokenize: Callable[..., Any] | None = None,
+        self, packer: Packer, columns: dict[str, Tensor], tokenize: Callable[..., Any] | None = None
     ) -> dict[str, Tensor]:
         if not IS_INSTALLED:
             return host_rows.packed_choices(packer, columns, tokenize)

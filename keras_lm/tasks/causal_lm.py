@@ -20,6 +20,7 @@ from keras_lm.generation.decoding import (
     tensors_of,
     written_for_all,
 )
+from keras_lm.generation.logits import last_logits
 from keras_lm.generation.options import OPTIONS, check_lookup
 from keras_lm.generation.settings import GenerationSettings
 from keras_lm.generation.streaming import Stream
@@ -269,10 +270,7 @@ class CausalLM(GenerationSettings, PretrainingTask):
     ) -> tuple[Tensor, Any]:
         """Read tokens, padded on the left: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
-        last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        logits = self.head(last)
-        logits = ops.reshape(logits, (-1, logits.shape[-1]))  # LiteRT's slices take far longer
-        return ops.cast(logits, "float32"), state
+        return last_logits(self.head, outputs), state
 
     def decoding_state(self, state: Any) -> Any:
         """Return a state in the form from which one token after the other is read."""

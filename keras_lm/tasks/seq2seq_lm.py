@@ -10,12 +10,12 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_lm.feeding.datasets import take
 from keras_lm.feeding.feed import Preprocessor, TaskLabels, columns_from_user, tensors
 from keras_lm.feeding.predict_batches import join_answers
 from keras_lm.generation.decoding import tensors_of, with_scores, written_for_all
+from keras_lm.generation.logits import last_logits
 from keras_lm.generation.options import Sampling
 from keras_lm.generation.scoring import target_scores
 from keras_lm.generation.settings import GenerationSettings, with_targets
@@ -363,10 +363,7 @@ class Seq2SeqLM(GenerationSettings, Task):
     ) -> tuple[Tensor, Any]:
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
-        last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        logits = self.head(last)
-        logits = ops.reshape(logits, (-1, logits.shape[-1]))  # LiteRT's slices take far longer
-        return ops.cast(logits, "float32"), state
+        return last_logits(self.head, outputs), state
 
     def decoder(self, packed: dict[str, Tensor]) -> Any:
         """Return what writes for packed sources, as `generation.decoding` takes it.

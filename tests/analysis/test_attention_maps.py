@@ -19,10 +19,7 @@ WITH_HEADS = [
     "GPT2Backbone",
     "TransformerXLBackbone",
     "XLNetBackbone",
-    *(
-        pytest.param(name, marks=pytest.mark.thorough)
-        for name in ("AlbertBackbone", "ErnieBackbone", "GPTNeoBackbone", "T5EncoderBackbone")
-    ),
+    *tiny.thorough("AlbertBackbone", "ErnieBackbone", "GPTNeoBackbone", "T5EncoderBackbone"),
 ]
 
 

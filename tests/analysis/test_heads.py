@@ -14,10 +14,7 @@ FAMILIES = [
     "BertBackbone",
     "TransformerXLBackbone",
     "T5EncoderBackbone",
-    *(
-        pytest.param(name, marks=pytest.mark.thorough)
-        for name in ("AlbertBackbone", "ErnieBackbone", "GPT2Backbone", "XLNetBackbone")
-    ),
+    *tiny.thorough("AlbertBackbone", "ErnieBackbone", "GPT2Backbone", "XLNetBackbone"),
 ]
 
 

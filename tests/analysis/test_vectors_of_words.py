@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from keras_lm import analysis
 from keras_lm.tasks import FeatureExtractor
@@ -14,17 +15,12 @@ KINDS = [
     "GPT2Backbone",
     "XLNetBackbone",
     "ElmoBackbone",
-    *(
-        pytest.param(name, marks=pytest.mark.thorough)
-        for name in ("BertBackbone", "T5EncoderBackbone", "GPTBackbone", "RobertaBackbone")
-    ),
+    *tiny.thorough("BertBackbone", "T5EncoderBackbone", "GPTBackbone", "RobertaBackbone"),
 ]
 
 
 @pytest.fixture
 def extractor_of(backbone_of, tokenizer_of):
-    import tiny
-
     def make(name, **arguments):
         return FeatureExtractor(
             backbone_of(name), tokenizer=tokenizer_of(tiny.MODELS[name][0]), **arguments

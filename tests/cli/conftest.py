@@ -79,15 +79,7 @@ def answers():
 def make_backbone():
     def make():
         keras.utils.set_random_seed(1)
-        backbone = BertBackbone(
-            vocabulary_size=len(VOCABULARY),
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=16,
-            intermediate_dim=32,
-            max_sequence_length=24,
-            dropout=0.0,
-        )
+        backbone = BertBackbone(len(VOCABULARY), 1, 2, 16, 32, max_sequence_length=24, dropout=0.0)
         for weight in backbone.weights:
             weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
         return backbone

@@ -21,13 +21,7 @@ def make(tokenizer):
     def make(seed, cls=Pretrainer):
         keras.utils.set_random_seed(seed)
         backbone = BertBackbone(
-            vocabulary_size=tokenizer.vocabulary_size,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=8,
-            max_sequence_length=16,
-            dropout=0.2,
+            tokenizer.vocabulary_size, 1, 2, 8, 8, max_sequence_length=16, dropout=0.2
         )
         task = cls(backbone, tokenizer=tokenizer)
         task.compile(optimizer=training.AdamW(1e-2), run_eagerly=True)

@@ -32,13 +32,7 @@ PROMPTS.append("far more tokens than the window has places for " * 9)
 def task(goldens):
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
     backbone = GPT2Backbone(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-        dropout=0.0,
-        max_sequence_length=WINDOW,
+        tokenizer.vocabulary_size, 1, 2, 16, 32, dropout=0.0, max_sequence_length=WINDOW
     )
     random = np.random.default_rng(0)
     for weight in backbone.weights:

@@ -194,14 +194,7 @@ def test_the_same_of_a_tflite(wide_task, texts, tmp_path):
 def gpt2(goldens):
     """A GPT-2 and its tokenizer, which has lookup tables."""
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
-    backbone = models.GPT2Backbone(
-        tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=64,
-        intermediate_dim=64,
-        max_sequence_length=32,
-    )
+    backbone = models.GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 64, 64, max_sequence_length=32)
     return backbone, tokenizer
 
 

@@ -163,14 +163,7 @@ def test_operations_of_tensorflow_alone_need_no_library(
 @pytest.mark.slow
 def test_a_gpt2_continues(program, goldens, requests_of, tmp_path):
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
-    backbone = models.GPT2Backbone(
-        tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=24,
-        max_sequence_length=32,
-    )
+    backbone = models.GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=32)
     folder = tasks.CausalLM(backbone, tokenizer=tokenizer).export(tmp_path / "exported")
     greedy = {"temperature": tf.constant([0.0])}
     requests = [

@@ -1,6 +1,7 @@
 """Columns as other libraries hand them over: taken, or refused in a sentence."""
 
-import keras
+import functools
+
 import numpy as np
 import pandas
 import pytest
@@ -70,15 +71,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def make(tokenizer_of):
-    tokenizer = tokenizer_of("wordpiece")
-
-    def task(cls, **arguments):
-        backbone = tiny.make_backbone("BertBackbone", tokenizer.vocabulary_size)
-        made = cls(backbone, tokenizer=tokenizer, **arguments)
-        made.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
-        return made
-
-    return task
+    return functools.partial(tiny.make_still_task, tokenizer=tokenizer_of("wordpiece"))
 
 
 @pytest.fixture(scope="module")

@@ -5,18 +5,10 @@ import itertools
 import keras
 import numpy as np
 import pytest
+from tiny import all_trees
 
 from keras_lm.layers import SpanScorer
 from keras_lm.layers.span_chart import best_trees
-
-
-def all_trees(start, end):
-    """Yield every binary tree over the words from one place to another, as a list of spans."""
-    if end - start == 1:
-        yield [(start, end)]
-    for middle in range(start + 1, end):
-        for left, right in itertools.product(all_trees(start, middle), all_trees(middle, end)):
-            yield [(start, end), *left, *right]
 
 
 def plain_cky(scores, length):

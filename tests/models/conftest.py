@@ -8,23 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
+from tiny import assert_equal as equal
+from tiny import hidden_states as states
+from tiny import inputs_of
 
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.checked_files import write_safetensors
+from keras_lm.models import Backbone
 from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, Model
-
-
-def equal(actual, expected):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape
-    assert expected.size < 3 or expected.std() > 1e-3
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
-
-
-def states(backbone, inputs):
-    model = keras.Model(backbone.inputs, backbone.hidden_states)
-    return np.stack(model(backbone.complete(inputs)))
 
 
 def save_tf1(folder, tensors, name="model.ckpt-1000000"):
@@ -45,7 +37,6 @@ def write_tf1():
 
 @pytest.fixture(scope="session")
 def assert_equal():
-    """The family's tolerance: 5e-5, and 1e-5 of the value's size; outputs must vary, too."""
     return equal
 
 
@@ -53,6 +44,29 @@ def assert_equal():
 def hidden_states():
     """`hidden_states(backbone, inputs)` is (depths, B, S, D)."""
     return states
+
+
+@pytest.fixture
+def assert_equals_huggingface(goldens):
+    """`assert_equals_huggingface("gte-seqcls", TextClassifier)`, all outputs of a golden.
+
+    One row has padding on the right, and one on the left.
+    """
+
+    def compare(folder, cls):
+        arrays = np.load(goldens(folder) / "expected.npz")
+        inputs = inputs_of(arrays)
+        task = cls.from_preset(goldens(folder), tokenizer=None)
+        actual = task(inputs)
+        for name, logits in (actual if isinstance(actual, dict) else {"logits": actual}).items():
+            equal(logits, arrays[f"out.{name}"])
+        if "in.labels" in arrays and cls is not tasks.TokenClassifier:  # whose labels are words'
+            metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
+            equal(metrics["loss"], arrays["out.loss"])
+        equal(states(task.backbone, inputs), arrays["out.hidden_states"])
+        equal(task.backbone.attention_probabilities(inputs), arrays["out.attentions"])
+
+    return compare
 
 
 @pytest.fixture(scope="session")
@@ -128,6 +142,17 @@ def variant(goldens, tmp_path):
         return made
 
     return make
+
+
+@pytest.fixture
+def assert_read(variant):
+    """`assert_read("gte", config, arguments)`: a changed configuration has these arguments."""
+
+    def compare(folder, config, arguments):
+        actual = Backbone.from_preset(variant(folder, config)).config
+        assert {name: actual[name] for name in arguments} == arguments
+
+    return compare
 
 
 @pytest.fixture

@@ -11,20 +11,12 @@ from keras_lm import tasks
 from keras_lm.converters import Checkpoint, CheckpointError, open_checkpoint
 from keras_lm.converters.checked_files import LazyTensors
 from keras_lm.models import AlbertBackbone, Backbone
-from keras_lm.models.sizes import estimate
+from keras_lm.models.sizes import estimate, transformer_size
 from keras_lm.objectives import IGNORED
 from keras_lm.presets.argument_ranges import check_claims
 from keras_lm.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
-TINY = {
-    "vocabulary_size": 9,
-    "num_layers": 3,
-    "num_heads": 2,
-    "hidden_dim": 6,
-    "intermediate_dim": 8,
-    "embedding_dim": 4,
-    "max_sequence_length": 8,
-}
+TINY = transformer_size(9, 3, 6, 2, 8, embedding_dim=4, max_sequence_length=8)
 SHARING = ("all", "attention", "feedforward", "none")
 
 

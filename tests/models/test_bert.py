@@ -7,38 +7,26 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from tiny import inputs_of
 
 import keras_lm
 from keras_lm.converters import CheckpointError
 from keras_lm.models import Backbone, BertBackbone
-from keras_lm.models.sizes import estimate
+from keras_lm.models.sizes import estimate, transformer_size
 from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
 
-RENAMED = {
-    "input_ids": "token_ids",
-    "token_type_ids": "segment_ids",
-    "attention_mask": "padding_mask",
-}
 CLASSIFIERS = {
     "bert-seqcls": TextClassifier,
     "bert-seqcls-multilabel": TextClassifier,
     "bert-seqcls-regression": TextRegressor,
 }
-TINY = {
-    "vocabulary_size": 50,
-    "num_layers": 3,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "max_sequence_length": 12,
-}
+TINY = transformer_size(50, 3, 16, 2, 24, max_sequence_length=12)
 
 
 def load(folder):
     """Expected outputs of a golden, and its inputs under our names."""
     arrays = np.load(folder / "expected.npz")
-    inputs = {ours: arrays[f"in.{theirs}"] for theirs, ours in RENAMED.items()}
-    return inputs, {name.removeprefix("out."): arrays[name] for name in arrays}
+    return inputs_of(arrays), {name.removeprefix("out."): arrays[name] for name in arrays}
 
 
 # === The references ===

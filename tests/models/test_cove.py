@@ -8,12 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.converters import CheckpointError
-from keras_lm.models import (
-    Backbone,
-    CoveBackbone,
-    RNNEncoderDecoderBackbone,
-    WordVectorBackbone,
-)
+from keras_lm.models import Backbone, CoveBackbone, RNNEncoderDecoderBackbone, WordVectorBackbone
 from keras_lm.tasks import FeatureExtractor, Seq2SeqLM, Task, TextClassifier
 from keras_lm.tokenizers import WordTokenizer
 

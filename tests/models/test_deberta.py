@@ -12,18 +12,10 @@ from keras_lm.converters import CheckpointError
 from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, DebertaV3Backbone
 from keras_lm.models.deberta_layers import DistanceEmbedding, log_buckets
-from keras_lm.models.sizes import estimate
+from keras_lm.models.sizes import estimate, transformer_size
 from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator, ReplacedTokens
 
-TINY = {
-    "vocabulary_size": 60,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "bucket_size": 8,
-    "max_sequence_length": 32,
-}
+TINY = transformer_size(60, 2, 16, 2, 24, bucket_size=8, max_sequence_length=32)
 # A golden → the task whose head it has.
 GOLDENS = {
     "deberta-v3": tasks.MaskedLM,

@@ -5,17 +5,11 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.models import Backbone, DistilBertBackbone
+from keras_lm.models.sizes import transformer_size
 
 # The head of the masked language model is left over.
 pytestmark = pytest.mark.filterwarnings("ignore:DistilBertBackbone.from_preset")
-TINY = {
-    "vocabulary_size": 9,
-    "num_layers": 1,
-    "num_heads": 2,
-    "hidden_dim": 6,
-    "intermediate_dim": 8,
-    "max_sequence_length": 8,
-}
+TINY = transformer_size(9, 1, 6, 2, 8, max_sequence_length=8)
 
 
 @pytest.mark.parametrize("cls", [tasks.TextClassifier, tasks.MultipleChoice])

@@ -5,33 +5,21 @@ import shutil
 
 import numpy as np
 import pytest
+from tiny import inputs_of
 
 from keras_lm import tasks
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.inspection import inspect_size
 from keras_lm.models import Backbone, ElectraBackbone, ElectraGeneratorBackbone
-from keras_lm.models.sizes import estimate
+from keras_lm.models.sizes import estimate, transformer_size
 from keras_lm.objectives import IGNORED
 
-RENAMED = {
-    "input_ids": "token_ids",
-    "token_type_ids": "segment_ids",
-    "attention_mask": "padding_mask",
-}
-TINY = {
-    "vocabulary_size": 9,
-    "num_layers": 1,
-    "num_heads": 2,
-    "hidden_dim": 6,
-    "intermediate_dim": 8,
-    "max_sequence_length": 8,
-}
+TINY = transformer_size(9, 1, 6, 2, 8, max_sequence_length=8)
 
 
 def load(folder):
     arrays = np.load(folder / "expected.npz")
-    inputs = {ours: arrays[f"in.{theirs}"].astype("int32") for theirs, ours in RENAMED.items()}
-    return inputs, arrays
+    return inputs_of(arrays), arrays
 
 
 # === The references ===

@@ -11,6 +11,9 @@ from keras_lm.inspection import inspect_checkpoint
 from keras_lm.models import Backbone, EuroBertBackbone
 from keras_lm.models.sizes import estimate
 
+GOLDENS = {"eurobert": tasks.MaskedLM, "eurobert-seqcls": tasks.TextClassifier}
+GOLDENS |= {"eurobert-seqcls-mean": tasks.TextClassifier}
+GOLDENS |= {"eurobert-tokencls": tasks.TokenClassifier}
 TINY = {"vocabulary_size": 20, "num_layers": 2, "num_heads": 4, "hidden_dim": 8}
 TINY |= {"intermediate_dim": 12, "max_sequence_length": 64}
 # How Llama 3's tokenizer.json splits text into words.
@@ -28,27 +31,9 @@ TEXTS = ["the film was good", "it's 12345 times", "  two\n lines ", "Ünïcödé
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize(
-    "folder, cls",
-    [
-        ("eurobert", tasks.MaskedLM),
-        ("eurobert-seqcls", tasks.TextClassifier),
-        ("eurobert-seqcls-mean", tasks.TextClassifier),
-        ("eurobert-tokencls", tasks.TokenClassifier),
-    ],
-)
-def test_huggingface(folder, cls, goldens, assert_equal, hidden_states):
-    """In the goldens, one row has padding on the right, and one on the left."""
-    arrays = np.load(goldens(folder) / "expected.npz")
-    mask = arrays["in.attention_mask"].astype("int32")
-    inputs = {"token_ids": arrays["in.input_ids"].astype("int32"), "padding_mask": mask}
-    task = cls.from_preset(goldens(folder), tokenizer=None)
-    assert_equal(task(inputs), arrays["out.logits"])
-    if cls is not tasks.TokenClassifier:  # whose labels are words'
-        metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
-        assert_equal(metrics["loss"], arrays["out.loss"])
-    assert_equal(hidden_states(task.backbone, inputs), arrays["out.hidden_states"])
-    assert_equal(task.backbone.attention_probabilities(inputs), arrays["out.attentions"])
+@pytest.mark.parametrize("folder", GOLDENS)
+def test_huggingface(folder, assert_equals_huggingface):
+    assert_equals_huggingface(folder, GOLDENS[folder])
 
 
 def test_the_first_token_is_read_wherever_it_is():
@@ -110,9 +95,8 @@ def test_a_folder_of_sentence_transformers(sentence_folder, encodes_and_learns):
         ({"classifier_pooling": "bos"}, {"classifier_pooling": "first"}),
     ],
 )
-def test_configurations_that_are_read(variant, config, arguments):
-    actual = Backbone.from_preset(variant("eurobert", config)).config
-    assert {name: actual[name] for name in arguments} == arguments
+def test_configurations_that_are_read(assert_read, config, arguments):
+    assert_read("eurobert", config, arguments)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,10 @@ from safetensors.numpy import load_file, save_file
 
 import keras_lm
 from keras_lm.models import Backbone, GPT2Backbone, GPT3Backbone
+from keras_lm.models.sizes import transformer_size
 from keras_lm.tasks import TextClassifier
 
-TINY = {
-    "vocabulary_size": 50,
-    "num_layers": 3,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "max_sequence_length": 12,
-}
+TINY = transformer_size(50, 3, 16, 2, 24, max_sequence_length=12)
 IDS = np.array([[4, 7, 9, 11, 23, 8], [31, 2, 2, 40, 5, 17]], "int32")
 
 

@@ -10,17 +10,10 @@ from click.testing import CliRunner
 
 from keras_lm.cli import main
 from keras_lm.models import Backbone, BertBackbone, GPT2Backbone, GPT3Backbone, GPTNeoBackbone
-from keras_lm.models.sizes import estimate
+from keras_lm.models.sizes import estimate, transformer_size
 from keras_lm.utils.registry import sizes
 
-TINY = {
-    "vocabulary_size": 50,
-    "num_layers": 3,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "max_sequence_length": 12,
-}
+TINY = transformer_size(50, 3, 16, 2, 24, max_sequence_length=12)
 
 
 @pytest.mark.parametrize(

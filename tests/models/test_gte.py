@@ -9,11 +9,14 @@ import re
 import numpy as np
 import pytest
 import tokenizers
+from tiny import inputs_of
 
 from keras_lm import tasks
 from keras_lm.models import Backbone, GteBackbone
 from keras_lm.models.sizes import estimate
 
+GOLDENS = {"gte": tasks.MaskedLM, "gte-seqcls": tasks.TextClassifier}
+GOLDENS |= {"gte-tokencls": tasks.TokenClassifier}
 TEXTS = ["the film was good", "query: was it", "", "Ünïcödé the", "  two  "]
 ROLES = {
     "bos_token": "<s>",
@@ -26,33 +29,10 @@ ROLES = {
 }
 
 
-def read_inputs(arrays):
-    names = {"input_ids": "token_ids", "attention_mask": "padding_mask"}
-    names |= {"token_type_ids": "segment_ids"}
-    stored = {name: ours for name, ours in names.items() if f"in.{name}" in arrays}
-    return {ours: arrays[f"in.{name}"].astype("int32") for name, ours in stored.items()}
-
-
 @pytest.mark.eager
-@pytest.mark.parametrize(
-    "folder, cls",
-    [
-        ("gte", tasks.MaskedLM),
-        ("gte-seqcls", tasks.TextClassifier),
-        ("gte-tokencls", tasks.TokenClassifier),
-    ],
-)
-def test_huggingface(folder, cls, goldens, assert_equal, hidden_states):
-    """In the goldens, one row has padding on the right, and one on the left."""
-    arrays = np.load(goldens(folder) / "expected.npz")
-    inputs = read_inputs(arrays)
-    task = cls.from_preset(goldens(folder), tokenizer=None)
-    assert_equal(task(inputs), arrays["out.logits"])
-    if cls is not tasks.TokenClassifier:  # whose labels are words'
-        metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
-        assert_equal(metrics["loss"], arrays["out.loss"])
-    assert_equal(hidden_states(task.backbone, inputs), arrays["out.hidden_states"])
-    assert_equal(task.backbone.attention_probabilities(inputs), arrays["out.attentions"])
+@pytest.mark.parametrize("folder", GOLDENS)
+def test_huggingface(folder, assert_equals_huggingface):
+    assert_equals_huggingface(folder, GOLDENS[folder])
 
 
 @pytest.mark.eager
@@ -61,7 +41,7 @@ def test_the_authors_form(goldens, assert_equal, hidden_states):
     backbone = Backbone.from_preset(goldens("gte-ntk"))
     assert type(backbone) is GteBackbone
     assert backbone.config["rope_scaling_factor"] == 4
-    inputs = read_inputs(arrays)
+    inputs = inputs_of(arrays)
     assert_equal(hidden_states(backbone, inputs), arrays["out.hidden_states"])
     assert_equal(backbone.attention_probabilities(inputs), arrays["out.attentions"])
 

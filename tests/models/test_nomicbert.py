@@ -10,6 +10,8 @@ from keras_lm import tasks
 from keras_lm.models import Backbone, NomicBertBackbone
 from keras_lm.models.sizes import estimate
 
+GOLDENS = {"nomic-bert": tasks.MaskedLM, "nomic-bert-seqcls": tasks.TextClassifier}
+GOLDENS |= {"nomic-bert-tokencls": tasks.TokenClassifier}
 TINY = {"vocabulary_size": 20, "num_layers": 1, "num_heads": 2, "hidden_dim": 8}
 TINY |= {"intermediate_dim": 12}
 TRANSFORM = "cls.predictions.transform"
@@ -28,28 +30,10 @@ OLD_CONFIG = {
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize(
-    "folder, cls",
-    [
-        ("nomic-bert", tasks.MaskedLM),
-        ("nomic-bert-seqcls", tasks.TextClassifier),
-        ("nomic-bert-tokencls", tasks.TokenClassifier),
-    ],
-)
-def test_huggingface(folder, cls, goldens, assert_equal, hidden_states):
-    """In the goldens, one row has padding on the right, and one on the left."""
-    arrays = np.load(goldens(folder) / "expected.npz")
-    names = {"input_ids": "token_ids", "attention_mask": "padding_mask"}
-    names |= {"token_type_ids": "segment_ids"}
-    inputs = {ours: arrays[f"in.{theirs}"].astype("int32") for theirs, ours in names.items()}
-    task = cls.from_preset(goldens(folder), tokenizer=None)
+@pytest.mark.parametrize("folder", GOLDENS)
+def test_huggingface(folder, assert_equals_huggingface):
     # (The reference's classifier of texts reads what is in the first column, padding or not.)
-    assert_equal(task(inputs), arrays["out.logits"])
-    if cls is not tasks.TokenClassifier:  # whose labels are words'
-        metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
-        assert_equal(metrics["loss"], arrays["out.loss"])
-    assert_equal(hidden_states(task.backbone, inputs), arrays["out.hidden_states"])
-    assert_equal(task.backbone.attention_probabilities(inputs), arrays["out.attentions"])
+    assert_equals_huggingface(folder, GOLDENS[folder])
 
 
 # === Folders ===
@@ -92,9 +76,8 @@ def test_the_authors_form(variant, goldens):
         ({"hidden_act": ..., "activation_function": "geglu"}, {"activation": "gelu"}),
     ],
 )
-def test_configurations_that_are_read(variant, config, arguments):
-    actual = Backbone.from_preset(variant("nomic-bert", config)).config
-    assert {name: actual[name] for name in arguments} == arguments
+def test_configurations_that_are_read(assert_read, config, arguments):
+    assert_read("nomic-bert", config, arguments)
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,13 @@ from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.models import Backbone, ReformerBackbone
 from keras_lm.models.reformer_attention import HashedAttention, ascending
 from keras_lm.models.reformer_layers import through_reversible
-from keras_lm.models.sizes import without_weights
+from keras_lm.models.sizes import transformer_size, without_weights
 from keras_lm.presets.argument_ranges import check_claims
 from keras_lm.training import AdamW, fit_windows
 
-TINY = {
-    "vocabulary_size": 40,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "local_chunk_length": 4,
-    "lsh_chunk_length": 4,
-    "max_sequence_length": 64,
-}
+TINY = transformer_size(
+    40, 2, 16, 2, 24, local_chunk_length=4, lsh_chunk_length=4, max_sequence_length=64
+)
 IDS = np.random.default_rng(1).integers(1, 40, (2, 19)).astype("int32")
 
 

@@ -14,17 +14,11 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
 from keras_lm.models import Backbone, RobertaBackbone
+from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers import BytePairTokenizer, SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import Model
 
-TINY = {
-    "vocabulary_size": 9,
-    "num_layers": 1,
-    "num_heads": 2,
-    "hidden_dim": 6,
-    "intermediate_dim": 8,
-    "max_sequence_length": 8,
-}
+TINY = transformer_size(9, 1, 6, 2, 8, max_sequence_length=8)
 
 
 def test_a_classifier_has_a_dense_layer_of_its_own():

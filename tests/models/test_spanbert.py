@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tiny import inputs_of
 
 from keras_lm import tasks
 from keras_lm.models import Backbone, BertBackbone, SpanBertBackbone
@@ -19,12 +20,7 @@ def reference(goldens):
 
 @pytest.fixture(scope="module")
 def inputs(reference):
-    renamed = {
-        "input_ids": "token_ids",
-        "token_type_ids": "segment_ids",
-        "attention_mask": "padding_mask",
-    }
-    return {ours: reference[f"in.{theirs}"].astype("int32") for theirs, ours in renamed.items()}
+    return inputs_of(reference)
 
 
 def known(labels):

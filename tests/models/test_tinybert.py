@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiny import inputs_of
 
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
@@ -17,12 +18,7 @@ def reference(goldens):
 
 @pytest.fixture(scope="module")
 def inputs(reference):
-    renamed = {
-        "input_ids": "token_ids",
-        "token_type_ids": "segment_ids",
-        "attention_mask": "padding_mask",
-    }
-    return {ours: reference[f"in.{theirs}"].astype("int32") for theirs, ours in renamed.items()}
+    return inputs_of(reference)
 
 
 def test_general(goldens, reference, inputs, assert_equal, hidden_states):

@@ -12,20 +12,12 @@ from keras_lm import tasks
 from keras_lm.converters import CheckpointError
 from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, TransformerXLBackbone
+from keras_lm.models.sizes import transformer_size
 from keras_lm.objectives import IGNORED, BitsPerToken, MaskedCrossentropy, PerplexityOfLosses
 from keras_lm.tokenizers import TransformerXLTokenizer
 from keras_lm.training import evaluate_streams, fit_streams
 
-TINY = {
-    "vocabulary_size": 40,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "cutoffs": [10, 20],
-    "div_val": 2,
-    "memory_length": 5,
-}
+TINY = transformer_size(40, 2, 16, 2, 24, cutoffs=[10, 20], div_val=2, memory_length=5)
 
 
 def make(**arguments):

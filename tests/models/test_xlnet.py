@@ -12,19 +12,12 @@ from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
 from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.models import Backbone, XLNetBackbone
+from keras_lm.models.sizes import transformer_size
 from keras_lm.objectives import PermutationLanguageModel
 from keras_lm.tokenizers import SentencePieceTokenizer
 from keras_lm.training import evaluate_streams, fit_streams
 
-TINY = {
-    "vocabulary_size": 40,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-    "memory_length": 12,
-    "causal": True,
-}
+TINY = transformer_size(40, 2, 16, 2, 24, memory_length=12, causal=True)
 IDS = np.random.default_rng(1).integers(0, 40, (2, 9)).astype("int32")
 
 

@@ -91,14 +91,7 @@ def tokenizer():
 def make(tokenizer):
     def make(objectives=None, **options):
         backbone = SpanBertBackbone(
-            vocabulary_size=tokenizer.vocabulary_size,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=16,
-            intermediate_dim=24,
-            max_sequence_length=32,
-            dropout=0.0,
-            **options,
+            tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=32, dropout=0.0, **options
         )
         task = Pretrainer(backbone, objectives, tokenizer=tokenizer, sequence_length=24)
         task.compile(optimizer="adam", run_eagerly=True)

@@ -1,11 +1,10 @@
 """The loss of a parser, by hand and against all trees."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import all_trees
 
 from keras_lm.objectives import IGNORED, TreeHinge
 
@@ -18,14 +17,6 @@ def chart(length, size, spans=()):
     for start, end, label in spans:
         labels[start, end] = label
     return labels
-
-
-def all_trees(start, end):
-    if end - start == 1:
-        yield [(start, end)]
-    for middle in range(start + 1, end):
-        for left, right in itertools.product(all_trees(start, middle), all_trees(middle, end)):
-            yield [(start, end), *left, *right]
 
 
 def loss_by_hand(labels, scores, length):

@@ -38,13 +38,7 @@ def tokenizer(goldens):
 @pytest.fixture(scope="module")
 def task(tokenizer):
     backbone = GPT2Backbone(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-        dropout=0.0,
-        max_sequence_length=WINDOW,
+        tokenizer.vocabulary_size, 2, 2, 16, 32, dropout=0.0, max_sequence_length=WINDOW
     )
     random = np.random.default_rng(0)
     for weight in backbone.weights:
@@ -267,13 +261,7 @@ def test_what_is_wrong_with_queries_is_said(task):
 def test_answers_end_where_the_next_example_would_begin(tokenizer):
     keras.utils.set_random_seed(0)
     backbone = GPT2Backbone(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=32,
-        intermediate_dim=64,
-        dropout=0.0,
-        max_sequence_length=WINDOW,
+        tokenizer.vocabulary_size, 1, 2, 32, 64, dropout=0.0, max_sequence_length=WINDOW
     )
     task = CausalLM(backbone, tokenizer=tokenizer)
     prompt = Prompt(examples=PAIRS)

@@ -150,14 +150,7 @@ def page_server(tmp_path_factory, goldens):
     keras.utils.set_random_seed(1)
     folder = tmp_path_factory.mktemp("models")
     tokenizer = WordPieceTokenizer(VOCABULARY, lowercase=True)
-    backbone = BertBackbone(
-        vocabulary_size=len(VOCABULARY),
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-        max_sequence_length=24,
-    )
+    backbone = BertBackbone(len(VOCABULARY), 1, 2, 16, 32, max_sequence_length=24)
     made = {
         "critic": tasks.TextClassifier(backbone, class_names=CLASSES, tokenizer=tokenizer),
         "pairs": tasks.TextClassifier(

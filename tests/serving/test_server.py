@@ -230,14 +230,7 @@ def test_status_is_told_while_models_run(rest, stubs):
 @pytest.mark.eager
 def test_export_of_a_task(tmp_path, rest_of):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "##ly"]
-    backbone = BertBackbone(
-        vocabulary_size=len(vocabulary),
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        max_sequence_length=16,
-    )
+    backbone = BertBackbone(len(vocabulary), 1, 2, 8, 16, max_sequence_length=16)
     task = TextClassifier(
         backbone,
         tokenizer=WordPieceTokenizer(vocabulary, lowercase=True),

@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.tasks import (
-    FeatureExtractor,
-    MaskedLM,
-    Pretrainer,
-    TextClassifier,
-    TextRegressor,
-)
+from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
 from keras_lm.training import AdamW
 from keras_lm.utils import batch_iteration
 

@@ -55,14 +55,7 @@ class CountingLM(CausalLM):
 
 def make_backbone(vocabulary_size, seed=0, cls=GPT2Backbone, **options):
     backbone = cls(
-        vocabulary_size=vocabulary_size,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-        dropout=0.0,
-        max_sequence_length=WINDOW,
-        **options,
+        vocabulary_size, 2, 2, 16, 32, dropout=0.0, max_sequence_length=WINDOW, **options
     )
     random = np.random.default_rng(seed)
     for weight in backbone.weights:

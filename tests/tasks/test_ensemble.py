@@ -8,14 +8,7 @@ import tensorflow as tf
 from keras_lm.converters import CheckpointError
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.models import Backbone, LSTMBackbone
-from keras_lm.tasks import (
-    Distiller,
-    Ensemble,
-    Task,
-    TextClassifier,
-    TextRegressor,
-    TokenClassifier,
-)
+from keras_lm.tasks import Distiller, Ensemble, Task, TextClassifier, TextRegressor, TokenClassifier
 from keras_lm.tokenizers import WordTokenizer
 
 WORDS = ["<UNK>", "<S>", "</S>", "good", "bad", "film", "story", "the", "was"]

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import assert_equal, hidden_states, inputs_of
 
 import keras_lm
 from keras_lm.export.fresh_process import load_tflite
@@ -14,13 +15,6 @@ DATA = {
     "choices": [["i loved it", "i hated it"], ["awful", "great"], ["a nice cast", "a cast"]],
 }
 LABELS = [0, 0, 1]
-
-
-def assert_equal(actual, expected):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape
-    assert expected.size < 3 or expected.std() > 1e-3
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
 
 
 def make_task(make):
@@ -54,18 +48,13 @@ def pairs(task, texts, choices):
 def test_huggingface(goldens, tmp_path):
     folder = goldens("bert-multiple-choice")
     arrays = np.load(folder / "expected.npz")
-    inputs = {
-        "token_ids": arrays["in.input_ids"],
-        "segment_ids": arrays["in.token_type_ids"],
-        "padding_mask": arrays["in.attention_mask"],
-    }
+    inputs = inputs_of(arrays)
     task = keras_lm.tasks.Task.from_preset(folder)
     assert type(task) is MultipleChoice
     assert_equal(task(inputs), arrays["out.logits"])
     flat = {name: value.reshape(-1, value.shape[-1]) for name, value in inputs.items()}
     backbone = task.backbone
-    states = keras.Model(backbone.inputs, backbone.hidden_states)(backbone.complete(flat))
-    assert_equal(np.stack(states), arrays["out.hidden_states"])
+    assert_equal(hidden_states(backbone, flat), arrays["out.hidden_states"])
     assert_equal(backbone.attention_probabilities(flat), arrays["out.attentions"])
     metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
     assert_equal(metrics["loss"], arrays["out.loss"])

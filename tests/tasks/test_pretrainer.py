@@ -118,14 +118,7 @@ def test_what_labels_are_for_is_said(make, make_backbone, tokenizer):
 def test_objectives_that_cannot_be(make, make_backbone, tokenizer):
     with pytest.raises(ValueError, match="two that predict 'token_logits'"):
         make(Pretrainer, objectives=[MaskedLanguageModel(), MaskedLanguageModel()])
-    gpt2 = GPT2Backbone(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=8,
-        max_sequence_length=16,
-    )
+    gpt2 = GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 8, 8, max_sequence_length=16)
     with pytest.raises(
         ValueError, match=r"GPT2Backbone has no pretraining objectives.*pass objectives="
     ):

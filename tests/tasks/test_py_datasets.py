@@ -1,5 +1,7 @@
 """Batches of strings from a `keras.utils.PyDataset`, as from a generator of the same ones."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -37,15 +39,7 @@ class Rows(keras.utils.PyDataset):
 
 @pytest.fixture(scope="module")
 def make(tokenizer_of):
-    tokenizer = tokenizer_of("wordpiece")
-
-    def task(cls, **arguments):
-        backbone = tiny.make_backbone("BertBackbone", tokenizer.vocabulary_size)
-        made = cls(backbone, tokenizer=tokenizer, **arguments)
-        made.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
-        return made
-
-    return task
+    return functools.partial(tiny.make_still_task, tokenizer=tokenizer_of("wordpiece"))
 
 
 @pytest.mark.parametrize(

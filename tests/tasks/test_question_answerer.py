@@ -15,11 +15,7 @@ from keras_lm.export.fresh_process import load_tflite
 from keras_lm.feeding import datasets
 from keras_lm.models import BertBackbone, RobertaBackbone
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
-from keras_lm.tasks import (
-    QuestionAnswerer,
-    TextClassifier,
-    question_answerer,
-)
+from keras_lm.tasks import QuestionAnswerer, TextClassifier, question_answerer
 from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer, WordPieceTokenizer
 from keras_lm.training.distribution import Workers
 
@@ -67,13 +63,7 @@ def tokenizer():
 
 def make(tokenizer, spread=0.0, **options):
     backbone = BertBackbone(
-        tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=24,
-        max_sequence_length=24,
-        dropout=0.0,
+        tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=24, dropout=0.0
     )
     task = QuestionAnswerer(backbone, tokenizer=tokenizer, **({"stride": 4} | options))
     for weight in task.trainable_weights if spread else ():

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import assert_equal, hidden_states
 
 import keras_lm
 from keras_lm.models import Backbone, GPTBackbone
@@ -19,18 +20,6 @@ def language_model_loss(logits, inputs):
     return float(total) / max(float(rows), 1.0)
 
 
-def assert_equal(actual, expected):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape
-    assert expected.size < 3 or expected.std() > 1e-3
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
-
-
-def hidden_states(backbone, inputs):
-    model = keras.Model(backbone.inputs, backbone.hidden_states)
-    return np.stack(model(backbone.complete(inputs)))
-
-
 @pytest.fixture(scope="module")
 def gpt_tokenizer(goldens):
     return GPTTokenizer.from_files(goldens("tokenizers") / "bpe-gpt1")
@@ -41,13 +30,7 @@ def preset(gpt_tokenizer, tmp_path_factory):
     """A folder with a small GPT and its tokenizer, as pretraining leaves them."""
     keras.utils.set_random_seed(2)
     backbone = GPTBackbone(
-        vocabulary_size=gpt_tokenizer.vocabulary_size,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        max_sequence_length=32,
-        dropout=0.0,
+        gpt_tokenizer.vocabulary_size, 1, 2, 8, 16, max_sequence_length=32, dropout=0.0
     )
     for weight in backbone.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))

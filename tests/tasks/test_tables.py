@@ -101,11 +101,10 @@ def make(tokenizer_of):
     tokenizer = tokenizer_of("wordpiece")
 
     def task(cls, **arguments):
-        backbone = tiny.make_backbone("BertBackbone", tokenizer.vocabulary_size)
-        made = cls(backbone, tokenizer=tokenizer, **arguments)
         if cls is not FeatureExtractor:
-            made.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
-        return made
+            return tiny.make_still_task(cls, tokenizer, **arguments)
+        backbone = tiny.make_backbone("BertBackbone", tokenizer.vocabulary_size)
+        return cls(backbone, tokenizer=tokenizer, **arguments)
 
     return task
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import assert_equal, hidden_states, inputs_of
 
 import keras_lm
 from keras_lm.datasets.tag_schemes import entity_spans
@@ -16,13 +17,6 @@ from keras_lm.tasks.token_classifier import entities_in_graph, entities_of
 NAMES = ["O", "B-X", "I-X"]
 WORDS = [["the", "films", "was", "unlike"], ["good"], ["\u200b", "nice"]]
 LABELS = [["O", "B-X", "I-X", "O"], ["B-X"], ["O", "I-X"]]
-
-
-def assert_equal(actual, expected):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape
-    assert expected.size < 3 or expected.std() > 1e-3
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +34,12 @@ def task(make):
 def test_huggingface(goldens, tmp_path):
     folder = goldens("bert-tokencls")
     arrays = np.load(folder / "expected.npz")
-    inputs = {
-        "token_ids": arrays["in.input_ids"],
-        "segment_ids": arrays["in.token_type_ids"],
-        "padding_mask": arrays["in.attention_mask"],
-    }
+    inputs = inputs_of(arrays)
     task = keras_lm.tasks.Task.from_preset(folder)
     assert type(task) is TokenClassifier
     assert_equal(task(inputs), arrays["out.logits"])
     backbone = task.backbone
-    states = keras.Model(backbone.inputs, backbone.hidden_states)(backbone.complete(inputs))
-    assert_equal(np.stack(states), arrays["out.hidden_states"])
+    assert_equal(hidden_states(backbone, inputs), arrays["out.hidden_states"])
     assert_equal(backbone.attention_probabilities(inputs), arrays["out.attentions"])
     assert (arrays["in.labels"] == IGNORED).any()
     metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)

@@ -1,6 +1,7 @@
 """A small tokenizer of each kind."""
 
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -134,3 +135,17 @@ def in_litert():
         return tokenize
 
     return convert
+
+
+@pytest.fixture(scope="module")
+def golden_of(goldens):
+    """`golden_of("wordpiece-cased")` is (folder, tokenizer, expected rows)."""
+
+    @functools.cache
+    def load(name):
+        folder = goldens("tokenizers") / name
+        lines = (folder / "expected.jsonl").read_text().split("\n")
+        rows = [json.loads(line) for line in lines if line]
+        return folder, PUBLISHED[name].from_files(folder), rows
+
+    return load

@@ -1,7 +1,6 @@
 """Byte-level BPE: equal to the reference, whatever the text, in every kind of graph."""
 
 import itertools
-import json
 import random
 import time
 
@@ -10,27 +9,16 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keras_lm.tokenizers import BytePairTokenizer, GPTTokenizer, Tokenizer
+from keras_lm.tokenizers import BytePairTokenizer, Tokenizer
 from keras_lm.tokenizers.byte_pair_files import BYTES
 
 KINDS = ("bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1")
 
 
 @pytest.fixture(scope="module")
-def golden(goldens):
+def golden(golden_of):
     """`golden("bytebpe-gpt2")` is (folder, tokenizer, expected rows)."""
-    made = {}
-
-    def load(kind):
-        if kind not in made:
-            folder = goldens("tokenizers") / kind
-            cls = GPTTokenizer if kind == "bpe-gpt1" else BytePairTokenizer
-            lines = (folder / "expected.jsonl").read_text().split("\n")
-            rows = [json.loads(line) for line in lines if line]
-            made[kind] = folder, cls.from_files(folder), rows
-        return made[kind]
-
-    return load
+    return golden_of
 
 
 @pytest.fixture(scope="module")

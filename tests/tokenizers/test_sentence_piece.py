@@ -1,6 +1,5 @@
 """SentencePiece: equal to the references, safe on hostile text, the same in every kind of graph."""
 
-import json
 import unicodedata
 
 import pytest
@@ -15,19 +14,9 @@ KINDS = ("albert", "t5", "xlnet")
 
 
 @pytest.fixture(scope="module")
-def golden(goldens):
+def golden(golden_of):
     """`golden("albert")` is (folder, tokenizer, expected rows)."""
-    made = {}
-
-    def load(kind):
-        if kind not in made:
-            folder = goldens("tokenizers") / f"sentencepiece-{kind}"
-            lines = (folder / "expected.jsonl").read_text().split("\n")
-            rows = [json.loads(line) for line in lines if line]
-            made[kind] = folder, SentencePieceTokenizer.from_files(folder), rows
-        return made[kind]
-
-    return load
+    return lambda kind: golden_of(f"sentencepiece-{kind}")
 
 
 @pytest.fixture(scope="module")

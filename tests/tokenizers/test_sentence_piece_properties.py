@@ -10,13 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.tokenizers import SentencePieceTokenizer, train_vocabulary
-from keras_lm.tokenizers.sentence_piece_model import (
-    BPE,
-    CONTROL,
-    UNIGRAM,
-    UNKNOWN,
-    Model,
-)
+from keras_lm.tokenizers.sentence_piece_model import BPE, CONTROL, UNIGRAM, UNKNOWN, Model
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

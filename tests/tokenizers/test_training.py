@@ -84,14 +84,7 @@ def task_of_new_vocabulary(kind, folder):
     tokenizer = train_vocabulary(kind, SIZES[kind], texts=TEXTS, special_tokens=roles)
     presets.save(folder / "vocabulary", None, tokenizer=tokenizer)
     again = Tokenizer.from_preset(folder / "vocabulary")
-    backbone = BertBackbone(
-        vocabulary_size=again.vocabulary_size,
-        num_layers=1,
-        num_heads=1,
-        hidden_dim=4,
-        intermediate_dim=4,
-        max_sequence_length=64,
-    )
+    backbone = BertBackbone(again.vocabulary_size, 1, 1, 4, 4, max_sequence_length=64)
     task = TextClassifier(backbone, tokenizer=again, num_classes=2)
     task.save_to_preset(folder / "task")
     return tokenizer, TextClassifier.from_preset(folder / "task")

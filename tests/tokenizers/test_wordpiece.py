@@ -36,19 +36,9 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def golden(goldens):
+def golden(golden_of):
     """`golden("cased")` is (folder, tokenizer, expected rows)."""
-    made = {}
-
-    def load(casing):
-        if casing not in made:
-            folder = goldens("tokenizers") / f"wordpiece-{casing}"
-            lines = (folder / "expected.jsonl").read_text().split("\n")
-            rows = [json.loads(line) for line in lines if line]
-            made[casing] = folder, WordPieceTokenizer.from_files(folder), rows
-        return made[casing]
-
-    return load
+    return lambda casing: golden_of(f"wordpiece-{casing}")
 
 
 def words(tokenizer, text, **kwargs):

@@ -162,14 +162,7 @@ def preset(tmp_path_factory):
         additional_special_tokens=["[CLS]", "[SEP]", "[MASK]", *MARKERS],
         rules="fastai",
     )
-    backbone = BertBackbone(
-        vocabulary_size=len(words),
-        num_layers=1,
-        num_heads=1,
-        hidden_dim=4,
-        intermediate_dim=4,
-        max_sequence_length=12,
-    )
+    backbone = BertBackbone(len(words), 1, 1, 4, 4, max_sequence_length=12)
     task = TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
     task.save_to_preset(folder)
     return tokenizer, folder

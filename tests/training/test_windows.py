@@ -24,16 +24,7 @@ def windows():
 
 def make(seed, learning_rate=1e-2, optimizer=None, dtype=None, **options):
     keras.utils.set_random_seed(seed)
-    backbone = GPT2Backbone(
-        vocabulary_size=V,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        dropout=0.2,
-        max_sequence_length=S,
-        dtype=dtype,
-    )
+    backbone = GPT2Backbone(V, 1, 2, 8, 16, dropout=0.2, max_sequence_length=S, dtype=dtype)
     task = CausalLM(backbone)
     optimizer = optimizer(task) if optimizer else training.AdamW(learning_rate)
     task.compile(optimizer=optimizer, **options)
