@@ -20,6 +20,7 @@ from keras_lm.layers.backend import (
     in_blocks,
     is_growing,
     is_long,
+    keeps_axes,
     matmul,
     matmul_transposed,
     narrowed,
@@ -303,6 +304,9 @@ class Attention(ContextLayer):
             x = ops.reshape(x, (-1, parts, self.num_heads, 1, self.head_dim))
             return ops.unstack(x, parts, axis=1)
         batch, length, _ = sizes(x)
+        if keeps_axes(x):  # LiteRT has a quick kernel for parts of an axis, and none for its slices
+            x = ops.reshape(x, (batch, length, parts * self.num_heads, self.head_dim))
+            return ops.split(ops.transpose(x, (0, 2, 1, 3)), parts, axis=1)
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
@@ -684,6 +688,8 @@ class FeedForward(keras.layers.Layer):
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, x: Tensor) -> Tensor:
+        if keeps_axes(x):
+            return self.output_dense(self.intermediate(x))
         rows = ops.reshape(x, (-1, x.shape[-1]))
         rows = self.output_dense(self.intermediate(rows))
         return ops.reshape(rows, (*leading_shape(x), x.shape[-1]))

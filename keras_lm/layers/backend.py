@@ -15,6 +15,7 @@ if keras.backend.backend() == "tensorflow":
         in_some_rows,
         is_growing,
         is_long,
+        keeps_axes,
         known_array,
         map_chunks,
         matmul,
@@ -117,6 +118,10 @@ else:
         """Return False, since other backends compute attention as a whole."""
         return False
 
+    def keeps_axes(x):
+        """Return False, since only TensorFlow exports models."""
+        return False
+
     def takes_rules(queries, columns):
         """Whether causal masks are given to attention as a `Visible`."""
         return has_fused_kernel()
@@ -173,6 +178,7 @@ __all__ = [
     "in_some_rows",
     "is_growing",
     "is_long",
+    "keeps_axes",
     "known_array",
     "layer_norm_in_training",
     "map_chunks",

@@ -17,7 +17,9 @@ from keras_lm.layers.backend import (
     Dropout,
     gelu,
     gelu_in_training,
+    keeps_axes,
     layer_norm_in_training,
+    matmul,
     products_for,
     sizes,
     word_scores,
@@ -131,7 +133,7 @@ class Dense(keras.layers.Dense):
         return ops.cast(self._transform(products.narrowed(x), products), self.compute_dtype)
 
     def _transform(self, x, products=None, training=False):
-        if len(x.shape) > 2:
+        if len(x.shape) > 2 and (self.adapter is not None or not keeps_axes(x)):
             matrix = ops.reshape(x, (-1, x.shape[-1]))
             rows = self._transform(matrix, products, training)
             return ops.reshape(rows, (*leading_shape(x), self.units))
@@ -166,14 +168,19 @@ class Dense(keras.layers.Dense):
         return ops.reshape(columns, (*leading_shape(x), stop - start))
 
     def _affine(self, x):
-        product = ops.matmul(x, self._kernel if self.lora_enabled else self.kernel)
+        product = self._product(x, self._kernel if self.lora_enabled else self.kernel)
         product = product if self.bias is None else ops.add(product, self.bias)
         if not self.lora_enabled:
             return product
         # Keras adds A · B to W first, and so computes a gradient for the whole kernel.
-        low_rank = self.lora_alpha / self.lora_rank * ops.matmul(x, self.lora_kernel_a)
-        low_rank = ops.matmul(low_rank, self.lora_kernel_b)
+        low_rank = self.lora_alpha / self.lora_rank * self._product(x, self.lora_kernel_a)
+        low_rank = self._product(low_rank, self.lora_kernel_b)
         return product + ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
+
+    def _product(self, x, matrix):
+        if len(x.shape) == 2:
+            return ops.matmul(x, matrix)
+        return matmul(x, ops.convert_to_tensor(matrix))  # Keras's own would be a contraction
 
 
 @keras.saving.register_keras_serializable("keras_lm")

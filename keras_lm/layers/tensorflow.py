@@ -50,6 +50,15 @@ def is_for_lite():
     return _IS_FOR_LITE.get()
 
 
+def keeps_axes(x):
+    """Whether a layer multiplies (B, S, D) as it is: LiteRT has a product of it and a matrix.
+
+    Reshapes to several unknown sizes, and what computes these, would be half of LiteRT's operations
+    in a network, which it prepares in each call.
+    """
+    return is_for_lite() and [*x.shape[:-1]].count(None) > 1
+
+
 class GraphCache(collections.UserDict):
     """Graphs of functions of named strings, each traced once for texts of all sizes.
 

@@ -70,7 +70,8 @@ class BFloat16Products(Products):
     def affine(self, x, dense):
         kernel, *bias = self.constants(dense)
         x = tf.matmul(x, kernel)
-        return tf.add(x, *bias) if bias else x
+        # Not `tf.add`, after which TensorFlow does not fuse the exact GELU in bfloat16.
+        return tf.nn.bias_add(x, *bias) if bias else x
 
 
 LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's are unsigned
