@@ -386,6 +386,8 @@ TASKS_OF_TEXTS = {
     ),
     "questions": lambda backbone, **a: tasks.QuestionAnswerer(backbone, num_answers=3, **a),
     "choices": lambda backbone, **a: tasks.MultipleChoice(backbone, **a),
+    "sparse": lambda backbone, **a: tasks.SparseEncoder(backbone, **a),
+    "tokens": lambda backbone, **a: tasks.MultiVectorEncoder(backbone, query_length=8, **a),
 }
 
 
