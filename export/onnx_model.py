@@ -185,6 +185,14 @@ def _erfc(graph, node, name, _):
     graph.make_node(sign, [constant("one", 1), erf], name=name, outputs=output, **kind)
 
 
+def _log1p(graph, node, name, _):
+    """Write log(1 + x), which ONNX lacks: of numbers near 0, it is exact to a rounding of 1."""
+    x, kind = _replaced(graph, node)
+    one = graph.make_const(f"{name}/one", np.float32(1)).output[0]
+    total = graph.make_node("Add", [one, x], **kind).output[0]
+    graph.make_node("Log", [total], name=name, outputs=node.output, **kind)
+
+
 def _floor_divide(graph, node, name, _):
     """Write a quotient rounded down; tf2onnx's own of integers is rounded to zero."""
     x, y, kind = _replaced(graph, node)
@@ -298,6 +306,7 @@ HANDLERS = {
     "Erfc": _erfc,
     "FloorDiv": _floor_divide,
     "FloorMod": _floor_modulo,
+    "Log1p": _log1p,
     **dict.fromkeys(COMPARISONS, _compare),
     "ScatterNd": _scatter,
     "SelectV2": _select,

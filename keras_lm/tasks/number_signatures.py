@@ -89,7 +89,7 @@ def in_numbers(answer, num_classes):
     """Return those outputs of an answer that are numbers: no int64, and -1 for a missing class."""
     numbers = {}
     for name, value in answer.items():
-        if name == "class_names" or strings.are_bytes(value):
+        if name == "class_names" or strings.are_bytes(value) or value.dtype == tf.string:
             continue
         value = tf.cast(value, tf.int32) if value.dtype.is_integer else value
         if name == "labels" and num_classes is not None:

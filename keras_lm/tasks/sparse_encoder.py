@@ -178,11 +178,14 @@ class SparseEncoder(PairLearning, FeatureExtractor):
         return {"terms": self.tokenizer.tokens(ids), "weights": weights, "token_ids": ids}
 
     def decode_packed(self, outputs: Any, packed: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return what `decode` does, without strings."""
+        """Return what `decode` does, without strings; ids of terms are `term_ids`.
+
+        An .onnx has one set of names for inputs and outputs, and `token_ids` is an input.
+        """
         if self.top_k is None:
             return {"embedding": outputs}
         weights, ids = tf.math.top_k(outputs, self.top_k)
-        return {"weights": weights, "token_ids": ids}
+        return {"weights": weights, "term_ids": ids}
 
     def single_output(self) -> Any:
         return ("embedding", None) if self.top_k is None else None

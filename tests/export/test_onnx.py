@@ -304,7 +304,7 @@ def assert_answers_texts(session, task, columns, sizes=(1, 3, 32)):
         served = dict(zip(outputs, session.run(None, as_bytes(batch)), strict=True))
         answer = task.answer({name: tf.constant(x) for name, x in batch.items()})
         expected = {name: value.numpy() for name, value in answer.items()}
-        for name in ("tokens", "text", "class_names"):  # which are no numbers
+        for name in ("tokens", "text", "class_names", "terms"):  # which are no numbers
             expected.pop(name, None)
         if expected.get("labels", np.zeros(0)).dtype == object:
             names = [*(task.class_names or map(str, range(task.num_classes))), ""]
@@ -370,6 +370,14 @@ def test_another_tokenizer_is_noticed(critic, tmp_path, monkeypatch):
     assert path.read_text() == "old"
 
 
+@pytest.mark.slow
+def test_terms_of_packed_rows(make_backbone, tokenizer, tmp_path):
+    task = tasks.SparseEncoder(make_backbone(), tokenizer=tokenizer, top_k=3)
+    session = session_of(task.export(tmp_path / "m.onnx", tokenizer=None))
+    assert sorted(value.name for value in session.get_outputs()) == ["term_ids", "weights"]
+    assert_answers(session, task, {"text": TEXTS})
+
+
 TASKS_OF_TEXTS = {
     "pairs, several labels": lambda backbone, **a: tasks.TextClassifier(
         backbone, class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
@@ -386,6 +394,9 @@ TASKS_OF_TEXTS = {
     ),
     "questions": lambda backbone, **a: tasks.QuestionAnswerer(backbone, num_answers=3, **a),
     "choices": lambda backbone, **a: tasks.MultipleChoice(backbone, **a),
+    "sparse": lambda backbone, **a: tasks.SparseEncoder(backbone, **a),
+    "terms": lambda backbone, **a: tasks.SparseEncoder(backbone, top_k=3, **a),
+    "tokens": lambda backbone, **a: tasks.MultiVectorEncoder(backbone, query_length=8, **a),
 }
 
 
