@@ -161,7 +161,7 @@ def test_several_stop_strings(model, task):
     assert texts(model.run("generate", rows | {"stop": both})) == expected * 2
     own = np.array([both[0], [b"\0never", b""]])
     assert texts(model.run("generate", rows | {"stop": own})) == [*expected, text]
-    with pytest.raises(ServingError, match="stop must have one value, or one for each.* 3 2"):
+    with pytest.raises(ServingError, match=r"stop must have one value, or one for each.* 3 2"):
         model.run("generate", rows | {"stop": np.array([b"a", b"b", b"c"])})
 
 
