@@ -9,7 +9,16 @@ import click
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.finetune import FINETUNED, SEARCH, read_rows
-from keras_lm.cli.options import INPUT_FILE, TASKS, Choice, OutputFile, Source, load_task, say_rows
+from keras_lm.cli.options import (
+    INPUT_FILE,
+    TASKS,
+    Choice,
+    LinesFile,
+    OutputFile,
+    Source,
+    load_task,
+    say_rows,
+)
 from keras_lm.datasets.examples import check_file
 from keras_lm.datasets.row_files import check_targets
 from keras_lm.utils.optional_dependencies import check_installed
@@ -62,7 +71,7 @@ class EvaluateOptions(opt.RowOptions):
 @opt.batch_size
 @opt.option(
     "--errors",
-    type=OutputFile(),
+    type=LinesFile(),
     help="JSONL file to write: the wrong answers, with the row's other columns, the label, and the "
     "scores of both.",
 )

@@ -216,6 +216,34 @@ class OutputFile(click.Path):
         return path
 
 
+# Endings of names that promise other files than lines of text.
+NOT_LINES = (".csv", ".tsv", ".xlsx", ".npz", *table_files.SUFFIXES)
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+
+def problem_of_lines(path, writes_tables=False):
+    """Return what is wrong with the name of a file for JSON Lines or lines of text, or None."""
+    suffix = path.suffix.lower()
+    if suffix in COMPRESSED:
+        return f"{path} would not be compressed: name it {path.with_suffix('')}."
+    if suffix not in NOT_LINES:
+        return None
+    others = ", or .parquet for a table" if writes_tables else ""
+    return f"{path} would hold lines of JSON or text: end its name in .jsonl or .txt{others}."
+
+
+class LinesFile(OutputFile):
+    """An `OutputFile` of JSON Lines."""
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` if it can be written, and its ending promises no other file."""
+        path = super().convert(value, param, ctx)
+        problem = problem_of_lines(path)
+        if problem is not None:
+            self.fail(problem, param, ctx)
+        return path
+
+
 class ExportPath(click.Path):
     """A `.tflite` as `OutputFile`, the folder of a page, or that of all versions."""
 

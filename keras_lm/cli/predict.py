@@ -22,6 +22,7 @@ from keras_lm.cli.options import (
     names_of,
     notes,
     open_input,
+    problem_of_lines,
     refuse_same_file,
     say_left_out,
     say_rows,
@@ -464,6 +465,9 @@ def _writer(output, lines, rows):
         return lambda is_ragged: _table_file(output, rows)
     if output is not None and output.suffix == ".npz":
         return lambda is_ragged: _vector_file(output, is_ragged)
+    problem = output and problem_of_lines(output, writes_tables=True)
+    if problem:
+        raise click.UsageError(f"--output {problem}")
     if lines:
         return lambda is_ragged: _text_lines(output)
     if isinstance(rows, TableRows):

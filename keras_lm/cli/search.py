@@ -9,7 +9,7 @@ from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command, takes
 from keras_lm.cli.options import (
     ExportPath,
-    OutputFile,
+    LinesFile,
     PresetFolder,
     Source,
     flag_of,
@@ -55,7 +55,7 @@ class SearchOptions(opt.TextOptions):
 @opt.option("--k", type=click.IntRange(1), default=3, help="How many documents a query gets.")
 @opt.option(
     "--output",
-    type=OutputFile(),
+    type=LinesFile(),
     help="JSONL file to write.  [default: a table on standard output]",
 )
 @opt.option(

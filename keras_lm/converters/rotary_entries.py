@@ -13,7 +13,8 @@ ENTRIES = ("rope_theta", "rope_scaling", "rope_parameters")
 def stated(config):
     """Return the parameters of rotary positions that a configuration states, a dict."""
     older = {"rope_theta": config["rope_theta"]} if config.get("rope_theta") is not None else {}
-    newer = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    # transformers 5 follows rope_scaling where both are stated, and 4 knows it alone.
+    newer = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return older | (newer if isinstance(newer, dict) else {"rope_type": newer})
 
 

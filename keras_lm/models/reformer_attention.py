@@ -162,6 +162,8 @@ class ChunkedAttention(keras.layers.Layer):
         for i in range(-self.chunks_before, self.chunks_after + 1):
             # Not `roll`, for which LiteRT has no kernel, nor indexing, whose gradient takes long.
             first = i % number
+            if abs(i) > 1:  # as in transformers, which leaves chunks where none is that far
+                first = first * ops.cast(abs(i) < number, "int32")
             rest = chunks_from(x, first, number - first)
             parts.append(x if i == 0 else ops.concatenate([rest, chunks_from(x, 0, first)], axis=2))
         return ops.concatenate(parts, axis=3)

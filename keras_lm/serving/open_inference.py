@@ -268,12 +268,20 @@ def infer(model_name, served, document):
         inputs[tensor["name"]] = _read(served, signature, tensor)
     for output in _objects(document, "outputs"):
         asked = check_parameters(output.get("parameters"), ("binary_data",), "An output")
-        in_bytes[output["name"]] = asked.get("binary_data")
+        in_bytes[output["name"]] = _flag(asked, "binary_data", f"Output {output['name']!r}")
+    every = _flag(parameters, "binary_data_output", "The request")
     outputs = served.run(name, inputs, list(in_bytes))
-    every = parameters.get("binary_data_output", False)
     wanted = {one for one in outputs if (every if in_bytes.get(one) is None else in_bytes[one])}
     head = {"model_name": model_name, "model_version": str(served.number)}
     return _write(head | ({"id": identifier} if identifier else {}), outputs, wanted)
+
+
+def _flag(parameters, name, owner):
+    """Return the value of a parameter that is true, false or missing, which is None."""
+    value = parameters.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise invalid(f"{owner} has {name}={rest_json.show(value)}: pass true or false.")
+    return value
 
 
 def _read(served, signature, tensor):

@@ -174,15 +174,20 @@ class GenerationSignatures(TextSignatures):
         return options
 
     def stops(self, rows, stop):
-        """Return `stop_strings` and `stop_ids`, (rows, 1): strings may name special tokens."""
-        stop = tf.broadcast_to(per_row("stop", stop, rows)[:, tf.newaxis], [rows, 1])
+        """Return `stop_strings` and `stop_ids`, (rows, K): strings may name special tokens.
+
+        `stop` is a string for all prompts, or one for each, or (1, K) or (rows, K) of them.
+        """
+        number = tf.concat([[1], tf.shape(stop)], axis=0)[-1]
+        number = tf.where(tf.rank(stop) > 1, tf.maximum(number, 1), 1)
+        stop = one_or_rows("stop", tf.reshape(stop, [-1, number]), rows)
+        stop = tf.broadcast_to(stop, [rows, number])
         tokens = self.task.limits.special_tokens
         if not tokens:
             return {"stop_strings": stop}
-        is_token = stop == tf.constant([*tokens])  # (rows, number)
-        ids = tf.gather(tf.constant([*tokens.values()]), tf.argmax(is_token, axis=1))
-        ids = tf.where(tf.reduce_any(is_token, axis=1), ids, -1)
-        return {"stop_strings": stop, "stop_ids": ids[:, tf.newaxis]}
+        is_token = stop[:, :, tf.newaxis] == tf.constant([*tokens])  # (rows, K, tokens)
+        ids = tf.gather(tf.constant([*tokens.values()]), tf.argmax(is_token, axis=-1))
+        return {"stop_strings": stop, "stop_ids": tf.where(tf.reduce_any(is_token, -1), ids, -1)}
 
     def generate_defaults(self):
         """Return the inputs of `generate` except the prompts, as arrays (1,)."""
@@ -420,12 +425,17 @@ def generate_specs():
 
 def per_row(name, value, rows):
     """Return an input with one value for all rows, or one for each, as (1,) or (rows,)."""
-    value = tf.reshape(value, [-1])
+    return one_or_rows(name, tf.reshape(value, [-1]), rows)
+
+
+def one_or_rows(name, value, rows):
+    """Return an input (1, …) or (rows, …); another is an error."""
+    number = tf.shape(value)[0]
     return required(
         value,
-        (tf.size(value) == 1) | (tf.size(value) == rows),
-        f"{name} must have one value, or one for each prompt. It has and there are",
-        tf.size(value),
+        (number == 1) | (number == rows),
+        f"{name} must have one value, or one for each prompt. Values and prompts are",
+        number,
         rows,
     )
 

@@ -175,6 +175,7 @@ def read_folder(folder, end, who):
         return vocabulary, merges, settings
     settings = _check_letters(files) if end else _byte_level_settings(files)
     settings |= _special_tokens(files, vocabulary, path)
+    files.check_vocabulary(vocabulary, path, merges)
     _check_tokens(files, settings, merges if not end else None)
     settings["template"] = files.template()
     if settings["template"] is None and "cls_token" not in settings:  # GPT-2's
@@ -240,8 +241,7 @@ def _vocabulary_and_merges(folder, tokenizer):
             "tokenizer.json of the type BPE; copy the checkpoint's files there."
         )
     path = os.path.join(folder, "tokenizer.json")
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    return in_order(model["vocab"], path, with_gaps=True), merges, path
+    return in_order(model["vocab"], path, with_gaps=True), published_files.merges_of(model), path
 
 
 def _check_letters(files):

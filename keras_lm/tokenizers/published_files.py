@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from keras_lm.converters.checked_files import CheckpointError, Entries
-from keras_lm.tokenizers.vocabulary import check_ids, check_numbers, read_json
+from keras_lm.tokenizers.vocabulary import MOST_IDS, check_ids, check_numbers, read_json
 from keras_lm.utils.registry import tokenizer_classes
 from keras_lm.utils.user_arguments import warn
 
@@ -474,6 +474,11 @@ def _spelled(pieces):
     return " ".join(names)
 
 
+def merges_of(model):
+    """Return the merges of a tokenizer.json, which are strings or pairs, as strings."""
+    return [pair if isinstance(pair, str) else " ".join(pair) for pair in model.get("merges", [])]
+
+
 def has_letters(token):
     """Whether a token has letters, which may become others in lower case or without accents."""
     return token.lower() != token.upper()
@@ -556,6 +561,38 @@ class TokenizerFolder:
         check_ids(vocabulary, {token: id for token, (id, _) in added.items()}, path)
         self.described, self.added = described, added
 
+    def check_vocabulary(self, vocabulary, path, merges=None):
+        """Raise an error if the tokenizer.json, which transformers reads, has another vocabulary.
+
+        Args:
+            vocabulary: list of str, the entries of the file `path` and the added tokens.
+            path: str.
+            merges: list of str, those of byte pairs, or None.
+        """
+        model = self.tokenizer.get("model") or {}
+        stated = model.get("vocab")
+        if not stated or os.path.basename(path) == "tokenizer.json":
+            return
+        pairs = (
+            stated.items()
+            if isinstance(stated, dict)
+            else zip((piece for piece, _ in stated), range(MOST_IDS))
+        )
+        ids, own = dict(pairs), {entry: id for id, entry in enumerate(vocabulary)}
+        other = next((entry for entry, id in ids.items() if own.get(entry) != id), None)
+        if other is None:
+            left = (entry for entry in own if entry not in ids and entry not in self.added)
+            other = next((entry for entry in left if not UNUSED.fullmatch(entry)), None)
+        name, id, other_id = os.path.basename(path), own.get(other, "none"), ids.get(other, "none")
+        what = f"the first has {other!r} as id {id}, the second as id {other_id}"
+        if other is None and merges is not None and merges_of(model) != merges:
+            other, what = True, "they differ in their merges"
+        if other is not None:
+            raise CheckpointError(
+                f"{self.folder} holds two vocabularies, {name} and tokenizer.json: {what}. Remove "
+                "the file that is not meant; transformers reads tokenizer.json."
+            )
+
     def more_tokens(self, taken):
         """Return the settings for additional special tokens and added ones, without those taken."""
         more = additional_tokens(self.named) or []
@@ -614,18 +651,42 @@ class TokenizerFolder:
         if "model" not in self.tokenizer:
             template = CLASSES.get(stated_class(self.folder), (None, None))[1]
             return self._with_ends(template)
-        for step in steps(self.tokenizer, "post_processor", "processors"):
+        stated = steps(self.tokenizer, "post_processor", "processors")
+        kinds = [step["type"] for step in stated if step["type"] != "ByteLevel"]
+        if len(kinds) > 1:
+            raise CheckpointError(
+                f"tokenizer.json's post_processor puts tokens around texts in {len(kinds)} steps, "
+                f"{', '.join(kinds)}; {self.who} does so once. Write them as one template."
+            )
+        for step in stated:
             known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel")
             self.refuse("tokenizer.json's post_processor", step, {"type": known})
             if step["type"] == "TemplateProcessing":
+                for name, token in step.get("special_tokens", {}).items():
+                    self._check_ids_around(name, token["ids"])
                 return tuple(_spelled(step[name]) for name in ("single", "pair"))
             if step["type"] != "ByteLevel":
+                for name, id in (step["cls"], step["sep"]):
+                    self._check_ids_around(name, [id])
                 first, last = step["cls"][0], step["sep"][0]
                 is_bert = step["type"] == "BertProcessing"
                 second = f"$B:1 {last}:1" if is_bert else f"{last}:0 $B:0 {last}:0"
                 single = f"{first}:0 $A:0 {last}:0"
                 return single, f"{single} {second}"
         return NOTHING
+
+    def _check_ids_around(self, token, ids):
+        """Refuse a token around texts for which a tokenizer.json puts other ids than its own."""
+        vocabulary = self.tokenizer["model"].get("vocab", {})
+        if isinstance(vocabulary, list):
+            vocabulary = {piece: id for id, (piece, _) in enumerate(vocabulary)}
+        added = {t["content"]: t["id"] for t in self.tokenizer.get("added_tokens", [])}
+        own = added.get(token, vocabulary.get(token))
+        if own is not None and ids != [own]:
+            raise CheckpointError(
+                f"tokenizer.json's post_processor puts the ids {ids} for {token!r}, whose id is "
+                f"{own}: {self.who} puts a token's own id. Correct the one that is wrong."
+            )
 
     def _with_ends(self, template):
         """Return the template with the tokens that add_bos_token and add_eos_token ask for.

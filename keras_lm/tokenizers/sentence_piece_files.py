@@ -169,6 +169,7 @@ def read_folder(folder, family, usual_family):
         # The last extra id comes first.
         beyond = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]
         settings["additional_special_tokens"] = beyond[::-1]
+    files.check_vocabulary([*vocabulary[: len(pieces)], *beyond], path)
     own = settings.get("added_tokens", [])  # of a tokenizer.json, in the model
     settings["added_tokens"] = [*own, *(token for token in beyond if token not in own)]
     settings["template"] = files.template()
@@ -336,6 +337,17 @@ NUM_BYTES = 256
 RUNS_AND_LINES = r"\s{2,}|[\n\r\t]"
 
 
+def _replaced(kind, pattern, content):
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+_QUOTES = [_replaced("String", quote, '"') for quote in ("``", "''")]
+_JOINED_SPACES = [
+    *(_replaced("Regex", " {2,}", space) for space in (" ", SPACE)),
+    _replaced("Regex", RUNS_AND_LINES, " "),
+]
+
+
 def read_tokenizer_json(tokenizer):
     """Return a tokenizer.json's model and settings of `SentencePieceTokenizer`.
 
@@ -376,14 +388,14 @@ def _normalize(tokenizer, spec):
     if kinds[:1] and kinds[0] in FORMS and not (strips and kinds[0] == "NFKD"):
         settings["normalization"], steps = kinds[0], steps[1:]
     for step in steps:
-        kind, pattern = step["type"], step.get("pattern") or {}
+        kind = step["type"]
         if kind == "Precompiled":
             spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
-        elif kind == "Replace" and pattern.get("Regex") in (" {2,}", RUNS_AND_LINES):
+        elif step in _JOINED_SPACES:
             spec.remove_extra_whitespaces = True
         elif kind == "NFC" and "Precompiled" not in kinds:
             settings["normalization"] = kind
-        elif kind == "Replace" and pattern.get("String") in ("``", "''"):
+        elif step in _QUOTES and all(other in steps for other in _QUOTES):
             settings["straighten_quotes"] = True
         elif kind == "Prepend" and step["prepend"] == SPACE:
             spec.add_dummy_prefix = True
@@ -391,7 +403,7 @@ def _normalize(tokenizer, spec):
             settings["strip_accents"] = strips
         elif kind == "Lowercase":
             settings["lowercase"] = True
-        elif kind != "Strip" and not (kind == "Replace" and pattern.get("String") == " "):
+        elif kind != "Strip" and step != _replaced("String", " ", SPACE):
             # (SentencePiece strips spaces when it removes extra ones, and writes them like pieces.)
             _refuse("normalizer", step)
     # (SentencePiece strips only what its table makes a space.)
@@ -417,6 +429,8 @@ def dropped_marks(steps):
 def _split(tokenizer, spec):
     """Set whether a space begins text; return the settings for which texts."""
     settings = {"prefix_once": False, "keep_first_space": False}
+    if sum(step["type"] == "Metaspace" for step in _splitters(tokenizer)) > 1:
+        _refuse("pre_tokenizer", tokenizer["pre_tokenizer"])
     steps = published_files.steps(tokenizer, "normalizer", "normalizers")
     has_spaces = {"String": " "} not in [step.get("pattern") for step in steps]
     for step in _splitters(tokenizer):
@@ -535,7 +549,7 @@ def _add_pieces(tokenizer, model, splits):
 def _scores_of_merges(tokenizer, described):
     """Return the entries of a BPE with scores in the order of its merges; see `merging_model`."""
     entries = in_order(described["vocab"], "tokenizer.json")
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in described["merges"]]
+    merges = published_files.merges_of(described)
     whole = {token["content"] for token in tokenizer.get("added_tokens", [])}
     whole.update(entry for entry in entries if re.fullmatch(BYTE_PIECE, entry))
     whole.add(described.get("unk_token"))

@@ -67,6 +67,7 @@ def _read(folder, roles, names):
     settings |= files.special_tokens(roles)
     special = {settings[f"{role}_token"] for role in roles}
     files.add_tokens(vocabulary, path)
+    files.check_vocabulary(vocabulary, path)
     settings |= files.more_tokens(special)
     special.update(settings["additional_special_tokens"])
     settings.setdefault("lowercase", not _looks_cased(vocabulary, special))

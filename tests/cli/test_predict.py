@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -149,6 +150,31 @@ def test_files_that_are_not_text_are_refused_by_what_they_are(fail, critic, writ
     piped = fail("predict", critic, input=parquet.read_bytes())
     assert "standard input is Parquet: save it as JSONL" in piped
     assert "is text in UTF-16" in fail("predict", critic, input="a film".encode("utf-16"))
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("answers.csv", "answers.csv would hold lines of JSON .* or .parquet for a table"),
+        ("answers.TSV", "answers.TSV would hold lines"),
+        ("answers.jsonl.gz", "would not be compressed: name it .*answers.jsonl[.]$"),
+    ],
+)
+def test_a_name_that_promises_another_file(fail, critic, write, tmp_path, name, says):
+    rows = write("rows.csv", "text\na good film\n")
+    path = tmp_path / name
+    ways = [
+        ("predict", critic, "--input", rows, "--output"),
+        ("predict", critic, "--input", rows, "--lines", "--output"),
+    ]
+    for way in ways:
+        assert re.search(says, fail(*way, path))
+    says = says.removesuffix(" .* or .parquet for a table")  # these write no tables
+    assert re.search(says, fail("search", critic, rows, "question", "--output", path))
+    assert re.search(says, fail("evaluate", critic, rows, "--errors", path))
+    table = tmp_path / "table.parquet"
+    assert "would hold lines" in fail("search", critic, rows, "question", "--output", table)
+    assert not path.exists() and not table.exists()
 
 
 def test_failure_half_way_leaves_no_file(run, fail, critic, write, tmp_path):

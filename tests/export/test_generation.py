@@ -144,6 +144,21 @@ def test_stop_string_across_tokens(model, task):
     assert texts(served) == [text[: text.index(stop)]] * 3
 
 
+@pytest.mark.eager
+def test_several_stop_strings(model, task):
+    (text,) = task.generate("Hello", max_new_tokens=12)
+    rows = prompts("Hello", "Hello") | {"max_new_tokens": np.int32(12)}
+    _, early, *_, late = sorted({*text} & {*map(chr, range(128))}, key=text.index)
+    expected = task.generate("Hello", max_new_tokens=12, stop=[late, early])
+    assert len(expected[0]) < len(task.generate("Hello", max_new_tokens=12, stop=late)[0])
+    both = np.array([[late.encode(), early.encode()]])
+    assert texts(model.run("generate", rows | {"stop": both})) == expected * 2
+    own = np.array([both[0], [b"\0never", b""]])
+    assert texts(model.run("generate", rows | {"stop": own})) == [*expected, text]
+    with pytest.raises(ServingError, match=r"stop must have one value, or one for each.* 3 2"):
+        model.run("generate", rows | {"stop": np.array([b"a", b"b", b"c"])})
+
+
 def test_batch_without_rows(model):
     for signature in ("serving_default", "generate", "tokenize"):
         answer = model.run(signature, {"prompt": np.array([], object)})

@@ -108,6 +108,8 @@ def test_configurations_that_are_read(assert_read, config, arguments):
         ({"classifier_pooling": "max"}, "classifier_pooling='max'"),
         ({"num_key_value_heads": 3}, "num_key_value_heads=3 does not divide num_heads=4"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": ...}, "'linear'"),
+        # Where both forms are stated, transformers follows the older one.
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear', factor=2.0"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "'yarn', factor=4.0"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "factor=0.5"),
     ],

@@ -92,6 +92,7 @@ def test_configurations_that_are_read(assert_read, config, arguments):
         ({"rotary_emb_interleaved": True}, "rotary_emb_interleaved=True"),
         ({"hidden_act": ..., "activation_function": "gelu"}, "activation_function='gelu'"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic', factor=2.0"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "'linear', factor=2.0"),
     ],
 )
 def test_what_the_model_does_not_know_is_an_error(variant, config, words):

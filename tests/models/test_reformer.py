@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.models import Backbone, ReformerBackbone
-from keras_lm.models.reformer_attention import HashedAttention, ascending
+from keras_lm.models.reformer_attention import HashedAttention, LocalAttention, ascending
 from keras_lm.models.reformer_layers import through_reversible
 from keras_lm.models.sizes import transformer_size, without_weights
 from keras_lm.presets.argument_ranges import check_claims
@@ -504,3 +504,12 @@ def test_gradients_on_jax(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert np.isfinite(np.load(tmp_path / "out.npy")).all()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_more_chunks_beside_one_than_there_are(number):
+    """As transformers slices them: a shift by more chunks than there are leaves all in place."""
+    layer = LocalAttention(2, 4, chunk_length=2, chunks_before=4, chunks_after=3)
+    chunks = np.arange(number * 2, dtype="float32").reshape(1, 1, number, 2, 1)
+    shifted = [np.concatenate([chunks[:, :, i:], chunks[:, :, :i]], 2) for i in range(-4, 4)]
+    np.testing.assert_array_equal(layer.near(chunks), np.concatenate(shifted, 3))

@@ -188,6 +188,14 @@ WRONG = {
         "inputs": [X],
         "parameters": {"priority": 3},
     },
+    "The request has binary_data_output='no': pass true or false": {
+        "inputs": [X],
+        "parameters": {"binary_data_output": "no"},
+    },
+    "has binary_data=1: pass true or false": {
+        "inputs": [X],
+        "outputs": [{"name": "double", "parameters": {"binary_data": 1}}],
+    },
     "pass a string": {"inputs": [X], "id": 3},
     "more than": {"inputs": [tensor("x", "FP32", [], [2000])]},
 }

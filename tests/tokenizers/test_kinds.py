@@ -146,6 +146,32 @@ def test_template_with_white_space_is_refused(tmp_path):
         TokenizerFolder(tmp_path, "Tokenizer").template()
 
 
+WRONG_IDS = {"<end>": {"id": "<end>", "ids": [1, 3], "tokens": ["<end>", "[SEP]"]}}
+
+
+@pytest.mark.parametrize(
+    "processor, says",
+    [
+        (BERT | {"sep": ["[SEP]", 4]}, r"puts the ids \[4\] for '\[SEP\]', whose id is 3"),
+        (ROBERTA | {"cls": ["<s>", 1]}, r"puts the ids \[1\] for '<s>', whose id is 0"),
+        (TEMPLATE | {"special_tokens": WRONG_IDS}, r"puts the ids \[1, 3\] for '<end>', whose"),
+        (
+            {"type": "Sequence", "processors": [TEMPLATE, {"type": "ByteLevel"}, BERT]},
+            "in 2 steps, TemplateProcessing, BertProcessing",
+        ),
+    ],
+)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_templates_that_are_not_followed(tmp_path, processor, says, as_list):
+    entries = ["<s>", "<end>", "</s>", "[SEP]"]
+    ids = {entry: id for id, entry in enumerate(entries)}
+    vocabulary = [[entry, 0.0] for entry in entries] if as_list else ids
+    described = {"model": {"vocab": vocabulary}, "post_processor": processor}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=says):
+        TokenizerFolder(tmp_path, "Tokenizer").template()
+
+
 @pytest.mark.parametrize(
     "named, expected",
     [

@@ -20,6 +20,7 @@ from keras_lm.tokenizers.published_files import (
     config_entries,
     stated_limits,
 )
+from keras_lm.tokenizers.sentence_piece_model import parse_model
 
 VERSIONS = ("4.57.6", "5.24.0")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "."]
@@ -469,3 +470,75 @@ def test_pairs_are_cut_as_the_folders_tokenizer_does(tmp_path):
     assert "truncation" not in stated()
     write(tmp_path, {"tokenizer_class": "BertTokenizer"}, tokenizer=WORDPIECE)
     assert stated()["truncation"] == "halves"
+
+
+# === Two vocabularies in a folder ===
+
+STEPS = {"WordPiece": ("BertNormalizer", "BertPreTokenizer"), "BPE": (None, "ByteLevel")}
+SWAPPED = r"the first has '\S+' as id (\d+), the second as id (?!\1)\d+"
+
+
+def two_vocabularies(folder, goldens, kind):
+    """Write a vocabulary's own files and the same as a tokenizer.json; return that, to change."""
+    if kind == "WordPiece":
+        entries = WORDS
+        (folder / "vocab.txt").write_text("\n".join(entries) + "\n")
+        model = {"vocab": {entry: id for id, entry in enumerate(entries)}, "unk_token": "[UNK]"}
+    elif kind == "BPE":
+        entries = [*BYTES.values(), "th", "he"]
+        model = {"vocab": {entry: id for id, entry in enumerate(entries)}}
+        model["merges"] = ["t h", "h e"]
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        (folder / "merges.txt").write_text("#version: 0.2\nt h\nh e\n")
+    else:
+        data = (goldens("tokenizers") / "sentencepiece-t5" / "spiece.model").read_bytes()
+        (folder / "spiece.model").write_bytes(data)
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+        pieces = [[piece.piece, piece.score] for piece in parse_model(data).pieces]
+        extra = [[f"<extra_id_{i}>", 0.0] for i in reversed(range(100))]
+        model = {"vocab": [*pieces, *extra], "unk_id": 2}
+    described = {"model": {"type": kind, **model}, "added_tokens": []}
+    for part, step in zip(
+        ("normalizer", "pre_tokenizer"), STEPS.get(kind, (None, None)), strict=True
+    ):
+        described[part] = step and {"type": step}
+    return described
+
+
+def changed(model, change):
+    """Return a model with two entries in each other's place, one more, or other merges."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):
+        last, other = len(vocabulary) - 102, len(vocabulary) - 101
+        more = [*vocabulary, ["more", 0.0]]
+        swapped = [*vocabulary]
+        swapped[last], swapped[other] = swapped[other], swapped[last]
+    else:
+        last, other = list(vocabulary)[-2:]
+        more = vocabulary | {"more": len(vocabulary)}
+        swapped = vocabulary | {last: vocabulary[other], other: vocabulary[last]}
+    fewer = vocabulary[:-1] if isinstance(vocabulary, list) else {**vocabulary}
+    if isinstance(fewer, dict):
+        fewer.popitem()
+    changes = {"more": {"vocab": more}, "swapped": {"vocab": swapped}, "fewer": {"vocab": fewer}}
+    changes["merges"] = {"merges": model.get("merges", [])[::-1]}
+    return model | changes[change]
+
+
+@pytest.mark.parametrize(
+    "kind, change, says",
+    [
+        *((kind, "swapped", SWAPPED) for kind in ("WordPiece", "BPE", "Unigram")),
+        *((kind, "more", "'more' as id none, the") for kind in ("WordPiece", "BPE", "Unigram")),
+        *((kind, "fewer", "the second as id none") for kind in ("WordPiece", "BPE", "Unigram")),
+        ("BPE", "merges", "they differ in their merges"),
+    ],
+)
+def test_a_tokenizer_json_with_another_vocabulary(kind, change, says, tmp_path, goldens):
+    described = two_vocabularies(tmp_path, goldens, kind)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    assert Tokenizer.from_preset(tmp_path).vocabulary_size == len(described["model"]["vocab"])
+    described["model"] = changed(described["model"], change)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(CheckpointError, match=f"holds two vocabularies, .*{says}"):
+        Tokenizer.from_preset(tmp_path)

@@ -29,6 +29,10 @@ def sequence(name, steps):
     return {"type": "Sequence", name: steps}
 
 
+def replaced(kind, pattern, content):
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
 @pytest.fixture
 def described(goldens, tmp_path):
     """`described("t5", normalizers, splitter)` is a folder with a golden's model as JSON alone."""
@@ -199,6 +203,15 @@ def test_merges_of_words_with_spaces(tmp_path, as_pairs):
             "normalizer asks for {'type': 'NFKC'}",
         ),
         ({"normalizer": {"type": "Nmt"}}, "normalizer 'Nmt', which"),
+        # What is put in their place is another, or one of two goes without the other.
+        ({"normalizer": replaced("String", " ", '"')}, "normalizer asks for .*Replace"),
+        ({"normalizer": replaced("String", "``", " ")}, "normalizer asks for .*Replace"),
+        ({"normalizer": replaced("String", "''", '"')}, "normalizer asks for .*Replace"),
+        ({"normalizer": replaced("Regex", " {2,}", "")}, "normalizer asks for .*Replace"),
+        (
+            {"pre_tokenizer": sequence("pretokenizers", [METASPACE, METASPACE])},
+            "pre_tokenizer asks for .*Metaspace.*Metaspace",
+        ),
         ({"pre_tokenizer": {"type": "Digits", "individual_digits": True}}, "Digits"),
         ({"pre_tokenizer": METASPACE | {"replacement": "_"}}, "pre_tokenizer asks for"),
         ({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "names no unknown token"),
