@@ -199,7 +199,8 @@ def batches(
     divided into `parts`, unless `whole`. With `needs_labels`, data without labels raise a
     ValueError. `seed` is of the order.
     """
-    if isinstance(x, (tf.distribute.DistributedDataset, PackedRows)) or is_divided(x):
+    is_ready = isinstance(x, (tf.distribute.DistributedDataset, PackedRows))
+    if is_ready or (IS_JAX and is_divided(x)):
         return x  # Keras's `fit` passes the same dataset again to evaluate
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:

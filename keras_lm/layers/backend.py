@@ -5,18 +5,22 @@ from keras import ops
 
 if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow import (
+        Dropout,
         argmax,
         at_columns,
         at_rows,
         computed_again,
         draw_seed,
+        dropout,
         fused_attention,
+        gelu_in_training,
         in_blocks,
         in_some_rows,
         is_growing,
         is_long,
         keeps_axes,
         known_array,
+        layer_norm_in_training,
         map_chunks,
         matmul,
         matmul_transposed,
@@ -35,12 +39,6 @@ if keras.backend.backend() == "tensorflow":
         traced_once,
         word_scores,
         write_slots,
-    )
-    from keras_lm.layers.tensorflow_elementwise import (
-        Dropout,
-        dropout,
-        gelu_in_training,
-        layer_norm_in_training,
     )
 
     takes_rules = is_long

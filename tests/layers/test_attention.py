@@ -22,8 +22,7 @@ from keras_lm.layers import (
 from keras_lm.layers import tensorflow as tensorflow_ops
 from keras_lm.layers.attention import Visible
 from keras_lm.layers.masks import MASKED
-from keras_lm.layers.tensorflow import for_lite
-from keras_lm.layers.tensorflow_elementwise import Dropout, dropout
+from keras_lm.layers.tensorflow import Dropout, dropout, for_lite
 from keras_lm.models import GPT2Backbone
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.layers.basic import Dense, LayerNormalization, gelu_tanh
-from keras_lm.layers.tensorflow_elementwise import Dropout, dropout, gelu_in_training
+from keras_lm.layers.tensorflow import Dropout, dropout, gelu_in_training
 
 SEED = tf.constant([3, 4])
 X = tf.concat([tf.linspace(-7.0, 7.0, 1001), [0.0, -20.0, 20.0, -1e6, 1e6]], axis=0)
