@@ -223,14 +223,14 @@ def _strings(column, name):
 def _lists(column, name):
     """The same for a column whose rows are strings, or lists of strings."""
     column = as_objects(column, name)
-    if all(isinstance(value, (str, bytes)) for value in column):
+    if not any(map(is_sequence, column)):
         return _strings(column, name)
     for row, value in enumerate(column):
         value = value if isinstance(value, (str, bytes)) else plain_column(value, f"{name}[{row}]")
         if not isinstance(value, (list, tuple, np.ndarray)):
             raise ValueError(
                 f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a list of "
-                "strings."
+                "strings, as other rows are: correct or drop it."
             )
         column[row] = list(_strings(value, f"{name}[{row}]"))
     return column

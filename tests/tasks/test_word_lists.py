@@ -52,3 +52,19 @@ def test_a_regressor_takes_pairs_of_lists(tokenizer):
     expected = task.predict_on_batch((TEXTS, TEXTS[::-1]))
     np.testing.assert_allclose(task.predict_on_batch(pairs), expected, atol=1e-6)
     assert np.isfinite(task.train_on_batch(pairs, [0.0, 1.0, 2.0, 3.0])).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["good", None], r"text\[1\] is None, .* and not a string: replace or drop it"),
+        ([None, "good"], r"text\[0\] is None, .* and not a string: replace or drop it"),
+        ([["good"], None], r"text\[1\] is None, .* not a list of strings, as other rows are"),
+        ([["good"], "bad"], r"text\[1\] is 'bad', .* not a list of strings, as other rows are"),
+        ([["good", None]], r"text\[0\]\[1\] is None, .* and not a string: replace or drop it"),
+    ],
+)
+def test_the_row_that_is_wrong_is_named(tokenizer, rows, message):
+    task = TextRegressor(WordVectorBackbone(len(WORDS), 4), tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=message):
+        task.answer(rows)
