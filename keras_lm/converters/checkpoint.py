@@ -352,7 +352,9 @@ def _open_hugging_face(folder):
             return None
     elif not config:
         config = read_config(folder, formats.name_of_config(folder))
-    tensors = static_vectors.as_table(folder, read_first(folder, weights))
+    tensors = read_first(folder, weights)
+    if static_vectors.VECTORS in tensors:
+        tensors = static_vectors.as_table(folder, tensors)
     is_quantized = config.keys() & quantized_tensors.SETTINGS
     if is_quantized or any(map(quantized_tensors.PART.search, tensors)):
         tensors = quantized_tensors.plain_tensors(folder, config, tensors)

@@ -22,7 +22,7 @@ def are_all(tensors) -> bool:
 
 
 def as_table(folder, tensors: dict[str, Entry]) -> dict[str, Entry]:
-    """Return the entries of a file, with model2vec's tensors as one table.
+    """Return the entries of a file with vectors, with model2vec's tensors as one table.
 
     Args:
         folder: path, for errors.
@@ -31,7 +31,7 @@ def as_table(folder, tensors: dict[str, Entry]) -> dict[str, Entry]:
     Raises:
         CheckpointError: if their shapes do not belong together.
     """
-    if VECTORS not in tensors or not tensors.keys() <= {VECTORS, MAPPING, WEIGHTS}:
+    if not tensors.keys() <= {VECTORS, MAPPING, WEIGHTS}:
         return tensors
     shape, rows = tensors[VECTORS][0], {tensors[name][0] for name in tensors.keys() - {VECTORS}}
     lengths = rows if MAPPING in tensors else rows | {shape[:1]}

@@ -3,12 +3,20 @@
 Shapes: B batch, S words or tokens, V vocabulary, E width of a vector.
 """
 
+import functools
 from typing import Any, Self
 
 import keras
 
 from keras_lm.converters import static_vectors
-from keras_lm.converters.converter import ConfigTable, Converter, Derived, Fixed, NameTable
+from keras_lm.converters.converter import (
+    ConfigTable,
+    Converter,
+    Derived,
+    Fixed,
+    NameTable,
+    match_score,
+)
 from keras_lm.models.backbone import TOKENS
 from keras_lm.models.word_backbone import WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
@@ -106,10 +114,16 @@ def _axis(number):
     return Derived(lambda config, tensors: tensors.shape(static_vectors.TENSOR)[number])
 
 
+def _is_alone(checkpoint, score):
+    return static_vectors.are_all(checkpoint.tensors) and score
+
+
 WordVectorBackbone.CONVERTERS = {
     "word_vectors": Converter(lambda checkpoint: True, _config, NAMES),
     "huggingface": Converter(
-        lambda checkpoint: static_vectors.are_all(checkpoint.tensors),
+        functools.partial(
+            match_score, model_type=None, tensors=[static_vectors.TENSOR], refine=_is_alone
+        ),
         ConfigTable(
             WordVectorBackbone,
             None,  # such folders need no config.json
