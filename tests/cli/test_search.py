@@ -72,7 +72,7 @@ def test_an_index_is_written_and_searched(run, fail, tiny, documents, nearest, t
     message = fail("search", tiny, documents, "--index", other, "--overwrite")
     assert "exists and is not a saved index" in message
     with pytest.raises(FileExistsError, match="is no index"):
-        Index.load(index, None).save(other)
+        Index.load(index, SentenceEncoder.from_preset(tiny)).save(other)
 
 
 def test_an_artefact_that_searches(run, tiny, documents, nearest, tmp_path):

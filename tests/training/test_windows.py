@@ -159,7 +159,7 @@ def test_other_runs_are_refused(windows, tmp_path, interrupt_before):
     file = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
         fit(make(seed=1), windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(1)])
-    with pytest.raises(ValueError, match=r"seed=0, and not 7.*remove the file"):
+    with pytest.raises(ValueError, match=r"seed=0, and not 7.*remove it"):
         fit(make(seed=1), windows, checkpoint=file, seed=7)
     with pytest.raises(ValueError, match=r"run with optimizer="):
         fit(make(seed=1, learning_rate=1.0), windows, checkpoint=file)
