@@ -940,10 +940,10 @@ def gelu_in_training(x, approximate=False):
 
     Source: https://arxiv.org/abs/1606.08415, section 2.
     """
-    return _gelu_tanh(x) if approximate else _gelu(x)
+    # (The decorator cannot stand above: this is imported without TensorFlow, too.)
+    return tf.custom_gradient(_gelu_tanh if approximate else _gelu)(x)
 
 
-@tf.custom_gradient
 def _gelu(x):
     scaled = x * math.sqrt(0.5)
     below = tf.math.erf(scaled) * 0.5 + 0.5
@@ -955,7 +955,6 @@ def _gelu(x):
     return x * below, gradient
 
 
-@tf.custom_gradient
 def _gelu_tanh(x):
     scale, cubic = math.sqrt(2 / math.pi), 0.044715
     square = tf.square(x)

@@ -273,7 +273,7 @@ def test_wrong_limits(saved_models, limit):
 def test_requests_that_outlast_the_drain(saved_models, rest_of, grpc_of, monkeypatch, is_stopped):
     monkeypatch.setattr("keras_lm.serving.server.GRACE", 0.5)
     if not is_stopped:  # as in an operation that does not end
-        monkeypatch.setattr("keras_lm.serving.callers.Caller.leave", lambda *_: None)
+        monkeypatch.setattr("keras_lm.serving.callers.Caller.mark", lambda *_: [])
     answers = {}
     server = Server(saved_models / "kinds").start()
 
