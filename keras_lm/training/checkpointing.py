@@ -1,5 +1,6 @@
 """Checkpoints of a training run, from which it continues as if it had never stopped."""
 
+import contextlib
 import hashlib
 import json
 import time
@@ -261,11 +262,12 @@ class OrbaxTrainingCheckpoint(TrainingCheckpoint):
     and needs the extra `orbax`.
 
     Args:
-        path: of the folder, which all processes see; it may be the address of a bucket.
+        path: of the folder, on a disk that all processes share.
         settings, minutes, carried, stopping: those of `TrainingCheckpoint`.
 
     Raises:
         RuntimeError: with another backend than JAX.
+        ValueError: if the path is a file.
         ImportError: if orbax-checkpoint is not installed.
 
     Example:
@@ -284,6 +286,8 @@ class OrbaxTrainingCheckpoint(TrainingCheckpoint):
             )
         self._orbax = require("orbax.checkpoint", "OrbaxTrainingCheckpoint")
         super().__init__(path, *args, **kwargs)
+        if self.path.is_file():
+            raise ValueError(f"path={str(path)!r} is a file: pass a folder, such as 'run.orbax'.")
         options = self._orbax.CheckpointManagerOptions(
             max_to_keep=1, enable_async_checkpointing=False
         )
@@ -302,22 +306,33 @@ class OrbaxTrainingCheckpoint(TrainingCheckpoint):
 
     def _load(self, model, variables):
         args, number = self._orbax.args, self._saves.latest_step()
-        try:
-            items = args.Composite(about=args.JsonRestore())
-            about = self._saves.restore(number, args=items)["about"]
-            stored = self._saves.item_metadata(number)["state"]
+        with self._whole():
+            about = self._saves.restore(number, args=args.Composite(about=args.JsonRestore()))
+            about, stored = about["about"], self._saves.item_metadata(number)["state"]
             shapes = {name: tuple(array.shape) for name, array in stored.items()}
-            self._check(about, shapes, model, variables)
             # Arrays of the best weights are of the host.
             state = {name: np.empty(array.shape, array.dtype) for name, array in stored.items()}
-            state |= {
-                name: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)
-                for name, value in self._values(variables).items()
-            }
+        self._check(about, shapes, model, variables)
+        state |= {
+            name: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)
+            for name, value in self._values(variables).items()
+        }
+        with self._whole():
             items = args.Composite(state=args.StandardRestore(state))
-            return about, {**self._saves.restore(number, args=items)["state"]}
-        except (KeyError, TypeError, OSError) as error:
-            raise self._incomplete(error) from error
+            arrays = {**self._saves.restore(number, args=items)["state"]}
+        for name, array in arrays.items():
+            if _sum_of_bits(array) != about["sums"].get(name):
+                raise self._incomplete(f"the numbers of {name} are not those that were saved")
+        return about, arrays
+
+    @contextlib.contextmanager
+    def _whole(self):
+        """A context in which Orbax reads; it has errors of many classes for damaged files."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, OSError, RuntimeError, AttributeError) as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise self._incomplete(lines[0]) from error
 
     def _values(self, variables):
         return {name: keras.ops.convert_to_tensor(v) for name, v in variables.items()}
@@ -327,8 +342,18 @@ class OrbaxTrainingCheckpoint(TrainingCheckpoint):
 
     def _write(self, arrays, about):
         args, number = self._orbax.args, (self._saves.latest_step() or 0) + 1
+        about["sums"] = {name: _sum_of_bits(array) for name, array in arrays.items()}
         items = args.Composite(state=args.StandardSave(arrays), about=args.JsonSave(about))
         self._saves.save(number, args=items, force=True)
+
+
+def _sum_of_bits(array):
+    """Return the sum of all numbers of an array as their bits, which no layout changes."""
+    array = jax.numpy.asarray(array)
+    if array.dtype == bool:
+        array = array.astype("uint8")
+    bits = jax.lax.bitcast_convert_type(array, f"uint{8 * array.dtype.itemsize}")
+    return int(jax.numpy.sum(bits, dtype="uint32"))
 
 
 def checkpoint_at(path, *args, **kwargs):
