@@ -146,7 +146,7 @@ def train(options):
     import tensorflow as tf
 
     from keras_lm import models, tasks
-    from keras_lm.training.distribution import strategy_of_workers, workers_of
+    from keras_lm.utils.processes import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()
     workers = workers_of(strategy)

@@ -22,9 +22,8 @@ from keras_lm.models.backbone import are_random
 from keras_lm.tensorflow import INSTALL_TEXT, require_text
 from keras_lm.tokenizers.strings import has_text_operations
 from keras_lm.utils.argument_types import PathLike, RawTexts
-from keras_lm.utils.files import ONE_FILE, as_path, export_format, numbered
+from keras_lm.utils.files import ONE_FILE, as_path, export_format, is_remote, numbered, upload
 from keras_lm.utils.optional_dependencies import RUNTIMES, check_installed
-from keras_lm.utils.remote_files import is_remote, upload
 from keras_lm.utils.user_arguments import checks_flags, warn
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import click
 from click.core import ParameterSource
 
 from keras_lm.utils import optional_dependencies
+from keras_lm.utils.files import OF_A_PATH
 from keras_lm.utils.quiet_stderr import quiet
 from keras_lm.utils.registry import advice
-from keras_lm.utils.remote_files import OF_A_PATH
 
 WRITTEN = "run.toml"
 # What other programs call an option → names here, of which a command may have one.

@@ -351,7 +351,7 @@ def finetune_command(options):
     _check(options)
     graphs = _open_graphs(options)
     from keras_lm import presets
-    from keras_lm.training.distribution import strategy_of_workers, workers_of
+    from keras_lm.utils.processes import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()
     workers = workers_of(strategy)
@@ -446,7 +446,7 @@ class Finetuning:
         import keras
 
         from keras_lm import tasks
-        from keras_lm.training.distribution import workers_of
+        from keras_lm.utils.processes import workers_of
 
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():

@@ -19,11 +19,10 @@ import click
 from keras_lm.datasets import PUBLISHED
 from keras_lm.datasets.row_files import PLAIN, Rows, open_rows
 from keras_lm.utils import files, table_files
-from keras_lm.utils.files import as_path, export_format
+from keras_lm.utils.files import as_path, export_format, is_remote, local_copy
 from keras_lm.utils.json_values import json_line
 from keras_lm.utils.optional_dependencies import check_installed
 from keras_lm.utils.registry import advice
-from keras_lm.utils.remote_files import is_remote, local_copy
 
 PRESET_CONFIG = "keras_lm.json"
 MODELS = Path(__file__).parents[1] / "models"

@@ -38,10 +38,9 @@ from keras_lm.serving.predictors import (
     predictor_of,
 )
 from keras_lm.utils import table_files
-from keras_lm.utils.files import replacing
+from keras_lm.utils.files import as_local, replacing
 from keras_lm.utils.json_values import plain
 from keras_lm.utils.optional_dependencies import check_installed
-from keras_lm.utils.remote_files import as_local
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 

@@ -18,7 +18,7 @@ from keras_lm.cli.objective_options import (
     objective_option,
 )
 from keras_lm.cli.options import Choice, Source, check_size, flag_of, names_of, say_rows
-from keras_lm.utils.remote_files import is_remote
+from keras_lm.utils.files import is_remote
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -46,9 +46,9 @@ from keras_lm.cli.options import (
 )
 from keras_lm.cli.prepare import check_shards, files_of, find_shards, take_over
 from keras_lm.datasets.text_lines import decoded
+from keras_lm.utils.files import open_file
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import check_installed
-from keras_lm.utils.remote_files import open_file
 
 DEFAULT_SIZE = "gpt2_base_en"
 # Options that do not change what a run ends in.
@@ -335,7 +335,7 @@ def pretrain_command(options):
     words = _read_words(options)
     import keras
 
-    from keras_lm.training.distribution import strategy_of_workers, workers_of
+    from keras_lm.utils.processes import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()
     keras.utils.set_random_seed(options.seed)
@@ -376,8 +376,8 @@ def pretrain_command(options):
 def _train(task, corpus, words, options, strategy):
     """Train a task on a corpus; return the `Run`, which can be interrupted, and the history."""
     from keras_lm import training
-    from keras_lm.training.distribution import workers_of
     from keras_lm.training.runs import Run, fingerprint
+    from keras_lm.utils.processes import workers_of
 
     decisive = {name: value for name, value in vars(options).items() if name not in NOT_DECISIVE}
     contents = {name: fingerprint(_contents(files_of(at))) for name, at in corpus.items()}

@@ -28,9 +28,8 @@ from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
 from keras_lm.utils import files
-from keras_lm.utils.files import DamagedFileError, check_sums
+from keras_lm.utils.files import DamagedFileError, check_sums, is_remote, local_copy
 from keras_lm.utils.model_versions import find_models, find_saved_model
-from keras_lm.utils.remote_files import is_remote, local_copy
 from keras_lm.utils.user_arguments import warn
 
 # A preset's configuration, and the folder of its vocabulary.

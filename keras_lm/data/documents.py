@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.files import open_file, size
 from keras_lm.utils.input_files import (
     BYTE_ORDER_MARK,
     TooLong,
@@ -18,7 +19,6 @@ from keras_lm.utils.input_files import (
     unpacking,
     whole,
 )
-from keras_lm.utils.remote_files import open_file, size_of
 from keras_lm.utils.table_files import format_of, read_texts
 from keras_lm.utils.user_arguments import iterable
 
@@ -158,11 +158,11 @@ def _refuse(path):
 def _documents(file, path, document):
     """Yield the documents of an open file, bytes."""
     # Parts of a file are no larger than the file, but a small .gz can unpack to any size.
-    size = None if path.endswith(".gz") else size_of(path)
+    limit = None if path.endswith(".gz") else size(path)
     if document == "file":
-        yield whole(file, path, size or LARGEST_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
+        yield whole(file, path, limit or LARGEST_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
         return
-    file_lines = lines(file, path, size if document == "line" else None)
+    file_lines = lines(file, path, limit if document == "line" else None)
     file_lines = itertools.chain([next(file_lines, b"").removeprefix(BYTE_ORDER_MARK)], file_lines)
     if document == "block":
         yield from _blocks(file_lines, path)

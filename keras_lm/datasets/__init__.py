@@ -8,9 +8,8 @@ from keras_lm.datasets.aligned_texts import aligned
 from keras_lm.datasets.known_sets import PUBLISHED
 from keras_lm.datasets.trees import labels_of_trees
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import as_path
+from keras_lm.utils.files import as_path, is_remote
 from keras_lm.utils.registry import advice
-from keras_lm.utils.remote_files import is_remote
 
 __all__ = ["PUBLISHED", "PublishedRows", "read_published"]
 

@@ -28,7 +28,7 @@ from keras_lm.datasets.text_lines import (
     table_rows,
     undecoded,
 )
-from keras_lm.utils import input_files, remote_files, table_files
+from keras_lm.utils import files, input_files, table_files
 from keras_lm.utils.files import as_path
 from keras_lm.utils.registry import advice
 from keras_lm.utils.user_arguments import names_of_feature, warn
@@ -361,7 +361,7 @@ def open_rows(path, format=None, targets=None, labels=None):
     """Yield the `Rows` of a file.
 
     Args:
-        path: str, on a disk or an address, see `remote_files`; `"-"` is standard input.
+        path: str, on a disk or an address, see `utils.files`; `"-"` is standard input.
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"`, `"parquet"`, `"arrow"`, or the name of a
             published data set, see `read_published`. None infers it from the suffix; standard input
             is then lines.
@@ -379,16 +379,16 @@ def open_rows(path, format=None, targets=None, labels=None):
             yield Rows(f"{path} and {targets}", pairs, ["text", "labels"])
     elif path == "-":
         yield parse_rows("standard input", sys.stdin.buffer, format or "lines", labels)
-    elif not remote_files.is_remote(path) and Path(path).is_dir():
+    elif not files.is_remote(path) and Path(path).is_dir():
         yield _rows_of_folder(path, format or find_format(path))
     else:
         format = format or find_format(path)
         if format not in table_files.FORMATS:
             input_files.require_text(path)
-        with remote_files.open_file(path) as file:
+        with files.open_file(path) as file:
             is_packed = path.lower().endswith(".gz")
             stream = gzip.GzipFile(fileobj=file) if is_packed else file
-            size = remote_files.size_of(path)
+            size = files.size(path)
             rows = parse_rows(str(path), stream, format, labels, size=size, position=file.tell)
             if format in PLAIN and format != "lines":
                 rows.name_classes(class_names_in(rows) or class_names_beside(path))

@@ -24,7 +24,7 @@ from keras_lm.feeding.feed import (
 from keras_lm.layers.tensorflow import required
 from keras_lm.models.backbone import allowed_ids, check_ids, id_limit
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.training.distribution import IS_JAX, check_agreement, common_seed, workers_of
+from keras_lm.utils.processes import IS_JAX, check_agreement, common_seed, workers_of
 from keras_lm.utils.user_arguments import check_batch_size
 
 

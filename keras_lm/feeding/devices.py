@@ -16,7 +16,7 @@ import numpy as np
 from keras_lm.data.shards import is_own
 from keras_lm.layers.tensorflow import required
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.training.distribution import IS_JAX, workers_of
+from keras_lm.utils.processes import IS_JAX, workers_of
 
 BATCH, REPEATED = "batch", "repeated"
 

@@ -22,8 +22,8 @@ from keras_lm.feeding.datasets import (
 )
 from keras_lm.feeding.feed import is_stream, labelled
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.training.distribution import gather
 from keras_lm.utils.batch_iteration import iterate_batches, with_progress
+from keras_lm.utils.processes import gather
 from keras_lm.utils.user_arguments import check_batch_size, read_table
 
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"

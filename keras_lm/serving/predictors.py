@@ -8,10 +8,9 @@ from typing import Any
 
 from keras_lm.litert import InterpreterPool
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.files import check_sums
+from keras_lm.utils.files import as_local, check_sums
 from keras_lm.utils.json_values import first_line
 from keras_lm.utils.model_versions import find_saved_model
-from keras_lm.utils.remote_files import as_local
 from keras_lm.utils.user_arguments import checks_flags
 
 KNOWN_ORDER = ("text", "text_pair")

@@ -18,9 +18,9 @@ from keras_lm.tasks.task import KerasFile, Task
 from keras_lm.tasks.text_model import TextModel, check_arguments, watched
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers.tokenizer import Tokenizer
-from keras_lm.training.distribution import common_seed
 from keras_lm.training.optimizers import plan_schedule
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.processes import common_seed
 from keras_lm.utils.registry import TASKS, register
 
 

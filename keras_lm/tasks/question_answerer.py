@@ -26,8 +26,8 @@ from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.text_model import Batch
 from keras_lm.tensorflow import IS_INSTALLED, require_installed, tf
 from keras_lm.tokenizers import strings
-from keras_lm.training.distribution import common_seed
 from keras_lm.utils.argument_types import RawLabels, RawTexts, Tensor
+from keras_lm.utils.processes import common_seed
 from keras_lm.utils.user_arguments import check_finite, check_whole
 
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded

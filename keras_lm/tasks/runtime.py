@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_lm.layers.tensorflow import classes_are_named, num_replicas, sum_over_replicas
 from keras_lm.tensorflow import IS_INSTALLED, tf
-from keras_lm.training.distribution import workers_of
+from keras_lm.utils.processes import workers_of
 
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 

@@ -18,9 +18,9 @@ from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.tokenizers.words import SENTINEL
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
+from keras_lm.utils.files import open_file
 from keras_lm.utils.input_files import find_files
 from keras_lm.utils.optional_dependencies import require
-from keras_lm.utils.remote_files import open_file
 from keras_lm.utils.table_files import format_of, read_texts
 from keras_lm.utils.user_arguments import iterable
 

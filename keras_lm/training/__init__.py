@@ -4,7 +4,6 @@ from keras_lm.training.adapters import enable_adapters, load_adapters, save_adap
 from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import OrbaxTrainingCheckpoint, TrainingCheckpoint
 from keras_lm.training.decays import InverseSquareRoot, SlantedTriangular, WarmupPolynomialDecay
-from keras_lm.training.distribution import start_processes
 from keras_lm.training.few_labels import fit_few
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
@@ -16,6 +15,7 @@ from keras_lm.training.runs import Run
 from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.training.streams import evaluate_streams, fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows
+from keras_lm.utils.processes import start_processes
 
 __all__ = [
     "AdamW",

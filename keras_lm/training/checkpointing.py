@@ -15,12 +15,11 @@ from safetensors import SafetensorError, safe_open
 
 from keras_lm.converters import checked_files
 from keras_lm.converters.checked_files import save_checked
-from keras_lm.training.distribution import IS_JAX, check_agreement, gather, workers_of
 from keras_lm.training.optimizers import schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import replacing
 from keras_lm.utils.optional_dependencies import require
-from keras_lm.utils.processes import as_array
+from keras_lm.utils.processes import IS_JAX, as_array, check_agreement, gather, workers_of
 from keras_lm.utils.user_arguments import is_finite
 
 if IS_JAX:

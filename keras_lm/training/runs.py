@@ -20,11 +20,11 @@ import numpy as np
 from keras_lm import data
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
-from keras_lm.training.distribution import chief_first, workers_of
 from keras_lm.training.streams import fit_streams
 from keras_lm.training.windows import fit_epochs, fit_windows
 from keras_lm.utils.argument_types import PathLike, RawLabels, RawTexts
 from keras_lm.utils.files import replacing
+from keras_lm.utils.processes import chief_first, workers_of
 
 STATE = "state.safetensors"
 

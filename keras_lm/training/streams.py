@@ -13,11 +13,10 @@ from keras_lm.data.packed_windows import inputs_and_labels
 from keras_lm.layers.masks import IGNORED
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import TrainingCheckpoint
-from keras_lm.training.distribution import workers_of
 from keras_lm.training.windows import check_kind, fit_epochs
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
-from keras_lm.utils.processes import IS_JAX
+from keras_lm.utils.processes import IS_JAX, workers_of
 from keras_lm.utils.user_arguments import check_batch_size
 
 READ_AT_ONCE = 1024  # windows

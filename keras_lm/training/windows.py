@@ -12,9 +12,9 @@ from keras_lm.data.shards import is_own
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.tensorflow import tf
 from keras_lm.training.checkpointing import checkpoint_at
-from keras_lm.training.distribution import gather, workers_of
 from keras_lm.training.optimizers import plan_schedule, schedule_and_steps
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.processes import gather, workers_of
 from keras_lm.utils.user_arguments import check_batch_size
 
 

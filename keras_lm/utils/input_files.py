@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.remote_files import find_remote, is_remote, open_file
+from keras_lm.utils.files import find_remote, is_remote, open_file
 
 LONGEST_LINE = 2**26  # bytes
 LARGEST_CONTENT = 2**28  # bytes of a file that is read at once

@@ -9,8 +9,8 @@ from keras_lm import data, training
 from keras_lm.data.shards import is_own
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import MaskedLM, Pretrainer
-from keras_lm.training.distribution import Workers
 from keras_lm.training.runs import Run
+from keras_lm.utils.processes import Workers
 
 WORDS = ["the film was good", "a loud song", "bad , bad song !", "is a song a film ."]
 DOCUMENTS = ["\n".join(WORDS[i % 4 :] + WORDS[: i % 3 + 1]) for i in range(7)]

@@ -232,7 +232,7 @@ def test_other_commands_are_refused(fail):
 def test_without_workers_there_is_no_strategy(monkeypatch):
     import tensorflow as tf
 
-    from keras_lm.training.distribution import strategy_of_workers
+    from keras_lm.utils.processes import strategy_of_workers
 
     for config in ("", json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}})):
         monkeypatch.setenv("TF_CONFIG", config)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_lm.data.shards import own
 from keras_lm.feeding import datasets
 from keras_lm.feeding.datasets import parts
-from keras_lm.training.distribution import Workers
+from keras_lm.utils.processes import Workers
 
 
 class FakeStrategy:

@@ -17,7 +17,7 @@ from keras_lm.models import BertBackbone, RobertaBackbone
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.tasks import QuestionAnswerer, TextClassifier, question_answerer
 from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer, WordPieceTokenizer
-from keras_lm.training.distribution import Workers
+from keras_lm.utils.processes import Workers
 
 WORDS = [
     *("who", "what", "wrote", "it", "is", "was", "by", "the", "a", "ada", "bob", "eve"),

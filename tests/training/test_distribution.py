@@ -25,7 +25,7 @@ from keras_lm.feeding import datasets
 from keras_lm.tasks import runtime
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb, evaluate_streams, fit_streams, fit_windows
-from keras_lm.training.distribution import workers_of
+from keras_lm.utils.processes import workers_of
 
 WORDS = ["good", "bad", "dull", "fine", "film", "story", "cast", "the", "was", "very", "so", "and"]
 random = np.random.default_rng(0)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_lm.models import GPT2Backbone
 from keras_lm.tasks import CausalLM
 from keras_lm.training import AdamW, fit_windows
-from keras_lm.training.distribution import workers_of
+from keras_lm.utils.processes import workers_of
 
 KILLS = int(os.environ.get("KILLS", 3))
 STEPS = 20 + 10 * KILLS  # some ten go by before a kill

@@ -3,10 +3,11 @@
 import keras
 import pytest
 
-from keras_lm.training import distribution, start_processes
+from keras_lm.training import start_processes
+from keras_lm.utils import processes
 
 KERAS = dict(
-    zip(distribution.ARGUMENTS, ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"), strict=True)
+    zip(processes.ARGUMENTS, ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"), strict=True)
 )
 VARIABLES = [f"KERAS_DISTRIBUTION_{name}" for name in KERAS.values()]
 KUBEFLOW = ["JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"]
@@ -18,7 +19,9 @@ def started(monkeypatch):
     calls = []
     for name in (*VARIABLES, *KUBEFLOW, "SLURM_NTASKS", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(distribution, "IS_JAX", True)
+    monkeypatch.setattr(processes, "IS_JAX", True)
+    monkeypatch.setattr(processes, "number_of_processes", lambda: 1)
+    monkeypatch.setattr(processes, "index_of_process", lambda: 0)
     monkeypatch.setattr(keras.distribution, "initialize", lambda *values: calls.append(values))
     return calls
 
@@ -43,7 +46,7 @@ def test_slurm_is_asked_by_jax(started, monkeypatch):
 
 
 def test_one_process_stays_alone(started):
-    assert start_processes() == distribution.Workers(1, 0, 1)
+    assert start_processes() == processes.Workers(1, 0, 1)
     assert start_processes("10.0.0.1:1234", 1, 0).is_chief
     assert not started
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from keras_lm import analysis, data
 from keras_lm.datasets.row_files import open_rows
-from keras_lm.utils import files, remote_files
-from keras_lm.utils.remote_files import RemotePath, find_remote, is_remote, local_copy
+from keras_lm.utils import files
+from keras_lm.utils.files import RemotePath, find_remote, is_remote, local_copy
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def put(address, content):
 
 
 def content_of(address):
-    with remote_files.open_file(address) as file:
+    with files.open_file(address) as file:
         return file.read()
 
 
