@@ -1,10 +1,18 @@
-"""From a folder to a checkpoint: its format, its configuration, and its tensors by name."""
+"""From a folder to a checkpoint, and to weights: its format, configuration, and tensors by name."""
 
+import contextlib
+import contextvars
+import ctypes
 import dataclasses
 import functools
+import inspect
 import math
 import pathlib
+from collections.abc import Iterator
 from typing import Any
+
+import keras
+import numpy as np
 
 from keras_lm.converters import (
     entity_files,
@@ -18,6 +26,7 @@ from keras_lm.converters import (
 from keras_lm.converters.checked_files import (
     CheckpointError,
     LazyTensors,
+    in_parts,
     read_config,
     read_first,
     read_json,
@@ -27,10 +36,12 @@ from keras_lm.converters.formats import find_trax
 from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.sentence_transformers import MODULES, SentenceFiles, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
+from keras_lm.tensorflow import tf
 from keras_lm.utils import files
 from keras_lm.utils.files import DamagedFileError, check_sums, is_remote, local_copy
 from keras_lm.utils.model_versions import find_models, find_saved_model
-from keras_lm.utils.user_arguments import warn
+from keras_lm.utils.processes import is_plain
+from keras_lm.utils.user_arguments import is_finite, warn
 
 # A preset's configuration, and the folder of its vocabulary.
 PRESET_CONFIG, ASSETS = "keras_lm.json", "assets"
@@ -257,8 +268,12 @@ def _has_vocabulary(folder):
 def _find_root(source):
     if source.startswith(hub.PREFIX):
         return hub.fetch(source)
-    folder = local_copy(source) if is_remote(source) else pathlib.Path(source).expanduser()
-    if not folder.exists():
+    folder = pathlib.Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if is_remote(source):
+        folder = local_copy(source)
+    elif not folder.exists():
         files.recover(folder)  # a preset whose replacement was killed in the middle
     if folder.is_file():
         remedy = FILES_OF_OURS.get(folder.suffix, "a file. Give the folder that it lies in.")
@@ -387,3 +402,71 @@ FORMATS = (
     ),
     *formats.OTHERS,
 )
+
+
+# === Weights that those of a checkpoint replace ===
+
+# TensorFlow fills new variables, and copies twice what is assigned. Here they get zeros that take
+# no memory until they are written to, and values are copied from the file into a new tensor.
+_ARE_REPLACED = contextvars.ContextVar("are_replaced", default=False)
+
+
+@contextlib.contextmanager
+def replaced_weights(are_replaced: bool = True) -> Iterator[None]:
+    """A context for networks all of whose weights are assigned at once.
+
+    Drawing random numbers for them would take longer than reading the weights.
+    """
+    token = _ARE_REPLACED.set(are_replaced)
+    try:
+        yield
+    finally:
+        _ARE_REPLACED.reset(token)
+
+
+def are_replaced() -> bool:
+    """Whether the weights that are made now will be replaced."""
+    return _ARE_REPLACED.get()
+
+
+def is_read_by_keras() -> bool:
+    """Whether Keras makes a model for a `.keras` file, and assigns all of its weights next.
+
+    It says so to nothing that it calls, so this looks for its function among the callers.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_load_model_from_fileobj":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def assign(variable: keras.Variable, array: np.ndarray) -> bool:
+    """Assign an array to a variable of its shape, cast to its type, with one copy if possible.
+
+    Returns whether all numbers were finite; otherwise the variable may stay as it is.
+    """
+    if not is_plain(variable.dtype) or not array.ndim or not array.size:
+        if is_whole := all(is_finite(part) for _, part in in_parts(array)):
+            variable.assign(array.astype(variable.dtype, copy=False))
+        return is_whole
+    # NumPy takes five times as long as TensorFlow to transpose a matrix.
+    is_transposed = array.ndim == 2 and array.flags.f_contiguous and not array.flags.c_contiguous
+    stored = array.T if is_transposed else array
+    with tf.device("CPU"):
+        tensor = tf.raw_ops.Empty(shape=stored.shape, dtype=variable.dtype, init=False)
+    copy = _memory_of(tensor)
+    for start, part in in_parts(stored):
+        if not is_finite(part):
+            return False
+        np.copyto(copy[start : start + len(part)], part, casting="unsafe")
+    variable.assign(tf.transpose(tensor) if is_transposed else tensor)
+    return True
+
+
+def _memory_of(tensor):
+    """Return the memory of a new tensor, that nothing else reads yet, as an array to write to."""
+    seen = np.asarray(memoryview(tensor))
+    memory = (ctypes.c_byte * seen.nbytes).from_address(seen.ctypes.data)
+    return np.frombuffer(memory, seen.dtype).reshape(seen.shape)

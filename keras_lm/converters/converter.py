@@ -15,14 +15,14 @@ written, by the argument's name.
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from keras_lm.converters.checked_files import HUGGINGFACE, CheckpointError, Entries, warn
-from keras_lm.converters.checkpoint import Checkpoint
-from keras_lm.converters.new_weights import assign
+from keras_lm.converters.checkpoint import Checkpoint, assign
 
 # === Names of tensors ===
 
@@ -502,6 +502,28 @@ def _signs(checkpoint, model_type, tensors, prefix, own):
         return 0
     may_have_own = own is not None and all(prefix + t in names for t in tensors)
     return len(tensors) + (may_have_own and any(re.search(own, name) for name in names))
+
+
+def score_with(
+    checkpoint: Checkpoint,
+    score: int,
+    config: Mapping[str, Any] = MappingProxyType({}),
+    tensor: str = "",
+) -> int:
+    """Return a better score than that of the model with the same `model_type`, or 0.
+
+    It is a `refine` of `match_score`, by `functools.partial`.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        score: int, not 0.
+        config: dict of entries that the configuration must have → their values, None for any.
+        tensor: str, a regular expression for the name of a tensor that there must be.
+    """
+    stated = checkpoint.config
+    is_stated = all(n in stated and value in (None, stated[n]) for n, value in config.items())
+    has_tensor = not tensor or any(re.search(tensor, name) for name in checkpoint.tensors)
+    return score + 1 if is_stated and has_tensor else 0
 
 
 # === Published configurations ===

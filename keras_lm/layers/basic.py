@@ -12,7 +12,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_lm.converters.new_weights import are_replaced, zeros
+from keras_lm.converters.checkpoint import are_replaced
 from keras_lm.layers.backend import (
     Dropout,
     gelu,
@@ -25,6 +25,7 @@ from keras_lm.layers.backend import (
     word_scores,
 )
 from keras_lm.utils.argument_types import DType, Shape, Tensor
+from keras_lm.utils.processes import zeros
 
 
 def truncated_normal(stddev: float = 0.02) -> keras.initializers.Initializer:

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.converters.new_weights import are_replaced, is_read_by_keras, replaced_weights
+from keras_lm.converters.checkpoint import are_replaced, is_read_by_keras, replaced_weights
 from keras_lm.layers import (
     CausalLMHead,
     Dense,

@@ -24,6 +24,7 @@ from keras_lm.converters.converter import (
     match_score,
     own_activation,
     require_only,
+    score_with,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
@@ -149,13 +150,10 @@ _GOOGLE_FILES = {"config": "config.json", "checkpoint": "electra_model"}
 
 _is_huggingface = functools.partial(
     match_score,
+    score_with,
     model_type="electra",
     tensors=["electra.encoder.layer.0.attention.self.query.weight"],
 )
-
-
-def _or_generator(checkpoint, score):
-    return score + 1 if "generator_predictions.dense.weight" in checkpoint.tensors else 0
 
 
 def _holds(network):
@@ -183,7 +181,10 @@ ElectraBackbone.CONVERTERS = {
 }
 ElectraGeneratorBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(_is_huggingface, refine=_or_generator),
+        functools.partial(
+            _is_huggingface,
+            refine=functools.partial(score_with, tensor=r"^generator_predictions\.dense\.weight$"),
+        ),
         HUGGINGFACE_CONFIG,
         HUGGINGFACE_NAMES,
         architectures=architectures("Electra"),

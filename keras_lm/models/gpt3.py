@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from keras_lm.converters.converter import Converter, Derived, Refused, match_score
+from keras_lm.converters.converter import Converter, Derived, Refused, match_score, score_with
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt2_checkpoints import HUGGINGFACE_CLASSES, HUGGINGFACE_CONFIG, NAMES
 from keras_lm.models.gpt_checkpoints import huggingface_head
@@ -109,13 +109,11 @@ _CONFIG = dataclasses.replace(
 )
 
 
-def _with_windows(checkpoint, score):
-    return score + 1 if "attention_windows" in checkpoint.config else 0
-
+_REFINED = functools.partial(score_with, config={"attention_windows": None})
 
 GPT3Backbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(match_score, model_type="gpt2", refine=_with_windows),
+        functools.partial(match_score, model_type="gpt2", refine=_REFINED),
         _CONFIG,
         NAMES,
         huggingface_head,

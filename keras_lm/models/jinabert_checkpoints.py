@@ -22,6 +22,7 @@ from keras_lm.converters.converter import (
     dropout_rules,
     has_pooler,
     match_score,
+    score_with,
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.models.jinabert import JinaBertBackbone
@@ -107,16 +108,13 @@ _CONFIG = ConfigTable(
 )
 
 
-def _has_linear_biases(checkpoint, score):
-    """Return a better score than BERT's for positions that BERT does not have, else 0."""
-    is_alibi = checkpoint.config.get("position_embedding_type") == "alibi"
-    has_gate = any(".mlp." in name for name in checkpoint.tensors)
-    return score + 1 if is_alibi and has_gate else 0
-
+_REFINED = functools.partial(
+    score_with, config={"position_embedding_type": "alibi"}, tensor=r"\.mlp\."
+)
 
 JinaBertBackbone.CONVERTERS = {
     "huggingface": Converter(
-        functools.partial(match_score, model_type="bert", refine=_has_linear_biases),
+        functools.partial(match_score, model_type="bert", refine=_REFINED),
         _CONFIG,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),

@@ -13,13 +13,13 @@ import keras
 
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.converters.converter import ConfigTable, Refused, published_tensors
-from keras_lm.converters.new_weights import array_of
 from keras_lm.converters.tf_checkpoint import write_tf_checkpoint
 from keras_lm.presets import saving
 from keras_lm.presets.saving import check_finite
 from keras_lm.presets.source import check_unquantized, innermost_backbone, stored_weights
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
+from keras_lm.utils.processes import array_of
 from keras_lm.utils.user_arguments import checks_flags
 
 # The `pre_tokenizer` of its byte-level BPE.

@@ -6,8 +6,7 @@ from typing import Any
 
 from keras_lm.converters import CheckpointError, find_folder
 from keras_lm.converters.checked_files import read_json
-from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
-from keras_lm.converters.new_weights import replaced_weights
+from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset, replaced_weights
 from keras_lm.presets.saving import member_folder
 from keras_lm.presets.source import (
     Source,

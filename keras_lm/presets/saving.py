@@ -14,11 +14,10 @@ import numpy as np
 from keras_lm.converters.checked_files import write_safetensors
 from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG
 from keras_lm.converters.checkpoint import CARD as CARD
-from keras_lm.converters.new_weights import array_of
 from keras_lm.presets.source import FORMAT_VERSION, check_unquantized, stored_weights
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
-from keras_lm.utils.processes import is_divided, write_by_chief
+from keras_lm.utils.processes import array_of, is_divided, write_by_chief
 from keras_lm.utils.user_arguments import checks_flags, is_finite
 from keras_lm.version import __version__
 

@@ -17,10 +17,9 @@ import numpy as np
 
 from keras_lm.converters import Converter, open_checkpoint
 from keras_lm.converters.checked_files import CheckpointError, read_config
-from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, Checkpoint
+from keras_lm.converters.checkpoint import ASSETS, PRESET_CONFIG, Checkpoint, replaced_weights
 from keras_lm.converters.converter import NameTable
 from keras_lm.converters.multi_vector_files import PROJECTION, is_authors, read_layers
-from keras_lm.converters.new_weights import replaced_weights
 from keras_lm.converters.published_labels import ARCHITECTURES, TASKS_OF, architecture_of
 from keras_lm.converters.sentence_transformers import cross_encoder_limits, read_projections
 from keras_lm.presets.argument_ranges import check_claims, nested_dicts

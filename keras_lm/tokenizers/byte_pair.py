@@ -20,7 +20,7 @@ import numpy as np
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tensorflow import tf
 from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
-from keras_lm.tokenizers.byte_pair_files import KERAS_HUB, last_ranks
+from keras_lm.tokenizers.byte_pair_files import KERAS_HUB
 from keras_lm.tokenizers.lite_operations import (
     TAIL,
     CodePointTable,
@@ -37,7 +37,15 @@ from keras_lm.tokenizers.lite_operations import (
     value_after,
     value_before,
 )
-from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
+from keras_lm.tokenizers.sentence_piece_model import (
+    BYTES,
+    SentencePieceModel,
+    check_merges,
+    last_ranks,
+    merging_model,
+    ranks_of,
+    spelling,
+)
 from keras_lm.tokenizers.strings import (
     drop_unfinished,
     has_text_operations,
@@ -60,7 +68,6 @@ from keras_lm.utils.argument_types import PathLike, Tensor
 # other parts of a text, the other begins a part that is a token.
 PART, TOKEN = b"\xff", b"\xfe"
 
-BYTES = byte_pair_files.BYTES
 SPACE, LINE_ENDS = BYTES[0x20], (BYTES[0x0A], BYTES[0x0D])
 NEVER_IN_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
 MAX_INT = 2**31 - 1
@@ -208,11 +215,11 @@ class BytePairTokenizer(Tokenizer):
     def _check(self, whole):
         entries = self._vocabulary.tokens
         needless = entries if self.ignore_merges else self._rules.whole_words
-        byte_pair_files.check_merges(self._rules.merges, entries, whole.union(needless))
+        check_merges(self._rules.merges, entries, whole.union(needless))
         spelled = [entry for entry in entries if entry not in whole]
         if not set(BYTES.values()).issuperset("".join(spelled)):
             for entry in spelled:
-                byte_pair_files.spelling(entry)  # raises an error
+                spelling(entry)  # raises an error
         missing = self._missing_bytes(whole)
         if missing and "unknown" not in self.special_tokens:
             raise ValueError(
@@ -227,12 +234,9 @@ class BytePairTokenizer(Tokenizer):
     def _build(self):
         """Make what merges words: its entries, and the graph's tables."""
         whole, entries = self._whole_entries(), self._vocabulary.tokens
-        ranks = byte_pair_files.ranks_of(self._rules.merges)
+        ranks = ranks_of(self._rules.merges)
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
-        spellings = [
-            token.encode() if token in whole else byte_pair_files.spelling(token)
-            for token in entries
-        ]
+        spellings = [token.encode() if token in whole else spelling(token) for token in entries]
         # Possible words: entries in valid UTF-8 that result from merging their own bytes, and those
         # that need no merges.
         possible = {*last, *self._rules.whole_words}
@@ -705,10 +709,10 @@ class LiteBytePair:
 
     def __init__(self, ids, merges, made, unknown_id, add_prefix_space):
         self._add_prefix_space = add_prefix_space
-        first = [byte_pair_files.BYTES[byte] for byte in range(256)]
+        first = [BYTES[byte] for byte in range(256)]
         symbols, self._merge = symbols_and_merger(first, merges, made.ranks)
         self._ids = id_table(symbols, ids, made.ranks, unknown_id)
-        self._words = Trie({byte_pair_files.spelling(entry): ids[entry] for entry in made.words})
+        self._words = Trie({spelling(entry): ids[entry] for entry in made.words})
         self._split = WordSplitter()
 
     def __call__(self, text):
@@ -755,7 +759,7 @@ class WordMerger:
     """
 
     def __init__(self, ids, merges, ranks, unknown_id):
-        first = [byte_pair_files.BYTES[byte] for byte in range(256)]
+        first = [BYTES[byte] for byte in range(256)]
         symbols, self._merge = symbols_and_merger(first, merges, ranks)
         self._ids = id_table(symbols, ids, ranks, unknown_id)
         self.tokenize = traced(self._tokenize, autograph=False)

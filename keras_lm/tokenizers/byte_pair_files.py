@@ -1,12 +1,12 @@
 """Published files of BPE vocabularies, merges and settings."""
 
-import itertools
 import json
 import os
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tokenizers import published_files
 from keras_lm.tokenizers.published_files import TokenizerFolder
+from keras_lm.tokenizers.sentence_piece_model import BYTES, spelling
 from keras_lm.tokenizers.strings import FORMS
 from keras_lm.tokenizers.vocabulary import in_order, read_entries, read_lines
 
@@ -37,105 +37,6 @@ DEFAULTS = (
 
 # RoBERTa's files may not state that its mask includes the space before it.
 LSTRIP_DEFAULTS = ("<mask>",)
-
-# A few entries that no merge makes are usual (RoBERTa has three); more are a sign of damage.
-MAX_UNMADE = 16
-
-
-def _byte_characters():
-    """Return GPT-2's character for each byte: its own if visible, otherwise one from U+0100 on."""
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    unseen = [byte for byte in range(256) if byte not in seen]
-    return {b: chr(b) for b in seen} | {b: chr(0x100 + i) for i, b in enumerate(unseen)}
-
-
-BYTES = _byte_characters()
-_OF_CHARACTER = {character: byte for byte, character in BYTES.items()}
-
-
-def spelling(entry):
-    """Return the bytes that an entry of byte-level BPE stands for."""
-    try:
-        return bytes(_OF_CHARACTER[character] for character in entry)
-    except KeyError as error:
-        raise ValueError(
-            f"`vocabulary` holds {entry!r}, and {error.args[0]!r} stands for no byte: this is not "
-            "a byte-level BPE, or the entry has to be named as a special or an added token."
-        ) from None
-
-
-def check_merges(merges, entries, whole, end=""):
-    """Return a dict from pair to rank; ValueError if merges are damaged or do not fit the entries.
-
-    Entries in `whole` need no merge, nor do single symbols, which may end with `end`.
-    """
-    ranks, known = ranks_of(merges), set(entries)
-    parts, made = set(itertools.chain.from_iterable(ranks)), set(map("".join, ranks))
-    are_pairs = all(len(pair) == 2 for pair in ranks) and "" not in parts
-    if not are_pairs or len(ranks) < len(merges) or not known.issuperset(parts | made):
-        _refuse_merges(merges, known)
-    unmade = [t for t in entries if t not in made and t not in whole and _is_long(t, end)]
-    if len(unmade) > MAX_UNMADE:
-        raise ValueError(
-            f"`merges` make none of {len(unmade)} of the vocabulary's {len(entries)} entries, such "
-            f"as {unmade[0]!r}: they are cut off, or another vocabulary's. Take both files from "
-            "the same checkpoint."
-        )
-    return ranks
-
-
-def ranks_of(merges):
-    """Return a dict from pair to rank."""
-    return {tuple(merge.split(" ")): rank for rank, merge in enumerate(merges)}
-
-
-def _refuse_merges(merges, known):
-    """Raise the ValueError of `check_merges` for the first merge that is wrong."""
-    ranks = {}
-    for rank, merge in enumerate(merges):
-        pair = tuple(merge.split(" "))
-        if len(pair) != 2 or not all(pair):
-            raise ValueError(
-                f"`merges` holds {merge!r} as number {rank + 1}, which is not a pair "
-                "separated by a space. The file may be cut off: copy or download it again."
-            )
-        if pair in ranks:
-            raise ValueError(
-                f"`merges` holds {merge!r} twice, as numbers {ranks[pair] + 1} and {rank + 1}; "
-                "remove one of them."
-            )
-        ranks[pair] = rank
-        absent = next((t for t in (*pair, "".join(pair)) if t not in known), None)
-        if absent is not None:
-            raise ValueError(
-                f"`merges` joins {pair[0]!r} and {pair[1]!r} as number {rank + 1}, but {absent!r} "
-                f"is not in the vocabulary of {len(known)} entries: the merges are another "
-                "vocabulary's. Take both files from the same checkpoint."
-            )
-
-
-def last_ranks(words, ranks):
-    """Return the rank of the last merge of each entry that BPE builds, -1 for single symbols."""
-    entry_ranks = {}
-    none = len(ranks)
-    for entry, word in words.items():
-        rank, word = -1, list(word)
-        pairs = [ranks.get(pair, none) for pair in itertools.pairwise(word)]  # their ranks
-        while pairs and (rank := min(pairs)) != none:
-            place = pairs.index(rank)
-            word[place : place + 2] = [word[place] + word[place + 1]]
-            del pairs[place]
-            if place:
-                pairs[place - 1] = ranks.get((word[place - 1], word[place]), none)
-            if place < len(pairs):
-                pairs[place] = ranks.get((word[place], word[place + 1]), none)
-        if len(word) == 1:
-            entry_ranks[entry] = rank
-    return entry_ranks
-
-
-def _is_long(entry, end):
-    return len(entry.removesuffix(end) if end else entry) > 1
 
 
 def read_vocabulary(path):

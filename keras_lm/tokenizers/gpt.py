@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
+from keras_lm.tokenizers import strings, wordpiece
 from keras_lm.tokenizers.byte_pair import (
     MAX_INT,
     PART,
@@ -16,7 +16,7 @@ from keras_lm.tokenizers.byte_pair import (
     id_table,
     symbols_and_merger,
 )
-from keras_lm.tokenizers.byte_pair_files import END, last_ranks
+from keras_lm.tokenizers.byte_pair_files import END
 from keras_lm.tokenizers.lite_operations import (
     CodePointTable,
     Letters,
@@ -27,6 +27,7 @@ from keras_lm.tokenizers.lite_operations import (
     value_after,
     value_before,
 )
+from keras_lm.tokenizers.sentence_piece_model import check_merges, last_ranks, ranks_of
 from keras_lm.tokenizers.strings import valid_utf8
 from keras_lm.tokenizers.tokenizer import traced
 from keras_lm.tokenizers.wordpiece import SPACES, WORD_ENDS
@@ -96,11 +97,11 @@ class GPTTokenizer(BytePairTokenizer):
         super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
 
     def _check(self, whole):
-        byte_pair_files.check_merges(self._rules.merges, self._vocabulary.tokens, whole, END)
+        check_merges(self._rules.merges, self._vocabulary.tokens, whole, END)
 
     def _build(self):
         whole, entries = self._whole_entries(), self._vocabulary.tokens
-        ranks = byte_pair_files.ranks_of(self._rules.merges)
+        ranks = ranks_of(self._rules.merges)
         symbols = {t: _symbols(t) for t in entries if t not in whole and t != END}
         last = last_ranks(symbols, ranks)
         spellings = [t if t in whole else t.replace(END, " ") for t in entries]

@@ -6,7 +6,6 @@ import re
 import unicodedata
 
 from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.byte_pair_files import check_merges, last_ranks
 from keras_lm.tokenizers.published_files import TokenizerFolder
 from keras_lm.tokenizers.sentence_piece_model import (
     BPE,
@@ -21,6 +20,8 @@ from keras_lm.tokenizers.sentence_piece_model import (
     UNKNOWN,
     USER_DEFINED,
     Model,
+    check_merges,
+    last_ranks,
     parse_model,
     read_model,
 )

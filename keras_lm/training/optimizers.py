@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_lm.converters.new_weights import zeros
 from keras_lm.tensorflow import tf
 from keras_lm.utils.argument_types import Tensor
+from keras_lm.utils.processes import zeros
 from keras_lm.utils.user_arguments import checks_flags
 
 NOT_DECAYED = ("bias", "gamma", "beta", "scalars")

@@ -1,4 +1,4 @@
-"""Several processes that train together: who each of them is, and what all agree on.
+"""Processes that train together: who each of them is, what all agree on, and their variables.
 
 A worker is a process of a `tf.distribute` strategy, with one or more replicas, each of which
 computes a part of every batch. Without a strategy there is one worker with one replica. With
@@ -8,8 +8,9 @@ each batch as one; strategies have no part in it. The first worker is the chief,
 
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +18,7 @@ import numpy as np
 
 from keras_lm.tensorflow import tf
 
+ALIGNMENT = 64  # bytes: TensorFlow's kernels refuse memory at other addresses
 IS_JAX = keras.backend.backend() == "jax"
 if IS_JAX:
     import jax
@@ -191,6 +193,17 @@ def index_of_process() -> int:
     return jax.process_index() if IS_JAX else 0
 
 
+def write_by_chief(write: Callable[[], Any]) -> None:
+    """Call a function on the chief; all processes go on once it has returned."""
+    if index_of_process() == 0:
+        write()
+    if number_of_processes() > 1:
+        multihost_utils.sync_global_devices("keras_lm: the chief has written")
+
+
+# === Values of variables ===
+
+
 def is_divided(variable: Any) -> bool:
     """Return whether each process has a part of a variable or tensor only."""
     value = keras.ops.convert_to_tensor(variable) if IS_JAX else None
@@ -205,9 +218,32 @@ def as_array(variable: Any) -> np.ndarray:
     return np.asarray(variable.numpy()) if hasattr(variable, "numpy") else np.asarray(variable)
 
 
-def write_by_chief(write: Callable[[], Any]) -> None:
-    """Call a function on the chief; all processes go on once it has returned."""
-    if index_of_process() == 0:
-        write()
-    if number_of_processes() > 1:
-        multihost_utils.sync_global_devices("keras_lm: the chief has written")
+def array_of(variable: Any) -> np.ndarray:
+    """Return the values of a variable that stays as it is, without a copy if possible.
+
+    Where several processes have a part of it each, all have to call this.
+    """
+    if is_plain(keras.backend.standardize_dtype(variable.dtype)):
+        tensor = tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
+        if "CPU" in tensor.device:
+            return np.asarray(memoryview(tensor))
+    return as_array(variable)
+
+
+def zeros(shape: Sequence[int], dtype: Any = None) -> Any:
+    """Return a tensor of zeros, whose memory the system provides once it is written to."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    if not is_plain(dtype):
+        return keras.ops.zeros(shape, dtype)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    array = memory[start : start + size].view(dtype).reshape(shape)
+    # (TensorFlow copies such memory before it first changes it.)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def is_plain(dtype):
+    """Whether tensors of a type are memory that NumPy can write to."""
+    is_eager = keras.backend.backend() == "tensorflow" and tf.executing_eagerly()
+    return is_eager and dtype in ("float16", "float32", "float64")

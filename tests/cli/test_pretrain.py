@@ -13,7 +13,7 @@ from keras_lm import data, models, presets, tasks, training
 from keras_lm.cli.command import RECIPES, tomllib
 from keras_lm.cli.objective_options import ObjectiveOptions, default_objectives
 from keras_lm.tokenizers import BytePairTokenizer, ByteTokenizer, EntityTokenizer, Tokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 END = "<|endoftext|>"
 CORPUS = "the film was good\nthe song was loud\n\nbad film , good song\n" * 4

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_lm import data
 from keras_lm.objectives import IGNORED
 from keras_lm.tokenizers import BytePairTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 TEXTS = ["ab ba", "", "aab", "b\xe9!", "a" * 50, "b"] * 3
 S = 7

@@ -13,7 +13,7 @@ from keras_lm.data.segments import FORMS, Layout, stream_pairs
 from keras_lm.models import BertBackbone, RobertaBackbone, XLNetBackbone
 from keras_lm.packers import Template
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 DOCUMENTS = ["a b c\nd e\r\n\n  \nf g h i j", "k", "", " \n", "l m\nn"]  # 14 tokens

@@ -16,7 +16,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from keras_lm import export, models, tasks
 from keras_lm.export import check
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer, WordTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 NUMBERS = {
     "byte": number_types.Int8Flags,

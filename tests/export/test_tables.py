@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_lm import tasks
 from keras_lm.tokenizers import BytePairTokenizer, GPTTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 SPECIAL = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
 

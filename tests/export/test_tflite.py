@@ -19,7 +19,7 @@ from keras_lm.layers import PaddingBias, PostNormBlock, PreNormBlock
 from keras_lm.layers.tensorflow import for_lite
 from keras_lm.litert import open_interpreter
 from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 

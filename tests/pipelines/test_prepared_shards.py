@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_lm import data
 from keras_lm.models import BertBackbone
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 from keras_lm.utils.folder_lock import HOLDER, take
 
 pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")

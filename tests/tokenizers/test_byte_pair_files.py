@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from keras_lm.tokenizers import BytePairTokenizer, GPTTokenizer, Tokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES, DEFAULTS
+from keras_lm.tokenizers.byte_pair_files import DEFAULTS
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 MERGES = ["Ġ t", "h e", "Ġt he"]
 ROBERTA = list(dict.fromkeys(DEFAULTS[0].values()))

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_lm.tokenizers import BytePairTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
 from keras_lm.tokenizers.lite_operations import PairTable, Trie, every_second
+from keras_lm.tokenizers.sentence_piece_model import BYTES
 
 KINDS = ("bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1")
 HARD = [

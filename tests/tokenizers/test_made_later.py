@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.tokenizers import BytePairTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
-from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
+from keras_lm.tokenizers.sentence_piece_model import BYTES, SentencePieceModel
 from keras_lm.tokenizers.strings import without_text_operations
 
 

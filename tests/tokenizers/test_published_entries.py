@@ -9,7 +9,6 @@ import pytest
 
 from keras_lm.converters import CheckpointError
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
 from keras_lm.tokenizers.published_files import (
     ADDED_TOKENS,
     CLASSES,
@@ -20,7 +19,7 @@ from keras_lm.tokenizers.published_files import (
     config_entries,
     stated_limits,
 )
-from keras_lm.tokenizers.sentence_piece_model import parse_model
+from keras_lm.tokenizers.sentence_piece_model import BYTES, parse_model
 
 VERSIONS = ("4.57.6", "5.24.0")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "."]

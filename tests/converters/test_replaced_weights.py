@@ -15,14 +15,9 @@ from keras_lm.converters.checked_files import (
     save_checked,
     write_safetensors,
 )
-from keras_lm.converters.new_weights import (
-    array_of,
-    assign,
-    is_read_by_keras,
-    replaced_weights,
-    zeros,
-)
+from keras_lm.converters.checkpoint import assign, is_read_by_keras, replaced_weights
 from keras_lm.layers.basic import truncated_normal
+from keras_lm.utils.processes import array_of, zeros
 
 RNG = np.random.default_rng(0)
 LAYOUTS = {
