@@ -6,9 +6,11 @@ wait for TensorFlow. `keras_lm.tasks` registers all classes with Keras; if Keras
 """
 
 import importlib
+import importlib.util
 import os
 import platform
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 # TensorFlow reads this on import. Its default leaves oneDNN off on processors without the newer
@@ -41,10 +43,24 @@ __all__ = [
 ]
 
 
-# `keras_lm.export` and `keras_lm.lectures` are inside of this folder in an installation, and beside
-# it in a clone.
+class PackagesOfAClone:
+    """Finds `keras_lm.export` and `keras_lm.lectures` beside this folder, as in a clone."""
+
+    FOLDERS = {
+        f"keras_lm.{name}": Path(__file__).parents[1] / name for name in ("export", "lectures")
+    }
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if (folder := cls.FOLDERS.get(name)) is None:
+            return None
+        return importlib.util.spec_from_file_location(name, folder / "__init__.py")
+
+
+# An installation has these packages inside of this folder, where Python finds them itself. It is
+# asked first: this finder only sees what is in no folder, but before those of other clones.
 if not Path(__file__).with_name("export").exists():
-    __path__.append(str(Path(__file__).parents[1]))
+    sys.meta_path.insert(sys.meta_path.index(PathFinder) + 1, PackagesOfAClone)
 
 
 def __getattr__(name):

@@ -150,7 +150,6 @@ _GOOGLE_FILES = {"config": "config.json", "checkpoint": "electra_model"}
 
 _is_huggingface = functools.partial(
     match_score,
-    score_with,
     model_type="electra",
     tensors=["electra.encoder.layer.0.attention.self.query.weight"],
 )

@@ -44,6 +44,9 @@ from keras_lm.utils.argument_types import PathLike, RawTexts, Tensor
 from keras_lm.utils.registry import BACKBONES, TASKS, register, tokenizer_named
 from keras_lm.utils.user_arguments import check_whole
 
+if IS_TENSORFLOW:  # which exports need
+    from keras_lm.export import export
+
 
 class NoVocabularyWarning(UserWarning):
     """A task was loaded from a checkpoint without a vocabulary: it takes no strings."""
@@ -704,8 +707,6 @@ class Task(KerasFile, SavedWhole, TextModel):
     def export(self, path: PathLike, format: str | None = None, **options: Any) -> Path:
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
         require_tensorflow("An export")
-        from keras_lm.export import export  # which needs TensorFlow
-
         return export(self, path, format, **options)
 
     def trimmed(self) -> Self:
