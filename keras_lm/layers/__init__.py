@@ -24,7 +24,6 @@ from keras_lm.layers.basic import (
     PositionEmbedding,
     ResidualDense,
     SpanHead,
-    embedding_layers,
     float32_or_wider,
     gelu_tanh,
     get_activation,
@@ -34,7 +33,12 @@ from keras_lm.layers.character_cnn import CharacterCNN
 from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
 from keras_lm.layers.decoder import CrossAttention, DecoderPostNormBlock, DecoderPreNormBlock
-from keras_lm.layers.deprecated import CausalPostNormBlock, CausalPreNormBlock, CausalSelfAttention
+from keras_lm.layers.deprecated import (
+    CausalPostNormBlock,
+    CausalPreNormBlock,
+    CausalSelfAttention,
+    embedding_layers,
+)
 from keras_lm.layers.positions import (
     CountedPositionEmbedding,
     RelativePositionBias,

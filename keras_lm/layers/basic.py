@@ -367,35 +367,6 @@ def make_logits(num_classes: int, policy: keras.DTypePolicy, **options: Any) -> 
     return make_dense("logits", num_classes, float32_or_wider(policy), **options)
 
 
-def embedding_layers(
-    vocabulary_size: int,
-    embedding_dim: int,
-    max_sequence_length: int,
-    num_segments: int,
-    layer_norm_epsilon: float,
-    dtype: DType,
-) -> tuple[Any, Any, Any, Any]:
-    """Return the layers of BERT's input: embeddings of tokens, positions and segments, and a norm.
-
-    They are a tuple, not one layer, because each is a layer of the backbone, which names it.
-
-    Args:
-        vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon:
-            arguments of the backbone.
-        dtype: of all of them.
-
-    Source: BERT, https://arxiv.org/abs/1810.04805, figure 2.
-    """
-    return (
-        make_token_embedding(vocabulary_size, embedding_dim, dtype),
-        PositionEmbedding(
-            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
-        ),
-        make_segment_embedding(num_segments, embedding_dim, dtype),
-        make_norm("embedding_norm", layer_norm_epsilon, dtype),
-    )
-
-
 def as_tensor(value, dtype):
     """Return a caller's array or tensor as a tensor of a type; a symbolic one stays symbolic."""
     if isinstance(value, keras.KerasTensor):

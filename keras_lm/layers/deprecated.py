@@ -6,6 +6,13 @@ from typing import Any
 import keras
 
 from keras_lm.layers.attention import AttentionContext, PostNormBlock, PreNormBlock, SelfAttention
+from keras_lm.layers.basic import (
+    PositionEmbedding,
+    make_norm,
+    make_segment_embedding,
+    make_token_embedding,
+)
+from keras_lm.utils.argument_types import DType
 
 
 class _Causal:
@@ -68,3 +75,35 @@ class CausalPostNormBlock(_CausalBlock, PostNormBlock):
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalPreNormBlock(_CausalBlock, PreNormBlock):
     """Deprecated: `PreNormBlock` with the call of `_Causal`."""
+
+
+def embedding_layers(
+    vocabulary_size: int,
+    embedding_dim: int,
+    max_sequence_length: int,
+    num_segments: int,
+    layer_norm_epsilon: float,
+    dtype: DType,
+) -> tuple[Any, Any, Any, Any]:
+    """Deprecated: the embeddings of BERT's tokens, positions and segments, and their norm.
+
+    Args:
+        vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon:
+            arguments of the backbone.
+        dtype: of all of them.
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, figure 2.
+    """
+    warnings.warn(
+        "embedding_layers is deprecated: make the four layers by themselves.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return (
+        make_token_embedding(vocabulary_size, embedding_dim, dtype),
+        PositionEmbedding(
+            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
+        ),
+        make_segment_embedding(num_segments, embedding_dim, dtype),
+        make_norm("embedding_norm", layer_norm_epsilon, dtype),
+    )

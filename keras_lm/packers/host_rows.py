@@ -108,7 +108,7 @@ def packed_windows(packer, columns, tokenize):
     contexts = [*zip(*host.places_of(packer.tokenizer, columns["context"]), strict=True)]
     best = []  # of each context, the window (tokens,) where each token has most context
     for example, question in enumerate(packer.ids(columns["question"], tokenize)):
-        ids, question = contexts[example][0], question[: rows._limit(packer)]
+        ids, question = contexts[example][0], question[: rows.question_limit(packer)]
         room = packer.sequence_length - (len(template) - 2) - len(question)
         step = min(rows.stride, room)
         firsts = np.arange(0, max(len(ids) - room, 0) + step, step)

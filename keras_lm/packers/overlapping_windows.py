@@ -138,14 +138,14 @@ class Windows(Texts):
     def _sizes(self, packer, questions, contexts):
         """Return the length of questions, and the room, step and number of windows, (B,) each."""
         lengths = tf.cast(questions.row_lengths(), tf.int32)
-        lengths = tf.minimum(lengths, self._limit(packer))
+        lengths = tf.minimum(lengths, self.question_limit(packer))
         room = packer.sequence_length - packer.number_of_special_tokens("pair") - lengths
         step = tf.minimum(self.stride, room)
         # The first window that reaches the end is the last one. An empty text has one window.
         number = tf.cast(contexts.row_lengths(), tf.int32)
         return lengths, room, step, 1 + (tf.maximum(number - room, 0) + step - 1) // step
 
-    def _limit(self, packer):
+    def question_limit(self, packer):
         """Return the maximum number of tokens of a question."""
         room = packer.sequence_length - packer.number_of_special_tokens("pair")
         if self.max_question_length is None:

@@ -118,7 +118,7 @@ class FixedSignatures(ByteSignatures):
             return task.answer_lite(columns), None
         if kind == "answer":
             question = task.tokenizer.tokenize_lite(columns["question"]).row_lengths()
-            limit = task.rows._limit(task.packer)
+            limit = task.rows.question_limit(task.packer)
             return task.answer_lite(columns), tf.maximum(tf.cast(question, tf.int32) - limit, 0)
         if hasattr(task, "members"):
             unread = [_pack(member, columns)[1] for member in task.members]

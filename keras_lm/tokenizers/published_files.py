@@ -504,6 +504,19 @@ def refuse(where, settings, supported, who):
             )
 
 
+def _difference(vocabulary, stated, added):
+    """Return what tells a list of entries from a dict of entries → ids, or None if nothing does."""
+    own = {entry: id for id, entry in enumerate(vocabulary)}
+    other = next((entry for entry, id in stated.items() if own.get(entry) != id), None)
+    if other is None:
+        left = (entry for entry in own if entry not in stated and entry not in added)
+        other = next((entry for entry in left if not UNUSED.fullmatch(entry)), None)
+    if other is None:
+        return None
+    id, stated_id = own.get(other, "none"), stated.get(other, "none")
+    return f"the first has {other!r} as id {id}, the second as id {stated_id}"
+
+
 class TokenizerFolder:
     """What the JSON files of Hugging Face in a folder say about its tokenizer.
 
@@ -578,19 +591,14 @@ class TokenizerFolder:
             if isinstance(stated, dict)
             else zip((piece for piece, _ in stated), range(MOST_IDS))
         )
-        ids, own = dict(pairs), {entry: id for id, entry in enumerate(vocabulary)}
-        other = next((entry for entry, id in ids.items() if own.get(entry) != id), None)
-        if other is None:
-            left = (entry for entry in own if entry not in ids and entry not in self.added)
-            other = next((entry for entry in left if not UNUSED.fullmatch(entry)), None)
-        name, id, other_id = os.path.basename(path), own.get(other, "none"), ids.get(other, "none")
-        what = f"the first has {other!r} as id {id}, the second as id {other_id}"
-        if other is None and merges is not None and merges_of(model) != merges:
-            other, what = True, "they differ in their merges"
-        if other is not None:
+        difference = _difference(vocabulary, dict(pairs), self.added)
+        if difference is None and merges is not None and merges_of(model) != merges:
+            difference = "they differ in their merges"
+        if difference is not None:
             raise CheckpointError(
-                f"{self.folder} holds two vocabularies, {name} and tokenizer.json: {what}. Remove "
-                "the file that is not meant; transformers reads tokenizer.json."
+                f"{self.folder} holds two vocabularies, {os.path.basename(path)} and "
+                f"tokenizer.json: {difference}. Remove the file that is not meant; transformers "
+                "reads tokenizer.json."
             )
 
     def more_tokens(self, taken):
