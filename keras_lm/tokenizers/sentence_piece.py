@@ -14,27 +14,24 @@ import typing
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
-
 from keras_lm.tensorflow import INSTALL_TEXT, IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import (
     published_files,
     sentence_piece_files,
-    splitting,
     strings,
     unicode_ranges,
 )
 from keras_lm.tokenizers import sentence_piece_model as files
-from keras_lm.tokenizers.lite_operations import (
-    CHANGEABLE,
-    CodePointTable,
-    code_points,
-    flags,
-    put,
-    valid_bytes,
-    value_before,
+from keras_lm.tokenizers.sentence_piece_lite import (
+    ALWAYS,
+    IF_SPACE,
+    NEVER,
+    UNLESS_SPACE,
+    CharacterFinder,
+    CharacterModel,
+    LitePlaces,
+    LiteSentencePiece,
 )
-from keras_lm.tokenizers.sentence_piece_lite import CharacterModel, LiteSentencePiece
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, MARKS, SPACE, SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_normalizer import (
     ALL_MARKS,
@@ -237,7 +234,7 @@ class SentencePieceTokenizer(Tokenizer):
         if not has_text_operations():
             self._matcher = None
             try:
-                lite = self._make_lite(keep_first_space=False)
+                lite = self._make_lite(ALWAYS)
             except ValueError as error:
                 raise ImportError(
                     f"SentencePieceTokenizer: this model's kind {INSTALL_TEXT}. ({error})"
@@ -416,9 +413,7 @@ class SentencePieceTokenizer(Tokenizer):
         if self._splits is not None:
             lengths = self._splits.lengths(ids.values, lengths)
             ids = self._splits(ids)
-        # A span leaves out the space that a piece begins with, unless that is all of it.
-        is_more = tf.gather(self._begin_with_space, ids.values) & (lengths > SPACE_SIZE)
-        before = SPACE_SIZE * tf.cast(is_more, tf.int64)
+        before = self._size_of_space(ids.values, lengths)
         ends = tf.cumsum(lengths)
         places = tf.cumsum(characters.lengths, exclusive=True)
         first = tf.searchsorted(places, ends - lengths + before, "right", tf.int64) - 1
@@ -437,9 +432,13 @@ class SentencePieceTokenizer(Tokenizer):
             ValueError: with TensorFlow Text's operations, if this is not a plain unigram model, the
                 only kind for which its kernel in LiteRT is right.
         """
+        ids = self._model_ids_lite(text)
+        return ids if self._splits is None else self._splits.lite(ids)
+
+    def _model_ids_lite(self, text):
+        """Return what `tokenize_lite` does, before pieces with a comma are split."""
         if not has_text_operations():
-            ids = self._lite(text)
-            return ids if self._splits is None else self._splits.lite(ids)
+            return self._lite(text)
         is_fast = isinstance(self._matcher, tf_text.FastSentencepieceTokenizer)
         if not is_fast or self._rules.keep_first_space or self._drops_space:
             raise ValueError(
@@ -449,8 +448,7 @@ class SentencePieceTokenizer(Tokenizer):
             )
         ids = self._lite_matcher.tokenize(text)
         # LiteRT cannot return empty tensors from custom operations, but it can from its own.
-        ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
-        return ids if self._splits is None else self._splits.lite(ids)
+        return ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
 
     @functools.cached_property
     def _lite_matcher(self):
@@ -463,16 +461,19 @@ class SentencePieceTokenizer(Tokenizer):
 
     @functools.cached_property
     def _lite(self):
-        if self._has_own_space:
-            raise ValueError(
-                "SentencePieceTokenizer cannot tokenize in LiteRT: its model leaves one space "
-                "at the start of texts and adds none. Export as a SavedModel instead."
-            )
         with tf.init_scope():
-            return self._make_lite(self._rules.keep_first_space and not self._joins_spaces)
+            return self._make_lite(self._prefix)
 
-    def _make_lite(self, keep_first_space):
-        return LiteSentencePiece(self._proto, self._charsmap, keep_first_space)
+    def _make_lite(self, prefix):
+        return LiteSentencePiece(self._proto, self._charsmap, prefix)
+
+    @property
+    def _prefix(self):
+        """Which texts the model's space is added to, see `LiteSentencePiece`."""
+        if self._has_own_space:  # it stands for those that a text begins with
+            return IF_SPACE if self._joins_spaces else NEVER
+        keeps = self._rules.keep_first_space and not self._joins_spaces
+        return UNLESS_SPACE if keeps else ALWAYS
 
     @property
     def _charsmap(self):
@@ -480,25 +481,23 @@ class SentencePieceTokenizer(Tokenizer):
         return self._prepared(files.parse_model(self._data)).normalizer_spec.precompiled_charsmap
 
     def tokenize_lite_with_offsets(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `tokenize_lite` does, and where tokens start and end in characters.
-
-        Places are those of a call, unless normalisation joins characters, as a letter and a mark
-        after it: then those of later tokens of the same word, up to a space, may be one off.
-        """
-        if not has_text_operations():
-            self._require_words()
+        """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         if self._places is None:
             with tf.init_scope():
-                self._places = LitePlaces(self, self._find_aligner())
-        return self._places(text)
+                model = characters_of(self._proto)
+                find = CharacterFinder(model, self._charsmap, self._prefix)
+                self._places = LitePlaces(find, self._has_bytes)
+        ids = self._model_ids_lite(text)
+        lengths = tf.gather(tf.cast(self._lengths, tf.int32), ids.values)
+        split = self._splits.lite_with_lengths if self._splits else lambda *both: both
+        return self._places(
+            text, ids, lengths, self.special_id("unknown"), split, self._size_of_space
+        )
 
-    def _require_words(self):
-        for piece in self._proto.pieces:
-            if re.search(f".[ {SPACE}]+[^ {SPACE}]", piece.piece) and piece.type != files.CONTROL:
-                raise ValueError(
-                    f"SentencePieceTokenizer has no places in LiteRT: its piece {piece.piece!r} "
-                    "crosses a space. Export as a SavedModel instead."
-                )
+    def _size_of_space(self, ids, lengths):
+        """Return the size of the space that each piece begins with, 0 if that is all of it."""
+        is_more = tf.gather(self._begin_with_space, ids) & (lengths > SPACE_SIZE)
+        return SPACE_SIZE * tf.cast(is_more, lengths.dtype)
 
     def plain_model(self) -> Any:
         """Return a parsed model, with which the package `sentencepiece` alone finds the ids.
@@ -732,7 +731,10 @@ class CommaSplits(tf.Module):
             self._table = tf.ragged.constant([*table, []], tf.int32, row_splits_dtype=tf.int64)
             self._lengths = tf.ragged.constant([*lengths, []], tf.int64, row_splits_dtype=tf.int64)
             # For LiteRT, which cannot gather ragged rows; row 0 is for all other pieces.
-            self._dense = tf.pad(self._table.to_tensor(-1), [[1, 0], [0, 0]], constant_values=-1)
+            self._dense, self._dense_lengths = (
+                tf.pad(tf.cast(x.to_tensor(-1), tf.int32), [[1, 0], [0, 0]], constant_values=-1)
+                for x in (self._table, self._lengths)
+            )
 
     def __call__(self, ids):
         """Return the vocabulary's ids for the model's, both ragged (B, S)."""
@@ -765,9 +767,16 @@ class CommaSplits(tf.Module):
 
     def lite(self, ids):
         """Return ids like a call, without ragged gathers."""
+        return self._in_parts(ids, ids.values, self._dense)
+
+    def lite_with_lengths(self, ids, lengths):
+        """Return ids like `lite`, and their lengths, given those of the model's (T,) ids."""
+        return self.lite(ids), self._in_parts(ids, lengths, self._dense_lengths).values
+
+    def _in_parts(self, ids, values, table):
         rows = tf.maximum(ids.values - self._first + 1, 0)
-        parts = tf.gather(self._dense, rows)
-        first = tf.where(rows > 0, parts[:, 0], ids.values)
+        parts = tf.gather(table, rows)
+        first = tf.where(rows > 0, parts[:, 0], values)
         parts = tf.concat([first[:, tf.newaxis], parts[:, 1:]], 1)
         is_there = parts >= 0
         ends = tf.cumsum(tf.reduce_sum(tf.cast(is_there, ids.row_splits.dtype), 1))
@@ -794,11 +803,7 @@ class Aligner(tf.Module):
 
     def __init__(self, proto, charsmap):
         super().__init__()
-        model = files.Model()
-        model.CopyFrom(proto)
-        del model.pieces[:]
-        model.pieces.extend(p for p in proto.pieces if _is_character(p))
-        model.trainer_spec.model_type = files.CHARACTER
+        model = characters_of(proto)
         self._has_bytes = model.trainer_spec.byte_fallback
         known = {piece.piece for piece in model.pieces}
         for piece in proto.pieces:
@@ -830,6 +835,16 @@ class Aligner(tf.Module):
         return splits, Characters(pieces, lengths, starts, ends, are_unknown)
 
 
+def characters_of(proto):
+    """Return a parsed model with the same normalizer, whose pieces are single characters."""
+    model = files.Model()
+    model.CopyFrom(proto)
+    del model.pieces[:]
+    model.pieces.extend(p for p in proto.pieces if _is_character(p))
+    model.trainer_spec.model_type = files.CHARACTER
+    return model
+
+
 class Characters(typing.NamedTuple):
     """All normalised characters of some texts: (N,) tensors."""
 
@@ -845,76 +860,3 @@ def _is_character(piece):
         return len(piece.piece) == 1
     # Models of characters also keep what the user defined whole.
     return piece.type in (files.UNKNOWN, files.USER_DEFINED, files.BYTE)
-
-
-# === Offsets in LiteRT ===
-
-
-class LitePlaces:
-    """Finds pieces and their places.
-
-    Text is split at white space, which no piece crosses. In a word, pieces cover its characters as
-    they are normalised, whose lengths are in a table.
-
-    Args:
-        tokenizer: `SentencePieceTokenizer`.
-        aligner: `Aligner`.
-    """
-
-    def __init__(self, tokenizer, aligner):
-        self._tokenizer, self._unknown_id = tokenizer, tokenizer.special_id("unknown")
-        sizes = [tokenizer._length(piece.removeprefix(SPACE)) for piece in tokenizer.vocabulary]
-        self._sizes = tf.constant(sizes, tf.int32)
-        codes = np.array([code for codes in CHANGEABLE for code in codes], np.int32)
-        texts = tf.strings.unicode_encode(tf.constant(codes)[:, tf.newaxis], "UTF-8")
-        splits, characters = aligner.rows(texts)
-        row = np.repeat(np.arange(len(codes)), np.diff(splits.numpy()))
-        is_space = characters.pieces.numpy() == SPACE.encode()
-        lengths, unknown = np.zeros([2, 0x110000], np.int32)
-        lengths += 4  # of most others
-        lengths[codes] = np.bincount(row, characters.lengths.numpy() * ~is_space, len(codes))
-        unknown[codes] = np.bincount(row, characters.are_unknown.numpy(), len(codes)) > 0
-        self._lengths, self._unknown = CodePointTable(lengths), CodePointTable(unknown)
-
-    def __call__(self, text):
-        """Return ids, starts and ends of (B,) texts, ragged (B, S) int32 each."""
-        words, word_starts, _, _ = splitting.words_and_places_lite(text, "whitespace")
-        pieces = self._tokenizer.tokenize_lite(words.values)  # ragged (W, S)
-        codes, splits = code_points(*valid_bytes(words.values))  # (C,), and spaces after the last
-        is_first = flags(splits, tf.size(codes))
-        lengths = self._lengths(codes)
-        is_unknown = self._unknown(codes) > 0
-
-        # Each unknown piece is a run of unknown characters, in the same order.
-        begins_run = is_unknown & (is_first | ~value_before(is_unknown, 1, False))
-        run = tf.cumsum(tf.cast(begins_run, tf.int32))  # from 1
-        runs = put(tf.where(is_unknown, lengths, 0), run, tf.size(codes) + 1)
-        is_one = pieces.values == self._unknown_id
-        number = tf.minimum(tf.cumsum(tf.cast(is_one, tf.int32)), tf.size(codes))
-        sizes = tf.where(is_one, tf.gather(runs, number), tf.gather(self._sizes, pieces.values))
-
-        # In words, pieces end after their size in bytes, and no later than the word.
-        word = strings.row_ids(pieces)  # (T,)
-        bounds = tf.concat([[0], tf.cumsum(lengths)], 0)
-        begins, limits = tf.gather(bounds, splits[:-1]), tf.gather(bounds, splits[1:])
-        total = tf.concat([[0], tf.cumsum(sizes)], 0)
-        before = tf.gather(total, tf.cast(pieces.row_splits, tf.int32)[:-1])
-        shift = tf.gather(begins - before, word)
-        limit = tf.gather(limits, word)
-        starts, ends = (tf.minimum(x + shift, limit) for x in (total[:-1], total[1:]))
-
-        # How many characters began and ended up to each byte.
-        begun, ended = (
-            tf.cumsum(put(tf.ones_like(lengths), places, bounds[-1] + 1))
-            for places in (bounds[:-1], bounds[1:])
-        )
-        last = tf.minimum(tf.gather(begun, tf.maximum(ends - 1, 0)), tf.gather(ended, ends))
-        first = tf.minimum(tf.gather(begun, starts) - 1, last)
-        at = tf.gather(word_starts.values - splits[:-1], word)
-        text_splits = tf.gather(pieces.row_splits, tf.cast(words.row_splits, tf.int32))
-        ids = tf.RaggedTensor.from_row_splits(pieces.values, text_splits, validate=False)
-        # A piece that is a space alone is before its word.
-        begin = tf.gather(word_starts.values, word)
-        first = tf.where(sizes > 0, first + at, tf.maximum(begin - 1, 0))
-        last = tf.where(sizes > 0, last + at, begin)
-        return ids, ids.with_values(first), ids.with_values(last)

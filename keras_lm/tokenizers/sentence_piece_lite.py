@@ -37,6 +37,8 @@ from keras_lm.tokenizers.sentence_piece_normalizer import Table
 from keras_lm.tokenizers.tokenizer import lookup_table, traced
 
 SPACE, MARK = ord(" "), ord(files.SPACE)
+# Which texts get the model's space before them.
+PREFIXES = ALWAYS, NEVER, UNLESS_SPACE, IF_SPACE = "always", "never", "unless_space", "if_space"
 NOTHING = -1e30  # the score of a piece that is not there
 UNKNOWN_PENALTY = 10.0
 CODE_POINTS = 0x110000
@@ -48,13 +50,14 @@ class LiteSentencePiece:
     Args:
         proto: the parsed model to run, see `prepared_model`.
         charsmap: bytes, the table of characters.
-        keep_first_space: bool, see `SentencePieceTokenizer`.
+        prefix: which texts the model's space is added to, one of `PREFIXES`: all, none, or those
+            that begin with no space, or with one.
 
     Raises:
         ValueError: if the model is of another kind, or a BPE with pieces that it does not use.
     """
 
-    def __init__(self, proto, charsmap, keep_first_space=False):
+    def __init__(self, proto, charsmap, prefix=ALWAYS):
         kind, pieces = proto.trainer_spec.model_type, proto.pieces
         if kind not in (files.UNIGRAM, files.BPE):
             raise _refusal("words or characters as pieces, not a unigram model's or a BPE's")
@@ -63,7 +66,7 @@ class LiteSentencePiece:
         own = {p.piece: i for i, p in enumerate(pieces) if p.type in (files.NORMAL, KEPT)}
         kept = [p.piece for p in pieces if p.type == KEPT]
         unknown = next(i for i, p in enumerate(pieces) if p.type == files.UNKNOWN)
-        self._normalize = Normalizer(charsmap, kept, proto.normalizer_spec, keep_first_space)
+        self._normalize = Normalizer(charsmap, kept, proto.normalizer_spec, prefix)
         letters = sorted(set("".join(own)))
         self._symbols = _code_point_table({ord(c): i for i, c in enumerate(letters, start=1)})
         symbols = {letter: i for i, letter in enumerate(letters, start=1)}
@@ -109,7 +112,7 @@ class LiteSentencePiece:
     def _with_bytes(self, ids, codes):
         """Replace unknown characters by their bytes; return the ids, and how many each has."""
         is_unknown = ids == self._unknown
-        sizes = 1 + sum(tf.cast(codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
+        sizes = _widths(codes)
         widths = tf.where(is_unknown, sizes, 1)
         token, place = strings.places_in_rows(widths)
         ids, codes, sizes, unknown = (tf.gather(x, token) for x in (ids, codes, sizes, is_unknown))
@@ -147,12 +150,13 @@ class Normalizer:
         charsmap: bytes, the table of characters.
         kept: list of str, texts that it leaves as they are.
         spec: the model's `NormalizerSpec`.
-        keep_first_space: bool. Whether texts that begin with a space get none before it.
+        prefix: see `LiteSentencePiece`.
     """
 
-    def __init__(self, charsmap, kept, spec, keep_first_space=False):
-        self._adds, self._joins = spec.add_dummy_prefix, spec.remove_extra_whitespaces
-        self._keep_first_space = keep_first_space
+    def __init__(self, charsmap, kept, spec, prefix=ALWAYS):
+        self._adds = spec.add_dummy_prefix and prefix != NEVER
+        self._joins = spec.remove_extra_whitespaces
+        self._prefix = prefix
         rules, longer, classes = _rules_by_length(charsmap, tuple(kept))
         spelled, places = [0], {}
         for text in rules.values():
@@ -188,8 +192,9 @@ class Normalizer:
     def with_places(self, text):
         """Return what a call does, and where each character starts and ends, (N,) int32 each.
 
-        Places are bytes of the texts, as the reference has them: a character starts where those
-        that it was made of do, and ends where the next one starts.
+        Places are characters of all texts, which are returned last, with their row splits. As in
+        the reference, a character starts where those that it was made of do, and ends where the
+        next one starts.
         """
         old_codes, old_splits = code_points(*valid_bytes(text))
         codes, splits, at, of, middle_splits, is_blank = self._normalized((old_codes, old_splits))
@@ -217,10 +222,7 @@ class Normalizer:
         last = tf.where(is_dropped, tf.gather(of, tf.where(is_dropped, after, 0)), last)
         is_last = value_after(row, 1, -1) != row
         end = tf.where(is_last, tf.gather(last, row), value_after(source, 1, 0))
-        widths = 1 + sum(tf.cast(old_codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
-        begins = tf.cumsum(widths, exclusive=True)
-        begin = tf.gather(begins, tf.gather(old_splits, row))
-        return codes, splits, tf.gather(begins, source) - begin, tf.gather(begins, end) - begin
+        return codes, splits, source, end, (old_codes, old_splits)
 
     def _normalized(self, texts):
         """Return the characters and row splits of texts, and how they came about.
@@ -300,10 +302,10 @@ class Normalizer:
             has_prefix &= bounds[1:] > bounds[:-1]
         else:
             is_there = is_text
-        if self._keep_first_space:
+        if self._prefix in (UNLESS_SPACE, IF_SPACE):
             first = tf.gather(codes, splits[:-1])
-            is_empty = splits[1:] == splits[:-1]
-            has_prefix &= is_empty | ((first != SPACE) & (first != MARK))
+            begins_with_space = (splits[1:] > splits[:-1]) & ((first == SPACE) | (first == MARK))
+            has_prefix &= begins_with_space == (self._prefix == IF_SPACE)
         added = tf.cast(has_prefix, tf.int32) if self._adds else tf.zeros_like(splits[1:])
         prefixes = tf.cumsum(tf.concat([added, [0]], 0))
         kept = count_before(is_there)
@@ -314,22 +316,20 @@ class Normalizer:
         return codes, new_splits, tf.where(is_there, at, -1)
 
 
-class CharacterModel(tf.Module):
-    """A model whose pieces are characters, to find where these are in texts.
+class CharacterFinder:
+    """Finds the pieces of a model whose pieces are characters, and where they are in texts.
 
     Args:
         proto: the parsed model.
         charsmap: bytes, the table of characters.
-
-    Its `rows_with_offsets` and `string_to_id` are those of `SentencePieceModel`.
+        prefix: see `LiteSentencePiece`.
     """
 
-    def __init__(self, proto, charsmap):
-        super().__init__()
+    def __init__(self, proto, charsmap, prefix=ALWAYS):
         kept = [p.piece for p in proto.pieces if p.type == KEPT]
         letters = [p.piece for p in proto.pieces if p.type == files.NORMAL]
         letters += [piece for piece in kept if len(piece) == 1]
-        self._normalize = Normalizer(charsmap, kept, proto.normalizer_spec)
+        self._normalize = Normalizer(charsmap, kept, proto.normalizer_spec, prefix)
         self._known = _code_point_table({ord(letter): 1 for letter in letters})
         self._kept = None
         if longer := [piece for piece in kept if len(piece) > 1]:
@@ -338,6 +338,46 @@ class CharacterModel(tf.Module):
             self._symbols = _code_point_table({ord(c): i for c, i in symbols.items()})
             keys = [tuple(symbols[c] for c in piece) for piece in longer]
             self._kept = Trie({(): -1} | dict.fromkeys(keys, 1), len(symbols) + 1)
+        self._has_bytes = proto.trainer_spec.byte_fallback
+
+    def __call__(self, text):
+        """Return the characters of (B,) texts, normalised, and the pieces that they make.
+
+        Of the characters there are the codes, those of one more after the last text, and the row
+        splits. A piece has the place of its first character, whether it is unknown, and where it
+        starts and ends among the characters of the texts as they are, which are returned last, with
+        their row splits. The last piece is of no text.
+        """
+        codes, splits, starts, ends, old = self._normalize.with_places(text)
+        size = tf.size(codes)  # with one after the last text
+        row = tf.cumsum(put(tf.ones_like(splits), splits, size)) - 1
+        is_unknown = self._known(codes) == 0
+        begins = tf.ones_like(is_unknown)
+        if self._kept is not None:
+            limits = tf.concat([splits[1:], [size]], 0)
+            nodes = self._kept(
+                self._symbols(codes), tf.range(size), tf.gather(limits, row), whole=False
+            )
+            sizes = tf.maximum(tf.gather(self._kept.lengths, nodes), 1)
+            is_full = places_of(limits > splits)
+            begins = follow(sizes, tf.gather(splits, is_full), tf.gather(limits, is_full))
+            is_unknown &= begins & (nodes == 0)
+        if not self._has_bytes:
+            is_same = is_unknown & value_before(is_unknown, 1, False)
+            begins &= ~(is_same & (row == value_before(row, 1, -1)))
+        begins |= tf.range(size) == size - 1
+        at = places_of(begins)
+        last = tf.concat([at[1:], [size]], 0) - 1
+        places = tf.gather(starts, at), tf.gather(ends, last)
+        return codes, splits, at, tf.gather(is_unknown, at), *places, old
+
+
+class CharacterModel(tf.Module):
+    """`CharacterFinder` with the methods `rows_with_offsets` and `string_to_id` of TF Text."""
+
+    def __init__(self, proto, charsmap):
+        super().__init__()
+        self._find = CharacterFinder(proto, charsmap)
         self._has_bytes = proto.trainer_spec.byte_fallback
         self._byte_names = tf.constant([f"<0x{byte:02X}>" for byte in range(256)])
         ids = {p.piece: i for i, p in enumerate(proto.pieces) if p.type != files.UNKNOWN}
@@ -349,33 +389,18 @@ class CharacterModel(tf.Module):
         return self._ids.lookup(pieces)
 
     def _rows_with_offsets(self, text):
-        codes, splits, starts, ends = self._normalize.with_places(text)
-        size = tf.size(codes)  # with one after the last text
-        row = tf.cumsum(put(tf.ones_like(splits), splits, size)) - 1
-        is_unknown = self._known(codes) == 0
-        begins = tf.ones_like(is_unknown)
-        if self._kept is not None:
-            limits = tf.concat([splits[1:], [size]], 0)
-            nodes = self._kept(
-                self._symbols(codes), tf.range(size), tf.gather(limits, row), whole=False
-            )
-            sizes = tf.maximum(tf.gather(self._kept.lengths, nodes), 1)
-            is_full = limits > splits
-            begins = follow(
-                sizes, tf.boolean_mask(splits, is_full), tf.boolean_mask(limits, is_full)
-            )
-            is_unknown &= begins & (nodes == 0)
-        if not self._has_bytes:
-            is_same = is_unknown & value_before(is_unknown, 1, False)
-            begins &= ~(is_same & (row == value_before(row, 1, -1)))
-        at = places_of(begins)
-        after = tf.concat([at[1:], [size]], 0)
+        codes, splits, at, is_unknown, starts, ends, old = self._find(text)
+        size = tf.size(codes)
         pieces = tf.RaggedTensor.from_row_splits(codes, tf.concat([at, [size]], 0), validate=False)
         pieces = tf.strings.unicode_encode(pieces, "UTF-8")
-        starts, ends = tf.gather(starts, at), tf.gather(ends, after - 1)
-        splits = tf.gather(count_before(begins), splits)
+        splits = tf.gather(count_before(flags(at, size)), splits)
+        # In bytes of each text.
+        old_codes, old_splits = old
+        bytes_before = tf.cumsum(_widths(old_codes), exclusive=True)
+        row = tf.cumsum(put(tf.ones_like(splits), splits, tf.size(at))) - 1
+        begin = tf.gather(bytes_before, tf.gather(old_splits, row))
+        starts, ends = (tf.gather(bytes_before, x) - begin for x in (starts, ends))
         if self._has_bytes:
-            is_unknown = tf.gather(is_unknown, at)
             pieces, starts, ends, splits = self._with_bytes(
                 pieces, starts, ends, splits, is_unknown
             )
@@ -393,9 +418,65 @@ class CharacterModel(tf.Module):
         pieces = tf.where(tf.gather(is_unknown, token), names, tf.gather(pieces, token))
         starts = tf.gather(starts, token)
         is_last = place == tf.gather(sizes, token) - 1
-        bounds = tf.concat([[0], tf.cumsum(sizes)], 0)
         ends = tf.where(is_last, tf.gather(ends, token), starts)
+        bounds = tf.concat([[0], tf.cumsum(sizes)], 0)
         return pieces, starts, ends, tf.gather(bounds, splits)
+
+
+class LitePlaces:
+    """Finds where tokens are in texts: they cover the normalised characters without a gap.
+
+    Args:
+        find: `CharacterFinder`.
+        has_bytes: bool. Whether unknown characters have a token for each of their bytes.
+    """
+
+    def __init__(self, find, has_bytes):
+        self._find, self._has_bytes = find, has_bytes
+
+    def __call__(self, text, ids, lengths, unknown_id, split, space_size):
+        """Return the tokens of (B,) texts, ragged (B, S) ids, starts and ends in characters.
+
+        Args:
+            text: the texts.
+            ids: ragged (B, U), what the model makes of them.
+            lengths: (U,) int32, the bytes of normalised text that each covers.
+            unknown_id: int. Such an id covers a run of unknown characters, the next one.
+            split: function from `ids` and their lengths to those of the tokens.
+            space_size: function from (T,) tokens and lengths to the bytes of each that are not part
+                of its place.
+        """
+        codes, splits, at, is_unknown, starts, ends, (_, old_splits) = self._find(text)
+        bounds = tf.concat([[0], tf.cumsum(_widths(codes))], 0)
+        begin_bytes = tf.gather(bounds, at)
+        end_bytes = tf.concat([begin_bytes[1:], bounds[-1:]], 0)
+        is_one = ids.values == unknown_id
+        runs = tf.ones([1], tf.int32)
+        if not self._has_bytes:
+            runs = tf.concat([runs, tf.gather(end_bytes - begin_bytes, places_of(is_unknown))], 0)
+        number = tf.minimum(tf.cumsum(tf.cast(is_one, tf.int32)), tf.size(runs) - 1)
+        ids, lengths = split(ids, tf.where(is_one, tf.gather(runs, number), lengths))
+
+        row = strings.row_ids(ids)
+        total = tf.concat([[0], tf.cumsum(lengths)], 0)
+        row_begins = tf.gather(total, tf.cast(ids.row_splits, tf.int32)[:-1])
+        shift = tf.gather(tf.gather(bounds, splits[:-1]) - row_begins, row)
+        limit = tf.gather(tf.gather(bounds, splits[1:]), row) - 1
+        first = tf.minimum(total[:-1] + space_size(ids.values, lengths) + shift, limit)
+        last = tf.minimum(total[1:] - 1 + shift, limit)
+        begun = tf.cumsum(put(tf.ones_like(begin_bytes), begin_bytes, bounds[-1]))
+        first, piece = (tf.gather(begun, tf.maximum(x, 0)) - 1 for x in (first, last))
+        starts_of_last, ends = tf.gather(starts, piece), tf.gather(ends, piece)
+        if self._has_bytes:  # the last byte of a character covers it
+            is_inside = tf.gather(is_unknown, piece) & (last < tf.gather(end_bytes, piece) - 1)
+            ends = tf.where(is_inside, starts_of_last, ends)
+        begin = tf.gather(old_splits, row)
+        return ids, *map(ids.with_values, (tf.gather(starts, first) - begin, ends - begin))
+
+
+def _widths(codes):
+    """Return how many bytes of UTF-8 characters have."""
+    return 1 + sum(tf.cast(codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
 
 
 @functools.lru_cache(maxsize=4)  # reading a table takes seconds

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_lm.litert import in_bytes
 from keras_lm.tokenizers import SentencePieceTokenizer, strings
-from keras_lm.tokenizers.sentence_piece_model import UNUSED, WORD, Model
+from keras_lm.tokenizers.sentence_piece_model import OWN_SPACE, UNUSED, WORD, Model
 from keras_lm.tokenizers.strings import without_text_operations
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -141,6 +141,32 @@ def test_ids_in_litert(kind, model_of):
         assert [row.tolist() for row in ids] == reference.encode(texts)
 
 
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", ["BPE that keeps some", "BPE of bytes across spaces"])
+def test_places_of_pieces_that_cross_spaces(kind, model_of):
+    """Of a BPE, as the graph reads a "▁" of a text otherwise with a unigram of this kind."""
+    tokenizer, _ = model_of(kind)
+    texts = HARD + random_texts(100)
+    expected = [x.to_list() for x in tokenizer.tokenize_with_offsets(texts, "character")]
+    with without_text_operations():
+        actual = tokenizer.tokenize_lite_with_offsets(tf.constant(texts))
+    assert [x.to_list() for x in actual] == expected
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_space_of_the_models_own(joins):
+    """Which stands for those that a text begins with, and is not added to others."""
+    model = Model.FromString(train(**PLAIN | {"model_type": "bpe"}))
+    model.normalizer_spec.add_dummy_prefix = False
+    model.normalizer_spec.name = OWN_SPACE
+    model.normalizer_spec.remove_extra_whitespaces = joins
+    tokenizer = SentencePieceTokenizer(model.SerializeToString())
+    texts = ["the end", " the end", "  the  end ", "▁the", "", " "]
+    with without_text_operations():
+        assert tokenizer.tokenize_lite(tf.constant(texts)).to_list() == tokenizer(texts).to_list()
+
+
 def test_what_has_no_such_form_is_refused_by_name():
     model = Model.FromString(train(**PLAIN))
     model.trainer_spec.model_type = WORD
@@ -148,13 +174,10 @@ def test_what_has_no_such_form_is_refused_by_name():
     model = Model.FromString(train(**PLAIN | {"model_type": "bpe"}))
     model.pieces[-1].type = UNUSED
     unused = SentencePieceTokenizer(model.SerializeToString())
-    crossing = SentencePieceTokenizer(train(**KINDS["unigram that keeps some"]))
     with without_text_operations():
         with pytest.raises(ValueError, match=r"SentencePieceTokenizer .* words or characters"):
             words.tokenize_lite(tf.constant(["a"]))
         with pytest.raises(ValueError, match=r"SentencePieceTokenizer .* 'UNUSED'"):
             unused.tokenize_lite(tf.constant(["a"]))
-        with pytest.raises(ValueError, match=r"SentencePieceTokenizer .* 'the e' crosses"):
-            crossing.tokenize_lite_with_offsets(tf.constant(["a"]))
         with pytest.raises(ImportError, match=r"SentencePieceTokenizer.* needs TensorFlow Text"):
             SentencePieceTokenizer(words._data)
