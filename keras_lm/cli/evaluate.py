@@ -113,7 +113,8 @@ def evaluate_command(options):
       multiple choice   loss and accuracy;
       an encoder     of pairs how well a search among all positives finds those of each anchor,
                      and with negatives the share of triplets in the right order; with scores
-                     Pearson's and Spearman's correlation;
+                     Pearson's and Spearman's correlation; of texts with labels how well the
+                     most similar pairs are those with one label;
       questions      exact match and F1 of the best answers as SQuAD's script counts them, from 0
                      to 1; the share that is rightly answered or left without; loss and accuracy
                      of both ends of answers, over windows of the contexts;

@@ -177,7 +177,7 @@ def test_other_encoders_are_trained_measured_and_asked(run, fail, tiny, document
         ({"anchor": "a film", "positive": "the film", "score": 0.5}, "spearman"),
         ({"anchor": "a film", "positive": "a bad film", "negative": "a song"}, "triplet_accuracy"),
         ({"anchor": "a film", "positive": "film", "negative": ["a song", "."]}, "triplet_accuracy"),
-        ({"text": "a film", "label": "good"}, None),
+        ({"text": "a film", "label": "good"}, "average_precision"),
         ({"text": "a film"}, None),
     ],
 )
