@@ -66,6 +66,8 @@ class Index:
         if vectors is None:
             vectors = self.embed(self.documents, "document", batch_size, verbose)
         vectors = np.asarray(vectors, "float32")
+        if not np.isfinite(vectors).all():
+            raise ValueError("vectors has numbers that are not finite: make them anew.")
         if vectors.ndim != 2 or len(vectors) != len(self.documents):
             raise ValueError(
                 f"vectors has the shape {vectors.shape}: pass a row for each of the "
@@ -99,12 +101,37 @@ class Index:
         parts = []
         for start in range(0, len(vectors), AT_ONCE):
             scores = vectors[start : start + AT_ONCE] @ self.vectors.T  # (B, N)
-            rows = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k])
+            rows = _best(scores, k)
             best = np.take_along_axis(scores, rows, axis=1)
             order = np.argsort(-best, axis=1, kind="stable")  # of equal ones, the first
             parts.append([np.take_along_axis(x, order, axis=1) for x in (rows, best)])
         rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return rows.astype("int32"), scores
+
+    def nearest_pairs(self, k: int = 100) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of documents that resemble each other, the most similar first.
+
+        Args:
+            k: int. How many of the nearest others a document is paired with.
+
+        Returns:
+            Rows int32 (P, 2), the lower one first, and scores float32 (P,).
+
+        Example:
+
+            rows, scores = index.nearest_pairs(k=3)
+            print(scores[0], [index.documents[row] for row in rows[0]])
+        """
+        check_whole("k", k, 1)
+        hits, scores = self.nearest(self.vectors, k + 1)  # one of them is the document itself
+        own = np.arange(len(hits))[:, np.newaxis]
+        is_other = hits != own
+        is_other &= np.cumsum(is_other, axis=1) <= k
+        pairs = np.stack(np.broadcast_arrays(own, hits), axis=-1)[is_other]
+        pairs, places = np.unique(np.sort(pairs, axis=1), axis=0, return_index=True)
+        scores = scores[is_other][places]
+        order = np.argsort(-scores, kind="stable")
+        return pairs[order].astype("int32"), scores[order]
 
     def save(self, folder: PathLike) -> None:
         """Write documents and vectors to a folder; an index that is there is replaced.
@@ -258,6 +285,18 @@ def _documents(documents, most):
         if not isinstance(text, str):
             raise ValueError(f"documents[{row}] is {text!r:.60}, and not a string.")
     return documents
+
+
+def _best(scores, k):
+    """Return the columns of the k highest scores of each row (B, N), in order: (B, K).
+
+    Of equal ones, the first: `np.argpartition` would take any.
+    """
+    last = np.partition(scores, -k, axis=1)[:, -k, np.newaxis]
+    above, equal = scores > last, scores == last
+    wanted = k - above.sum(axis=1, keepdims=True)
+    chosen = above | (equal & (np.cumsum(equal, axis=1) <= wanted))
+    return np.nonzero(chosen)[1].reshape(-1, k)
 
 
 def _normalized(vectors):

@@ -47,6 +47,26 @@ def test_of_equal_documents_the_first_is_first(encoder):
     encoder.table |= dict.fromkeys(["a", "b", "c"], np.ones(8, "float32"))
     answers = Index(encoder, ["text 0", "c", "a", "b"]).search(["a"], k=9)
     assert answers["rows"].tolist()[0][:3] == [1, 2, 3] and answers["rows"].shape == (1, 4)
+    texts = [text for i in range(200) for text in ("a", f"text {i}")]  # more than there are hits
+    for k in (1, 5, 40):
+        rows = Index(encoder, texts).search(["b", "c"], k)["rows"]
+        np.testing.assert_array_equal(rows, [np.arange(0, 2 * k, 2)] * 2)
+
+
+def test_nearest_pairs_are_those_of_all_pairs(encoder):
+    documents = list(encoder.table)[:50]
+    index = Index(encoder, documents)
+    rows, scores = index.nearest_pairs(k=49)
+    cosines = index.vectors @ index.vectors.T
+    assert len(rows) == 50 * 49 // 2 and (rows[:, 0] < rows[:, 1]).all()
+    np.testing.assert_allclose(scores, cosines[tuple(rows.T)], atol=1e-6)
+    assert (np.diff(scores) <= 0).all()
+    rows, _ = index.nearest_pairs(k=1)
+    np.fill_diagonal(cosines, -1)
+    nearest = np.sort(np.stack([np.arange(50), cosines.argmax(axis=1)], axis=1), axis=1)
+    assert {*map(tuple, rows)} == {*map(tuple, nearest)}
+    twins = Index(encoder, ["text 0"] * 5)  # of which each may miss itself
+    assert len(twins.nearest_pairs(k=1)[0]) == 4
 
 
 def test_it_comes_back_from_its_folder(encoder, tmp_path):
@@ -68,6 +88,7 @@ def test_it_comes_back_from_its_folder(encoder, tmp_path):
         (["a", 1], {}, r"documents\[1\] is 1, and not a string"),
         ("text 1", {}, "is one text: pass a list"),
         (["text 1"], {"vectors": np.ones((2, 8))}, r"vectors has the shape \(2, 8\): pass a row"),
+        (["text 1"], {"vectors": np.full((1, 8), np.nan)}, "numbers that are not finite"),
         (range(200_001), {}, "has 200001 texts: pass at most 200,000"),
     ],
 )

@@ -23,6 +23,7 @@ from keras_lm.datasets.examples import check_file
 from keras_lm.datasets.row_files import check_targets
 from keras_lm.utils.optional_dependencies import check_installed
 
+PICTURES = (".png", ".svg", ".pdf")  # suffixes of confusions that are drawn
 # Whose answers are right or wrong.
 CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 
@@ -113,7 +114,8 @@ def evaluate_command(options):
       multiple choice   loss and accuracy;
       an encoder     of pairs how well a search among all positives finds those of each anchor,
                      and with negatives the share of triplets in the right order; with scores
-                     Pearson's and Spearman's correlation;
+                     Pearson's and Spearman's correlation; of texts with labels how well the
+                     most similar pairs are those with one label;
       questions      exact match and F1 of the best answers as SQuAD's script counts them, from 0
                      to 1; the share that is rightly answered or left without; loss and accuracy
                      of both ends of answers, over windows of the contexts;
@@ -204,7 +206,11 @@ def _check_files(options, name, multi_label):
         )
     if confusion and multi_label:
         raise click.UsageError("--confusion is for texts with one label each.")
-    if confusion and confusion.suffix in (".png", ".svg", ".pdf"):
+    if confusion and confusion.suffix not in (".csv", *PICTURES):
+        raise click.UsageError(
+            f"--confusion {confusion}: name a file that ends in .csv, .png, .svg or .pdf."
+        )
+    if confusion and confusion.suffix in PICTURES:
         check_installed("matplotlib", f"--confusion {confusion}")
 
 

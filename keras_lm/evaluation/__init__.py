@@ -2,6 +2,7 @@
 
 from keras_lm.evaluation.class_reports import ClassReport
 from keras_lm.evaluation.embeddings import (
+    evaluate_paraphrases,
     evaluate_retrieval,
     evaluate_similarity,
     evaluate_triplets,
@@ -13,6 +14,7 @@ __all__ = [
     "Answered",
     "ClassReport",
     "answer_examples",
+    "evaluate_paraphrases",
     "evaluate_retrieval",
     "evaluate_similarity",
     "evaluate_triplets",

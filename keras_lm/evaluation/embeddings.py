@@ -168,6 +168,85 @@ def evaluate_triplets(
     return {"accuracy": float(np.mean(near > far))}
 
 
+def evaluate_paraphrases(
+    encoder: Any,
+    texts: Sequence[str],
+    duplicates: Any,
+    k: int = 100,
+    batch_size: int = 32,
+) -> dict[str, float]:
+    """Return how well the most similar pairs of texts are those that say the same.
+
+    Args:
+        encoder: see `evaluate_retrieval`, except a `MultiVectorEncoder`.
+        texts: list of str, N of them.
+        duplicates: the rows of each two texts that say the same, int (P, 2); or a class for each
+            text, (N,), int or str, of which any two texts say the same.
+        k: int. How many of the nearest others each text is paired with.
+        batch_size: int, see `SentenceEncoder.embed`.
+
+    Returns:
+        Dict of `"average_precision"`; and of the similarity from which on pairs are taken, so that
+        F1 is highest, `"threshold"`, with `"f1"`, `"precision"` and `"recall"` there. Duplicates
+        that are not paired count as missed.
+
+    Raises:
+        ValueError: if there are fewer than two texts, no duplicates, or rows that there are not.
+
+    Example:
+
+        evaluate_paraphrases(encoder, questions, [(0, 3), (1, 7)])["average_precision"]
+
+    Source: the numbers of sentence-transformers' `ParaphraseMiningEvaluator`.
+    """
+    _check_lengths(texts=texts)
+    pairs, scores = Index(encoder, texts, batch_size=batch_size, verbose=0).nearest_pairs(k)
+    is_right, number = _duplicates(duplicates, pairs, len(texts))
+    taken = np.arange(1, len(scores) + 1)
+    right = np.cumsum(is_right)
+    ends = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # of equal scores, the last
+    ends = ends[np.diff(right[ends], prepend=0) > 0]  # where more are right than before
+    precision, recall = right[ends] / taken[ends], right[ends] / number
+    if not len(ends):
+        return dict.fromkeys(("average_precision", "f1", "precision", "recall", "threshold"), 0.0)
+    f1 = 2 * precision * recall / (precision + recall)
+    best = int(np.argmax(f1))
+    after = min(ends[best] + 1, len(scores) - 1)
+    return {
+        "average_precision": float(np.sum(precision * np.diff(recall, prepend=0))),
+        "f1": float(f1[best]),
+        "precision": float(precision[best]),
+        "recall": float(recall[best]),
+        "threshold": float((scores[ends[best]] + scores[after]) / 2),
+    }
+
+
+def _duplicates(duplicates, pairs, number):
+    """Return which of pairs (P, 2) are duplicates, bool (P,), and how many duplicates there are."""
+    duplicates = np.asarray(duplicates)
+    if duplicates.ndim == 1 and len(duplicates) == number:  # a class for each text
+        counts = np.unique(duplicates, return_counts=True)[1]
+        is_right = duplicates[pairs[:, 0]] == duplicates[pairs[:, 1]]
+        total = int(np.sum(counts * (counts - 1) // 2))
+    elif duplicates.ndim == 2 and duplicates.shape[1] == 2 and duplicates.dtype.kind in "iu":
+        if not ((duplicates >= 0) & (duplicates < number)).all():
+            raise ValueError(
+                f"duplicates has the rows {duplicates.min()} to {duplicates.max()}: pass rows of "
+                f"texts, 0 to {number - 1}."
+            )
+        known = {(min(pair), max(pair)) for pair in duplicates.tolist() if pair[0] != pair[1]}
+        is_right = np.array([pair in known for pair in map(tuple, pairs.tolist())])
+        total = len(known)
+    else:
+        raise ValueError(
+            f"duplicates has the shape {duplicates.shape}: pass the rows of each two texts that "
+            f"say the same, or a class for each of the {number} texts."
+        )
+    if not total:
+        raise ValueError("duplicates has no two texts that say the same: pass one pair or more.")
+    return is_right, total
+
+
 def _check_lengths(**columns):
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1 or min(lengths.values()) < 2:

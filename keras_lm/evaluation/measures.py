@@ -10,6 +10,7 @@ from keras_lm import data, metrics, prompting, tasks
 from keras_lm.datasets.examples import Examples
 from keras_lm.datasets.tag_schemes import marks_entities
 from keras_lm.evaluation.embeddings import (
+    evaluate_paraphrases,
     evaluate_retrieval,
     evaluate_similarity,
     evaluate_triplets,
@@ -82,11 +83,15 @@ def measure(task: Task, examples: Examples, batch_size: int) -> dict[str, Any]:
 
 
 def _measure_encoder(task, examples, batch_size):
-    """By search among all positives, by scores, and by triplets, as the file has them."""
+    """By search among all positives, scores, triplets or classes, as the file has them."""
+    if "anchor" not in examples.texts and examples.labels is not None:
+        return evaluate_paraphrases(
+            task, examples.texts["text"], examples.labels, batch_size=batch_size
+        )
     if "anchor" not in examples.texts:
         raise ValueError(
             f"{examples.rows.name} has single texts: a {type(task).__name__} is measured by pairs, "
-            "with the columns anchor and positive."
+            "with the columns anchor and positive, or by texts with a label."
         )
     first, second = examples.texts["anchor"], examples.texts["positive"]
     if examples.labels is not None:

@@ -95,9 +95,15 @@ def write_confusion(path: PathLike, answers: Answered) -> None:
     Args:
         path: path of a CSV, or of a picture if it ends in `.png`, `.svg` or `.pdf`.
         answers: `Answered`, see `answer_examples`. If words have labels, these are counted.
+
+    Raises:
+        ValueError: if the path has another ending.
     """
+    suffix = files.as_path(path).suffix
+    if suffix not in (".csv", *PICTURES):
+        raise ValueError(f"path={str(path)!r}: name a file that ends in .csv, .png, .svg or .pdf.")
     report = ClassReport(answers.right, answers.found)
-    if files.as_path(path).suffix in PICTURES:
+    if suffix in PICTURES:
         report.draw().save(path)
         return
     with files.replacing(path) as new, open(new, "w", newline="", encoding="utf-8") as file:

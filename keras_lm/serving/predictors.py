@@ -63,6 +63,8 @@ def predictor_of(task: Any, text_pair: bool = False) -> "Predictor":
 
     if isinstance(task, tasks.MultiVectorEncoder):
         return CountedVectors(task)
+    if isinstance(task, tasks.SparseEncoder) and task.top_k is None:
+        return WeightedTerms(task)
     if isinstance(task, tasks.FeatureExtractor) and task.pooling == "none":
         return TokenVectors(task, text_pair)
     return TaskPredictor(task, text_pair)
@@ -73,6 +75,11 @@ class Predictor:
 
     inputs = ()
     is_ragged = False  # whether texts have as many vectors as tokens
+
+    @property
+    def of_vectors(self) -> "Predictor":
+        """The predictor whose answers have `embedding`, for a file of arrays."""
+        return self
 
     def answer(self, columns):
         """Return a dict of arrays, with a row per text, for a dict of lists of strings."""
@@ -119,6 +126,23 @@ class CountedVectors(TaskPredictor):
         answer = super().answer(columns)
         rows = zip(answer["embedding"], answer["mask"].astype(bool), strict=True)
         return {"embedding": [vectors[counts] for vectors, counts in rows]}
+
+
+class WeightedTerms(TaskPredictor):
+    """A `SparseEncoder`: the terms with a weight above 0, the highest first, and not all zeros."""
+
+    @property
+    def of_vectors(self):
+        return TaskPredictor(self.task)
+
+    def answer(self, columns):
+        import numpy as np
+
+        vectors = super().answer(columns)["embedding"]
+        ids = [np.argsort(-vector, kind="stable")[: (vector > 0).sum()] for vector in vectors]
+        terms = [self.task.tokenizer.tokens(row.astype("int32")).numpy() for row in ids]
+        terms = [np.array([term.decode("utf-8", "replace") for term in row], str) for row in terms]
+        return {"terms": terms, "weights": [x[row] for x, row in zip(vectors, ids, strict=True)]}
 
 
 class TokenVectors(TaskPredictor):

@@ -8,6 +8,7 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from keras_lm import tasks
+from keras_lm.evaluation import Answered, write_confusion
 
 TEXTS = ["a good film", "the song was bad", "loud , loud", "is the film bad", "good"]
 
@@ -45,6 +46,10 @@ def test_files_say_what_evaluate_counts(write, critic, task, run, fail, tmp_path
     assert "exists" in fail("evaluate", critic, path, "--errors", errors)
     run("evaluate", critic, path, "--confusion", tmp_path / "confusion.png")
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    said = fail("evaluate", critic, path, "--confusion", tmp_path / "confusion.json")
+    assert "confusion.json: name a file that ends in .csv" in said
+    with pytest.raises(ValueError, match="json': name a file that ends in .csv"):
+        write_confusion("a.json", Answered(["a"], ["a"], []))
 
 
 @pytest.mark.eager

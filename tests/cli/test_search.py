@@ -161,6 +161,12 @@ def test_other_encoders_are_trained_measured_and_asked(run, fail, tiny, document
     if not is_sparse:
         assert "holds a MultiVectorEncoder" in fail("search", encoder, documents, *QUERIES)
         return
+    said = json.loads(run("predict", encoder, DOCUMENTS[0]))["answer"]
+    assert len(said["terms"]) == len(said["weights"]) == (expected[0] > 0).sum()
+    best = task.expand(DOCUMENTS[:1], k=3, verbose=0)
+    assert said["terms"][:3] == best["terms"][0].tolist()
+    np.testing.assert_allclose(said["weights"][:3], best["weights"][0], rtol=1e-5)
+    run("predict", encoder, "a film", "--output", tmp_path / "terms.parquet")
     hits = Index(task, DOCUMENTS, verbose=0).search(QUERIES, 1)
     said = run("search", encoder, documents, *QUERIES, "--k", 1).splitlines()
     score, _, document = said[1].split(maxsplit=2)
@@ -177,7 +183,7 @@ def test_other_encoders_are_trained_measured_and_asked(run, fail, tiny, document
         ({"anchor": "a film", "positive": "the film", "score": 0.5}, "spearman"),
         ({"anchor": "a film", "positive": "a bad film", "negative": "a song"}, "triplet_accuracy"),
         ({"anchor": "a film", "positive": "film", "negative": ["a song", "."]}, "triplet_accuracy"),
-        ({"text": "a film", "label": "good"}, None),
+        ({"text": "a film", "label": "good"}, "average_precision"),
         ({"text": "a film"}, None),
     ],
 )

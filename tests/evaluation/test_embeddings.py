@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from keras_lm.evaluation import evaluate_retrieval, evaluate_similarity, evaluate_triplets
+from keras_lm.evaluation import (
+    evaluate_paraphrases,
+    evaluate_retrieval,
+    evaluate_similarity,
+    evaluate_triplets,
+)
 from keras_lm.search import Index
 
 
@@ -49,6 +54,40 @@ def test_similarity(expected, encoder):
 def test_triplets(expected, encoder):
     measured = evaluate_triplets(encoder, TEXTS[:20], TEXTS[20:40], TEXTS[40:])
     assert measured["accuracy"] == pytest.approx(expected["triplets"]["cosine_accuracy"])
+
+
+@pytest.mark.parametrize("case", [0, 1, 2])
+def test_paraphrases(expected, case):
+    """Of random vectors, and of vectors with many equal cosines."""
+    wanted = expected["paraphrases"][case]
+    encoder = Encoder(wanted["vectors"] or expected["vectors"])
+    texts = TEXTS[: len(encoder.vectors)]
+    measured = evaluate_paraphrases(encoder, texts, wanted["duplicates"], wanted["k"])
+    assert measured == pytest.approx(wanted["measures"], abs=1e-6)
+
+
+def test_classes_say_which_texts_are_paraphrases(encoder):
+    classes = ["a", "b", "a", "c", "b", "a"]
+    pairs = [(0, 2), (0, 5), (5, 2), (1, 4), (4, 1), (3, 3)]
+    by_class = evaluate_paraphrases(encoder, TEXTS[:6], classes)
+    assert by_class == evaluate_paraphrases(encoder, TEXTS[:6], pairs)
+    assert by_class["recall"] > 0
+    far = evaluate_paraphrases(Encoder(np.eye(4)), ["0", "1", "2", "3"], [(1, 2)], k=1)
+    assert far["average_precision"] == far["threshold"] == 0  # the pair was not among them
+
+
+@pytest.mark.parametrize(
+    "duplicates, message",
+    [
+        ([(0, 6)], "duplicates has the rows 0 to 6: pass rows of texts, 0 to 5"),
+        ([(1, 1)], "has no two texts that say the same"),
+        (["a", "b"], r"has the shape \(2,\): pass the rows .* class for each of the 6 texts"),
+        ([[0.5, 1.0]], r"has the shape \(1, 2\)"),
+    ],
+)
+def test_duplicates_that_do_not_fit(encoder, duplicates, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_paraphrases(encoder, TEXTS[:6], duplicates)
 
 
 def test_more_places_than_documents(encoder):

@@ -19,7 +19,9 @@ from keras_lm.objectives import (
     VectorMeanSquares,
 )
 from keras_lm.objectives.embeddings import Examples
+from keras_lm.tasks import SentenceEncoder
 
+SLOWER = ("mpnet", "modernbert")
 SIZES = {"sizes": [8, 4, 2], "weights": [1.0, 0.5, 0.25]}
 # A golden → the loss, the number of texts, and the name of the labels.
 REFERENCES = {
@@ -65,6 +67,40 @@ def test_losses_and_gradients_are_sentence_transformers(expected, name):
     np.testing.assert_allclose(value, expected[name], rtol=1e-6, atol=1e-6)
     wanted = expected[f"{name}_grad"].reshape(gradient.shape)
     np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "folder", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOWER)]
+)
+def test_losses_and_gradients_through_networks(goldens, folder):
+    """Of the token embeddings, whose gradients have passed all layers."""
+    arrays = dict(np.load(goldens("embedding-losses") / "models.npz"))
+    encoder = SentenceEncoder.from_preset(
+        goldens(folder), tokenizer=None, pooling="mean", normalize=False
+    )
+    table = encoder.backbone.token_embedding.embeddings
+    width = table.shape[-1]
+    sizes = {"sizes": [width, width // 2, 4], "weights": [1.0, 0.5, 0.25]}
+    further = {
+        "mnrl_dot": (InBatchNegatives(scale=0.1, similarity="dot"), 3, None),
+        "cached": REFERENCES["mnrl"],
+        "mse": (VectorMeanSquares(), 1, f"{folder}.teacher"),
+        "matryoshka_mnrl": (Matryoshka(InBatchNegatives(), **sizes), 3, None),
+        "matryoshka_cosent": (Matryoshka(CoSENT(), **sizes), 2, "scores"),
+    }
+    for name, (loss, texts, labels) in (REFERENCES | further).items():
+        places = 0 if texts == 1 else slice(texts)
+        inputs = {"token_ids": arrays["ids"], "padding_mask": arrays["mask"]}
+        with tf.GradientTape() as tape:
+            vectors = encoder({name: x[:, places] for name, x in inputs.items()})
+            value = loss(arrays.get(labels), vectors)
+        gradient = tf.convert_to_tensor(tape.gradient(value, table)).numpy()
+        np.testing.assert_allclose(value, arrays[f"{folder}.{name}"], rtol=1e-5, err_msg=name)
+        size = abs(gradient).max()  # up to 120, of an unscaled loss
+        wanted = arrays[f"{folder}.{name}_grad"]
+        actual = gradient @ arrays[f"{folder}.direction"]
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5 * size, err_msg=name)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
