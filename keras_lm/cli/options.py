@@ -612,15 +612,33 @@ def open_input(texts, path, format):
     """Return a context with the `Rows` of texts from the command line, a file or standard input."""
     if texts and path:
         raise click.UsageError("texts are given and --input, too: choose one.")
-    for text in texts:
-        if Path(text).suffix and len(text) < LONGEST_PATH and os.path.isfile(text):
-            raise click.UsageError(f"{text} is a file: pass it by --input {text}.")
+    _refuse_paths(texts)
     if texts:
         numbered = enumerate(({"text": text} for text in texts), start=1)
         return contextlib.nullcontext(Rows("the command line", numbered, ["text"]))
     if path is None and sys.stdin.isatty():
         raise click.UsageError("no texts: give them as arguments, by --input FILE, or by a pipe.")
     return open_rows(path or "-", format)
+
+
+def _refuse_paths(texts):
+    """Raise an error for arguments in the place of texts that name files or folders of tables."""
+    for text in texts:
+        if len(text) >= LONGEST_PATH:
+            continue
+        if Path(text).suffix and os.path.isfile(text):
+            raise click.UsageError(f"{text} is a file: pass it by --input {text}.")
+        if table_files.format_of(text) and " " not in text:
+            raise click.UsageError(
+                f"There is no file {text!r}. Several files and patterns are read with --runner "
+                "DirectRunner; a text of that name can be piped."
+            )
+        if os.path.isdir(text) and any(map(table_files.format_of, os.listdir(text))):
+            pattern = os.path.join(text, "*")
+            raise click.UsageError(
+                f"{text} is a folder of tables: answer its files by --runner DirectRunner "
+                f"'{pattern}'."
+            )
 
 
 def with_progress(batches, rows, label):

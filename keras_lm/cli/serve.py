@@ -197,6 +197,9 @@ def serve_command(options):
     """
     from keras_lm.serving.launch import LaunchError, Plan, find_models, launch
 
+    if (options.certificate is None) != (options.private_key is None):
+        missing = "--tls-certificate" if options.certificate is None else "--tls-key"
+        raise click.UsageError(f"{missing} is missing: a certificate and its key go together.")
     signal.signal(signal.SIGTERM, _interrupt)  # to end as Ctrl-C ends it
     server = None
     try:

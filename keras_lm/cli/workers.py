@@ -93,8 +93,12 @@ def _place(addresses, index):
 
 def _wait(processes):
     """Pass on output and signals until all have ended, or one badly; return its exit code."""
-    for number, process in enumerate(processes):
-        threading.Thread(target=_pass_on, args=(number, process.stdout), daemon=True).start()
+    readers = [
+        threading.Thread(target=_pass_on, args=(number, process.stdout), daemon=True)
+        for number, process in enumerate(processes)
+    ]
+    for reader in readers:
+        reader.start()
 
     def ended(signum, frame):
         raise SystemExit(128 + signum)
@@ -105,10 +109,13 @@ def _wait(processes):
         codes = [process.poll() for process in processes]
         for number, code in enumerate(codes):
             if code:
+                readers[number].join(PATIENCE)  # its last lines say why
                 reason = f"signal {-code}" if code < 0 else f"exit code {code}"
                 click.echo(f"[{number}] ended with {reason}: all others are ended.", err=True)
                 return code if code > 0 else 128 - code
         if None not in codes:
+            for reader in readers:
+                reader.join(PATIENCE)  # a process that it has left behind may hold the output open
             return 0
         time.sleep(0.1)
 

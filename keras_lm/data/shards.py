@@ -30,6 +30,7 @@ from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
 from keras_lm.utils.files import ITSELF, has_changed, with_sum
+from keras_lm.utils.remote_files import is_remote, local_copy
 from keras_lm.utils.user_arguments import checks_flags
 
 FORMAT_VERSIONS = (1, 2)
@@ -107,7 +108,8 @@ def read_token_index(folder: PathLike) -> dict[str, Any]:
     """Return the index of a folder of shards, the dict in its `tokens.json`.
 
     Args:
-        folder: path, or a URL that `tf.io.gfile` supports, such as `gs://bucket/tokens`.
+        folder: path, or an address: TensorFlow reads it there if it knows the scheme, such as
+            `gs://bucket/tokens`; otherwise it is copied to a temporary folder of this machine.
 
     Raises:
         FileNotFoundError: if the folder has no index.
@@ -273,7 +275,11 @@ def _check_shard(path, shard, with_content):
 
 
 def _join(folder, name):
-    return f"{str(Path(folder).expanduser()) if '://' not in str(folder) else folder}/{name}"
+    if not is_remote(folder):
+        folder = Path(folder).expanduser()
+    elif str(folder).partition("://")[0] not in tf.io.gfile.get_registered_schemes():
+        folder = local_copy(folder)
+    return f"{folder}/{name}"
 
 
 # === Writing ===

@@ -323,6 +323,8 @@ class TableRows(Rows):
             if self._needed:
                 kept = [n for n, row in enumerate(rows) if not lacks_text(row, self._needed)]
                 self.num_empty += len(rows) - len(kept)
+                if not kept:  # an empty list has no type by which pyarrow could take
+                    continue
                 numbered, batch = [numbered[n] for n in kept], batch.take(kept)
             if numbered:
                 yield batch, numbered

@@ -1,4 +1,4 @@
-"""Finding files on Beam's filesystems, and writing them atomically.
+"""Finding files on Beam's filesystems or at fsspec's addresses, and writing them atomically.
 
 On a local disk, an unfinished folder is `NAME.unfinished`, and is renamed at the end. Elsewhere
 folders cannot be renamed in one step; the index is written last, and shows that the folder is
@@ -18,6 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from keras_lm.utils import files, input_files
 from keras_lm.utils.folder_lock import HOLDER, take
+from keras_lm.utils.remote_files import find_remote, open_file, size_of
 
 NOTE = ".note.json"
 KEPT = ".kept"  # suffix of files that only a running pipeline needs
@@ -26,6 +27,22 @@ KEPT = ".kept"  # suffix of files that only a running pipeline needs
 def is_local(path):
     """Return whether a path is on a disk of this machine."""
     return "://" not in str(path)
+
+
+def _beam_reads(path):
+    """Return whether Beam has a filesystem for a path, and its package is installed."""
+    try:
+        FileSystems.get_filesystem(str(path))
+    except ValueError:
+        return False
+    return True
+
+
+def open_bytes(path):
+    """Open a file for reading bytes: by Beam, or where it has no filesystem by fsspec."""
+    if not _beam_reads(path):
+        return open_file(path)
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def find_inputs(patterns):
@@ -43,10 +60,14 @@ def find_inputs(patterns):
                 for path in input_files.find_files(pattern, tables=True)
             ]
             continue
-        matched = FileSystems.match([pattern])[0].metadata_list
+        if _beam_reads(pattern):
+            matched = FileSystems.match([pattern])[0].metadata_list
+            matched = sorted((file.path, file.size_in_bytes) for file in matched)
+        else:
+            matched = [(path, size_of(path)) for path in find_remote(pattern)]
         if not matched:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
-        inputs += sorted((file.path, file.size_in_bytes) for file in matched)
+        inputs += matched
     return list(dict.fromkeys(inputs))
 
 
@@ -102,6 +123,14 @@ class GrowingFolder:
     """
 
     def __init__(self, folder, index, overwrite=False):
+        folder = str(folder).removeprefix("file://")
+        if not _beam_reads(folder):
+            scheme = folder.partition("://")[0]
+            raise ValueError(
+                f"folder={folder!r}: Beam writes to disks, and with its packages to gs:// "
+                f"(apache-beam[gcp]), s3:// ([aws]), azfs:// ([azure]) and hdfs://, and has no "
+                f"filesystem for {scheme}:// here: write to a disk, and copy the folder."
+            )
         self.folder = str(Path(folder).expanduser().absolute()) if is_local(folder) else str(folder)
         self.index = index
         self.path = f"{self.folder}.unfinished" if is_local(folder) else self.folder

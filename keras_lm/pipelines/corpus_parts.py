@@ -6,10 +6,9 @@ import zlib
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
+from keras_lm.pipelines.beam_files import open_bytes
 from keras_lm.pipelines.running import input_error
 from keras_lm.utils import input_files
 from keras_lm.utils.table_files import format_of, read_texts
@@ -87,7 +86,7 @@ class ReadDocuments(beam.DoFn):
 
 def open_unpacked(path):
     """Open a file for reading bytes; `.gz` files are decompressed."""
-    file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    file = open_bytes(path)
     return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
 
 

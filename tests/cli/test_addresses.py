@@ -111,6 +111,33 @@ def test_a_bucket_of_s3(run, critic, task, monkeypatch):
         server.stop()
 
 
+@pytest.mark.slow
+def test_beam_and_tensorflow_read_addresses_that_they_do_not_know(
+    run, fail, critic, tiny, task, expect, memory, tmp_path
+):
+    pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
+    system, texts = fsspec.filesystem("memory"), ["the film was good", "a bad song"]
+    for name in "ab":
+        system.pipe_file(f"{memory}/{name}.txt", "\n".join(texts).encode())
+    shape = ["--from", tiny, "--sequence-length", 8, "--shards", 1, "--duplicates", "keep"]
+    run("prepare", f"{memory}/*.txt", *shape, "--output", f"file://{tmp_path}/shards")
+    system.put(str(tmp_path / "shards"), f"{memory}/shards", recursive=True)
+    trained = ["--from", tiny, "--output", tmp_path / "trained", "--batch-size", 2]
+    run("pretrain", f"{memory}/shards", *trained)
+    assert (tmp_path / "trained" / "keras_lm.json").is_file()
+    message = fail("prepare", f"{memory}/a.txt", *shape, "--output", f"{memory}/new")
+    assert "Beam writes to disks" in message and "memory:// here: write to a disk" in message
+    assert "no such file" in fail("prepare", f"{memory}/c*.txt", *shape, "--output", "new")
+
+    answers = ["--runner", "DirectRunner", "--output", tmp_path / "answers"]
+    run("predict", critic, f"{memory}/a.txt", *answers)
+    (written,) = (tmp_path / "answers").glob("answers-*.jsonl")
+    lines = written.read_text().splitlines()
+    assert [json.loads(line)["answer"]["labels"] for line in lines] == [
+        answer["labels"] for answer in expect(task, texts)
+    ]
+
+
 def test_what_must_be_on_a_disk_says_so(fail, tiny, write, memory):
     rows = write("a.csv", "text,label\na film,good\n")
     message = fail("finetune", tiny, rows, "--output", f"{memory}/trained")

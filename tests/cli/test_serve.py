@@ -210,6 +210,7 @@ def test_mistakes_end_early_and_in_one_line(model, tmp_path):
             "examples['counter'] has 3: pass a text"
         ),
         (model, "--rest-port", 70000): "70000 is not in the range",
+        (model, "--tls-certificate", __file__): "--tls-key is missing",
         (model, "--engine", "binary", "--rest-port", 0): "tensorflow_model_server is not on PATH",
     }.items():
         result = CliRunner(env={"PATH": str(tmp_path)}).invoke(

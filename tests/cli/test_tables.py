@@ -92,6 +92,17 @@ def test_what_does_not_fit_is_named_and_leaves_nothing(run, fail, critic, source
     parquet.write_table(table.append_column("review", [["a", "", None, "c"]]), source)
     run("predict", critic, source, "--text", "review", "--skip-empty", "--output", path)
     assert parquet.read_table(path).column("id").to_pylist() == [7, 10]
+    none = table.append_column("nothing", [[None] * 4]).set_column(1, "text", [[None] * 4])
+    parquet.write_table(none, source)
+    run("predict", critic, source, "--skip-empty", "--output", path, "--overwrite")
+    assert parquet.read_table(path).num_rows == 0
+
+
+def test_what_is_named_in_the_place_of_a_table(run, fail, critic, source, tmp_path):
+    assert "There is no file 'gone.parquet'" in fail("predict", critic, "gone.parquet")
+    assert "--runner DirectRunner" in fail("predict", critic, tmp_path / "*.parquet")
+    assert f"{tmp_path} is a folder of tables" in fail("predict", critic, tmp_path)
+    assert '"text": "write a .parquet"' in run("predict", critic, "write a .parquet")
 
 
 def test_a_table_without_rows(run, critic, source, table, tmp_path):

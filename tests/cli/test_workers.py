@@ -98,6 +98,16 @@ def test_a_signal_ends_all(start, tmp_path, number):
     assert not any(map(is_alive, pids))
 
 
+@pytest.mark.parametrize("code", [0, 4])
+def test_what_a_process_writes_last_is_shown(tmp_path, code):
+    text = f"import sys; sys.stdout.write('line\\n' * 150_000 + 'the reason\\n'); sys.exit({code})"
+    (tmp_path / "script.py").write_text(text)
+    launch = [COMMAND, "launch", "--processes", "2", "--", tmp_path / "script.py"]
+    done = subprocess.run(launch, capture_output=True, text=True)
+    assert done.returncode == code
+    assert len(re.findall(r"^\[[01]\] the reason$", done.stdout, re.M)) >= (1 if code else 2)
+
+
 def test_a_killed_process_is_told(start, tmp_path):
     launched = start("--wait")
     os.kill(pids_in(tmp_path)[0], signal.SIGKILL)
