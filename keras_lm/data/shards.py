@@ -29,8 +29,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.utils import files
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.batch_iteration import iterate_batches
-from keras_lm.utils.files import ITSELF, has_changed, with_sum
-from keras_lm.utils.remote_files import is_remote, local_copy
+from keras_lm.utils.files import ITSELF, has_changed, is_remote, local_copy, with_sum
 from keras_lm.utils.user_arguments import checks_flags
 
 FORMAT_VERSIONS = (1, 2)

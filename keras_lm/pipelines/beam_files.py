@@ -17,8 +17,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from keras_lm.utils import files, input_files
+from keras_lm.utils.files import find_remote, open_file
 from keras_lm.utils.folder_lock import HOLDER, take
-from keras_lm.utils.remote_files import find_remote, open_file, size_of
 
 NOTE = ".note.json"
 KEPT = ".kept"  # suffix of files that only a running pipeline needs
@@ -64,7 +64,7 @@ def find_inputs(patterns):
             matched = FileSystems.match([pattern])[0].metadata_list
             matched = sorted((file.path, file.size_in_bytes) for file in matched)
         else:
-            matched = [(path, size_of(path)) for path in find_remote(pattern)]
+            matched = [(path, files.size(path)) for path in find_remote(pattern)]
         if not matched:
             raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
         inputs += matched
