@@ -19,7 +19,13 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.tensorflow import tf
-from keras_lm.tokenizers import byte_pair_files, published_files, strings, unicode_ranges
+from keras_lm.tokenizers import (
+    byte_pair_files,
+    published_files,
+    strings,
+    unicode_forms,
+    unicode_ranges,
+)
 from keras_lm.tokenizers.byte_pair_files import KERAS_HUB
 from keras_lm.tokenizers.lite_operations import (
     TAIL,
@@ -418,10 +424,9 @@ class BytePairTokenizer(Tokenizer):
     def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all text without added tokens, which are not found, if it is in the
-        form of `normalization` already, as nearly all text is in NFC. Words are GPT-2's, also where
-        KerasHub would split white space otherwise. A word takes at most as many rounds of merging
-        as it has bytes; memory grows linearly with the text.
+        The ids are the same for all text without added tokens, which are not found. Words are
+        GPT-2's, also where KerasHub would split white space otherwise. A word takes at most as many
+        rounds of merging as it has bytes; memory grows linearly with the text.
 
         Raises:
             ValueError: if `pre_tokenizer` is given, whose expressions LiteRT cannot run.
@@ -435,6 +440,8 @@ class BytePairTokenizer(Tokenizer):
                 "BytePairTokenizer has a pre_tokenizer of its own, whose regular expressions "
                 "LiteRT cannot run. Export as a SavedModel instead."
             )
+        if self.normalization:
+            return unicode_forms.tokens_in_form_lite(text, self.normalization, self._lite)
         return self._lite(text)
 
     @functools.cached_property

@@ -135,6 +135,19 @@ def characters(data, is_first):
     return *(tf.gather(x, begins) for x in (places, code, size, length)), inside
 
 
+def utf8_sizes(codes):
+    """Return how many bytes of UTF-8 characters have."""
+    return 1 + sum(tf.cast(codes >= first, tf.int32) for first in (0x80, 0x800, 0x10000))
+
+
+def utf8_bytes(codes, sizes, place):
+    """Return one byte of each character, that at a place in its UTF-8 of this size, int32."""
+    shifted = tf.bitwise.right_shift(codes, 6 * (sizes - 1 - place))
+    low = shifted - tf.bitwise.right_shift(shifted, 6) * 64
+    first = shifted + tf.gather(tf.constant([0, 0, 0xC0, 0xE0, 0xF0]), sizes)
+    return tf.where(place > 0, 0x80 + low, first)
+
+
 def _first_bytes():
     """Return tables (256,) by the first byte of a character.
 

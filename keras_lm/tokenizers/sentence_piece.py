@@ -19,6 +19,7 @@ from keras_lm.tokenizers import (
     published_files,
     sentence_piece_files,
     strings,
+    unicode_forms,
     unicode_ranges,
 )
 from keras_lm.tokenizers import sentence_piece_model as files
@@ -424,14 +425,23 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize_lite(self, text: Tensor) -> Tensor:
         """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all valid UTF-8 without added tokens, which are not found, if it is
-        in the form of `normalization` already, and without other white space than spaces at its end
-        if `strip_end` is given.
+        The ids are the same for all valid UTF-8 without added tokens, which are not found; with
+        TensorFlow Text's operations, if it is in the form of `normalization` already; and without
+        other white space than spaces at its end if `strip_end` is given.
 
         Raises:
             ValueError: with TensorFlow Text's operations, if this is not a plain unigram model, the
                 only kind for which its kernel in LiteRT is right.
         """
+        if self.normalization and not has_text_operations():
+
+            def find(text):
+                return (self._ids_lite(text),)
+
+            return unicode_forms.tokens_in_form_lite(text, self.normalization, find)[0]
+        return self._ids_lite(text)
+
+    def _ids_lite(self, text):
         ids = self._model_ids_lite(text)
         return ids if self._splits is None else self._splits.lite(ids)
 
@@ -487,6 +497,12 @@ class SentencePieceTokenizer(Tokenizer):
                 model = characters_of(self._proto)
                 find = CharacterFinder(model, self._charsmap, self._prefix)
                 self._places = LitePlaces(find, self._has_bytes)
+        if self.normalization and not has_text_operations():
+            find = self._spans_lite
+            return unicode_forms.tokens_in_form_lite(text, self.normalization, find)
+        return self._spans_lite(text)
+
+    def _spans_lite(self, text):
         ids = self._model_ids_lite(text)
         lengths = tf.gather(tf.cast(self._lengths, tf.int32), ids.values)
         split = self._splits.lite_with_lengths if self._splits else lambda *both: both

@@ -29,6 +29,8 @@ from keras_lm.tokenizers.lite_operations import (
     put,
     read,
     stored,
+    utf8_bytes,
+    utf8_sizes,
     valid_bytes,
     value_after,
     value_before,
@@ -112,15 +114,11 @@ class LiteSentencePiece:
     def _with_bytes(self, ids, codes):
         """Replace unknown characters by their bytes; return the ids, and how many each has."""
         is_unknown = ids == self._unknown
-        sizes = _widths(codes)
+        sizes = utf8_sizes(codes)
         widths = tf.where(is_unknown, sizes, 1)
         token, place = strings.places_in_rows(widths)
         ids, codes, sizes, unknown = (tf.gather(x, token) for x in (ids, codes, sizes, is_unknown))
-        shifted = tf.bitwise.right_shift(codes, 6 * (sizes - 1 - place))
-        low = shifted - tf.bitwise.right_shift(shifted, 6) * 64
-        first = shifted + tf.gather(tf.constant([0, 0, 0xC0, 0xE0, 0xF0]), sizes)
-        byte = tf.where(place > 0, 0x80 + low, first)
-        byte = tf.where(unknown, byte, 0)
+        byte = tf.where(unknown, utf8_bytes(codes, sizes, place), 0)
         return tf.where(unknown, tf.gather(self._bytes, byte), ids), widths
 
 
@@ -396,7 +394,7 @@ class CharacterModel(tf.Module):
         splits = tf.gather(count_before(flags(at, size)), splits)
         # In bytes of each text.
         old_codes, old_splits = old
-        bytes_before = tf.cumsum(_widths(old_codes), exclusive=True)
+        bytes_before = tf.cumsum(utf8_sizes(old_codes), exclusive=True)
         row = tf.cumsum(put(tf.ones_like(splits), splits, tf.size(at))) - 1
         begin = tf.gather(bytes_before, tf.gather(old_splits, row))
         starts, ends = (tf.gather(bytes_before, x) - begin for x in (starts, ends))
@@ -447,7 +445,7 @@ class LitePlaces:
                 of its place.
         """
         codes, splits, at, is_unknown, starts, ends, (_, old_splits) = self._find(text)
-        bounds = tf.concat([[0], tf.cumsum(_widths(codes))], 0)
+        bounds = tf.concat([[0], tf.cumsum(utf8_sizes(codes))], 0)
         begin_bytes = tf.gather(bounds, at)
         end_bytes = tf.concat([begin_bytes[1:], bounds[-1:]], 0)
         is_one = ids.values == unknown_id
@@ -472,11 +470,6 @@ class LitePlaces:
             ends = tf.where(is_inside, starts_of_last, ends)
         begin = tf.gather(old_splits, row)
         return ids, *map(ids.with_values, (tf.gather(starts, first) - begin, ends - begin))
-
-
-def _widths(codes):
-    """Return how many bytes of UTF-8 characters have."""
-    return 1 + sum(tf.cast(codes >= n, tf.int32) for n in (0x80, 0x800, 0x10000))
 
 
 @functools.lru_cache(maxsize=4)  # reading a table takes seconds

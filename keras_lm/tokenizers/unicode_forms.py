@@ -17,10 +17,14 @@ from keras_lm.tokenizers.lite_operations import (
     NONE,
     CodePointTable,
     PairTable,
+    code_points,
     flags,
     loop,
     places_of,
     put,
+    utf8_bytes,
+    utf8_sizes,
+    valid_bytes,
     value_before,
 )
 
@@ -61,6 +65,24 @@ def offsets_in_form(text, form, find):
     return ids, *map(in_text, offsets)
 
 
+def tokens_in_form_lite(text, form, find):
+    """Return what `find`, from texts in a normal form to ids, starts and ends, finds in texts.
+
+    Offsets are in characters of the (B,) texts as they are. Uses only operations that LiteRT has.
+    """
+    with tf.init_scope():
+        normal_form = _made(form)
+    texts, places, begins, old_begins = normal_form.as_bytes(text)
+    ids, *offsets = find(texts)
+    row = strings.row_ids(ids)
+
+    def in_text(offset):
+        old = tf.gather(places, tf.cast(offset.values, tf.int32) + tf.gather(begins, row))
+        return offset.with_values(old - tf.gather(old_begins, row))
+
+    return ids, *map(in_text, offsets)
+
+
 @functools.cache
 def traced_form(form, with_places=False):
     """Return the function of (B,) strings, traced once: its loops would be slow in Python."""
@@ -97,8 +119,9 @@ class NormalForm:
         for code in codes:
             classes[code] = unicodedata.combining(chr(code))
         self._spelled = tf.constant(spelled, tf.int32)
-        self._starts, self._lengths = CodePointTable(starts), CodePointTable(lengths)
-        self._classes = CodePointTable(classes)
+        self._starts, self._lengths, self._classes = (
+            CodePointTable(table, small=True) for table in (starts, lengths, classes)
+        )
         self._pairs = Pairs() if form in COMPOSING else None
 
     def __call__(self, text):
@@ -113,21 +136,39 @@ class NormalForm:
         codes, row_splits, part = self._in_form(old_codes, old_splits, begins)
         old_part = tf.cumsum(put(tf.ones_like(begins), begins, tf.size(old_codes))) - 1
         number = tf.size(begins)
-        # Parts that are other characters now, or more or fewer of them.
-        place = tf.range(tf.size(codes)) - tf.gather(_first(part, number), part)
-        at = tf.gather(begins, part) + place
-        same = tf.gather(tf.concat([old_codes, [0]], 0), tf.minimum(at, tf.size(old_codes)))
-        is_other = put(tf.cast(same != codes, tf.int32), part, number) > 0
-        old_counts, counts = (put(tf.ones_like(x), x, number) for x in (old_part, part))
-        is_other |= old_counts != counts
+        is_other = _are_others(old_codes, codes, begins, part)[0]
         bounds = []
         old_and_new = ((old_codes, old_part, old_splits), (codes, part, row_splits))
         for characters, of, splits in old_and_new:
-            widths = _widths(characters)
+            widths = utf8_sizes(characters)
             ends = tf.concat([[0], tf.cumsum(widths)], 0)
             sizes = put(widths, of, number)
             bounds += [tf.concat([[0], tf.cumsum(sizes)], 0), tf.gather(ends, splits[:-1])]
         return _encoded(codes, row_splits), *bounds, tf.concat([is_other, [False]], 0)
+
+    def as_bytes(self, text):
+        """Return (B,) texts in the form as ragged (B, N) uint8, with operations that LiteRT has.
+
+        Then, of each character of all of them and of spaces after the last, where it starts among
+        those of the texts as they are, within a changed part where this ends; and the number of the
+        first character of each text, in the form and as it is, (B,) each.
+        """
+        old_codes, old_splits = code_points(*valid_bytes(text))
+        size = tf.size(old_codes)
+        old_splits = tf.concat([old_splits, [size]], 0)  # the spaces are a text of their own
+        begins = self._begin_parts(old_codes, old_splits)
+        codes, row_splits, part = self._in_form(old_codes, old_splits, begins)
+        is_other, place = _are_others(old_codes, codes, begins, part)
+        ends = tf.concat([begins[1:], [size]], 0)
+        is_inside = tf.gather(is_other, part) & (place > 0)
+        places = tf.where(is_inside, tf.gather(ends, part), tf.gather(begins, part) + place)
+        sizes = utf8_sizes(codes)
+        of, place = strings.places_in_rows(sizes)
+        data = utf8_bytes(tf.gather(codes, of), tf.gather(sizes, of), place)
+        bounds = tf.gather(tf.concat([[0], tf.cumsum(sizes)], 0), row_splits[:-1])
+        data = tf.cast(data, tf.uint8)[: bounds[-1]]
+        texts = tf.RaggedTensor.from_row_splits(data, bounds, validate=False)
+        return texts, places, row_splits[:-2], old_splits[:-2]
 
     def _begin_parts(self, codes, row_splits):
         """Return the places at which characters begin parts that change independently."""
@@ -173,11 +214,14 @@ class NormalForm:
 
         def ordered():
             begins = (classes == 0) | (value_before(row, 1, -1) != row)
-            group = tf.cumsum(tf.cast(begins, tf.int64))
-            order = tf.argsort(group * 256 + tf.cast(classes, tf.int64), stable=True)
+            group = tf.cumsum(tf.cast(begins, tf.int32))
+            # (Of equal numbers, the first is first.)
+            order = tf.math.top_k(-256 * group - classes, tf.size(codes)).indices
             return tf.gather(codes, order), tf.gather(classes, order)
 
-        return tf.cond(tf.reduce_any(is_wrong), ordered, lambda: (codes, classes))
+        # (tf2onnx loses the shape of what a condition returns.)
+        both = tf.cond(tf.reduce_any(is_wrong), ordered, lambda: (codes, classes))
+        return [tf.reshape(x, [-1]) for x in both]
 
     def _compose(self, codes, classes, row, row_splits, part):
         """Let letters take up the marks after them, each the first that it can in a round."""
@@ -197,15 +241,16 @@ class NormalForm:
             is_free &= place > tf.gather(last, known)
             made = self._pairs(tf.gather(codes, known), codes)
             can = is_free & (made > 0)
-            first = tf.math.unsorted_segment_min(tf.where(can, at, NONE), known, size)
+            at_or_none = tf.reshape(tf.where(can, at, NONE), [-1])
+            first = tf.math.unsorted_segment_min(at_or_none, known, size)
             is_taken = can & (tf.gather(first, known) == at)
-            taken = places_of(is_taken)
-            takes = tf.gather(known, taken)[:, tf.newaxis]
-            codes = tf.tensor_scatter_nd_update(codes, takes, tf.gather(made, taken))
-            last = tf.tensor_scatter_nd_update(last, takes, tf.gather(place, taken))
+            # (A letter takes one at most.)
+            values = (tf.ones_like(made), made, place)
+            takes, new, now = (put(tf.where(is_taken, x, 0), known, size) for x in values)
+            codes, last = tf.where(takes > 0, new, codes), tf.where(takes > 0, now, last)
             stays = places_of(~is_taken)
             state = (tf.gather(x, stays) for x in (codes, classes, row, part, place, last))
-            return tf.reshape(tf.size(taken) > 0, [1]), *state
+            return tf.reshape(tf.reduce_any(is_taken), [1]), *state
 
         # Nothing composes in most texts.
         is_any = tf.reduce_any(self._pairs.may_follow(codes))
@@ -225,7 +270,7 @@ class Pairs:
         self._first, self._second = (_numbers(codes) for codes in (firsts, seconds))
         first, second = ({c: i for i, c in enumerate(x, start=1)} for x in (firsts, seconds))
         rows = [(first[a], second[b]) for a, b in pairs]
-        self._table = PairTable(rows, 1, len(seconds) + 1, len(firsts) + 1)
+        self._table = PairTable(rows, 1, len(seconds) + 1, len(firsts) + 1, small=True)
         self._made = tf.constant([0, *pairs.values()], tf.int32)
 
     def may_begin(self, codes):
@@ -250,9 +295,15 @@ def _encoded(codes, row_splits):
     return tf.strings.unicode_encode(rows, "UTF-8")
 
 
-def _widths(codes):
-    """Return how many bytes of UTF-8 characters have."""
-    return 1 + sum(tf.cast(codes >= first, tf.int32) for first in (0x80, 0x800, 0x10000))
+def _are_others(old_codes, codes, begins, part):
+    """Return which parts are other characters now, or more or fewer, and places of those in it."""
+    number, size = tf.size(begins), tf.size(old_codes)
+    place = tf.range(tf.size(codes)) - tf.gather(_first(part, number), part)
+    at = tf.gather(begins, part) + place
+    same = tf.gather(tf.concat([old_codes, [0]], 0), tf.minimum(at, size))
+    is_other = put(tf.cast(same != codes, tf.int32), part, number) > 0
+    old_counts = tf.concat([begins[1:], [size]], 0) - begins
+    return is_other | (old_counts != put(tf.ones_like(part), part, number)), place
 
 
 def _first(part, number):
@@ -263,7 +314,7 @@ def _first(part, number):
 def _numbers(codes):
     table = np.zeros(0x110000, np.int32)
     table[codes] = np.arange(1, len(codes) + 1)
-    return CodePointTable(table)
+    return CodePointTable(table, small=True)
 
 
 def _pairs():

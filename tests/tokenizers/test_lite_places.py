@@ -1,5 +1,7 @@
 """Where tokens are in a text, in LiteRT's operations: as in TensorFlow's."""
 
+import unicodedata
+
 import pytest
 import tensorflow as tf
 
@@ -53,3 +55,21 @@ def test_places_of_sentencepiece(tokenizer_of, kind):
     texts = [*TEXTS, "½ cup x½y ½½ … ™ ㎏ Ⅷ", "ab cafe\u0301s and cd ▁ a▁b", "<unk> 1,990, 20,x"]
     graph, lite = places(tokenizer_of(kind), texts)
     assert lite == graph
+
+
+@pytest.mark.parametrize(
+    "form", ["NFC", *(pytest.param(f, marks=pytest.mark.slow) for f in ("NFKC", "NFD", "NFKD"))]
+)
+@pytest.mark.eager
+def test_places_in_texts_that_change_their_form(goldens, form):
+    folder = goldens("tokenizers") / "bytebpe-gpt2"
+    tokenizer = BytePairTokenizer.from_files(folder, normalization=form)
+    many = "e\u0323\u0301 e\u0301\u0323 \u1100\u1161\u11a8 각 가\u11a8 q\u0307\u0323 \u0344 a"
+    texts = [*TEXTS, "cafe\u0301s naïve x\u0301", "\u0301 a", many, "ﬁ ½ Å \u212b \u2126 \u0958 a"]
+    for text, graph, lite in zip(texts, *places(tokenizer, texts), strict=True):
+        for (id, start, end), other in zip(graph, lite, strict=True):
+            assert id == other[0]
+            part = text[start:end]
+            # (Within a letter that changes, tokens lie elsewhere.)
+            if part and unicodedata.normalize(form, part) == part:
+                assert (start, end) == other[1:]
