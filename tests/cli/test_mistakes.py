@@ -48,7 +48,7 @@ def test_files_say_what_evaluate_counts(write, critic, task, run, fail, tmp_path
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     said = fail("evaluate", critic, path, "--confusion", tmp_path / "confusion.json")
     assert "confusion.json: name a file that ends in .csv" in said
-    with pytest.raises(ValueError, match="json': name a file that ends in .csv"):
+    with pytest.raises(ValueError, match=r"json': name a file that ends in \.csv"):
         write_confusion("a.json", Answered(["a"], ["a"], []))
 
 
