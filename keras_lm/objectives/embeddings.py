@@ -500,6 +500,12 @@ class VectorMeanSquares(EmbeddingLoss):
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         wanted = ops.cast(examples.labels, "float32")
+        width = wanted.shape[-1]
+        if width not in (None, vectors.shape[-1]):
+            raise ValueError(
+                f"labels are vectors of {width} numbers, and the encoder's have "
+                f"{vectors.shape[-1]}: pass a teacher's of that width."
+            )
         return ops.mean(ops.square(vectors - wanted), axis=-1), _all(vectors)
 
 

@@ -272,7 +272,8 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
 
         Raises:
             ValueError: if the index is of vectors of another width, or `freeze` or a `format` or
-                `tokenizer` is given that has no signature for it; and as `keras_lm.export.export` does.
+                `tokenizer` is given that has no signature for it; and as `keras_lm.export.export`
+                does.
         """
         if corpus is None:
             return super().export(path, format, **options)

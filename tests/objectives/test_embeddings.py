@@ -191,6 +191,7 @@ def test_arguments_out_of_range(make, message):
         (InBatchNegatives(), (2, 4), "compares pairs.* has 1"),
         (SupervisedContrastive(), (2, 2, 4), "compares single texts.* has 2"),
         (AnglE(), (2, 2, 3), "these have 3 numbers"),
+        (VectorMeanSquares(), (2, 4), "labels are vectors of 2 numbers, and the encoder's have 4"),
         (Matryoshka(InBatchNegatives(), [8]), (2, 2, 4), "vectors have 4 numbers"),
     ],
 )
