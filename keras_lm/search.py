@@ -25,9 +25,9 @@ class Index:
     """Documents and their vectors, compared with a query one by one: no approximation.
 
     Args:
-        encoder: `keras_lm.tasks.SentenceEncoder`, or a `SparseEncoder`, whose vectors are compared
-            by dot products in place of cosines. It puts its prompt `"document"` before documents
-            and `"query"` before queries, if it has them.
+        encoder: `keras_lm.tasks.SentenceEncoder`, whose vectors are compared by cosines, or by dot
+            products if its `similarity` says so; or a `SparseEncoder`, by dot products. It puts its
+            prompt `"document"` before documents and `"query"` before queries, if it has them.
         documents: list of str, N of them.
         vectors: float array (N, D) that the encoder has made of them before; None to make them now.
         batch_size, verbose: see `SentenceEncoder.embed`.
@@ -87,7 +87,7 @@ class Index:
 
         Returns:
             Dict of `rows`, int32, the documents' numbers from 0; `documents`, str; and `scores`,
-            float32, their cosines, or dot products of sparse vectors: (B, K) each.
+            float32, their cosines or dot products: (B, K) each.
         """
         check_whole("k", k, 1)
         vectors = self.embed(queries, "query", batch_size, verbose)
@@ -97,6 +97,7 @@ class Index:
 
     def nearest(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rows int32 and scores float32, (B, K) each, for what `embed` returns, (B, D)."""
+        self.check_width(vectors.shape[1])
         k = min(k, len(self.documents))
         parts = []
         for start in range(0, len(vectors), AT_ONCE):
@@ -107,6 +108,14 @@ class Index:
             parts.append([np.take_along_axis(x, order, axis=1) for x in (rows, best)])
         rows, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return rows.astype("int32"), scores
+
+    def check_width(self, width: int) -> None:
+        """Raise a ValueError if the encoder's vectors have another width than the documents'."""
+        if width != self.vectors.shape[1]:
+            raise ValueError(
+                f"encoder makes vectors of {width} numbers, and those of the documents have "
+                f"{self.vectors.shape[1]}: pass the encoder that made them, or make them anew."
+            )
 
     def nearest_pairs(self, k: int = 100) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs of documents that resemble each other, the most similar first.
@@ -214,8 +223,9 @@ class ApproximateIndex(Index):
     ):
         if _similarity(encoder) != "cosine":
             raise ValueError(
-                f"encoder is a {type(encoder).__name__}, and an ApproximateIndex compares cosines: "
-                "use an Index, or put the terms of encoder.expand into a search engine."
+                f"encoder is a {type(encoder).__name__} with similarity='dot', and an "
+                "ApproximateIndex compares cosines: use an Index, or put the terms of a "
+                "SparseEncoder's expand into a search engine."
             )
         usearch = require("usearch.index", "An ApproximateIndex")
         self.candidates: int = check_whole("candidates", candidates, 1)
@@ -232,6 +242,7 @@ class ApproximateIndex(Index):
             )
 
     def nearest(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        self.check_width(vectors.shape[1])
         k = min(k, len(self.documents))
         number = min(max(self.candidates, k), len(self.documents))
         parts = []

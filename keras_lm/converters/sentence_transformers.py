@@ -82,11 +82,11 @@ MODULE = Entries(read={"type", "path"}, implied={"idx", "name"}, harmless={"kwar
 # config_sentence_transformers.json.
 SETTINGS = Entries(
     read={"activation_fn", "default_prompt_name", "max_active_dims", "model_type", "prompts"}
-    | {"truncate_dim"}
+    | {"similarity_fn_name", "truncate_dim"}
     # Of PyLate's late interaction.
     | {"query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"}
     | {"attend_to_expansion_tokens", "do_query_expansion"},
-    harmless={"__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"},
+    harmless={"__version__", "keep_in_fp32_modules", "requirements"},
 )
 # `sentence_transformers` in the config.json of a CrossEncoder.
 CROSS_ENCODER = Entries(read={"activation_fn"}, harmless={"version"})
@@ -446,6 +446,24 @@ def read_prompts(checkpoint):
     return {name: prompt for name, prompt in prompts.items() if prompt}
 
 
+def read_similarity(checkpoint):
+    """Return how vectors of a folder are compared, `"cosine"` or `"dot"`.
+
+    Raises:
+        CheckpointError: if the folder names what sentence-transformers does not know.
+    """
+    name = checkpoint.sentence_files.settings.get("similarity_fn_name") or "cosine"
+    if name in ("euclidean", "manhattan"):
+        warn(f"{checkpoint.root / MODEL} compares by {name!r} distances: cosines are taken.")
+        return "cosine"
+    if name not in ("cosine", "dot"):
+        raise CheckpointError(
+            f"{checkpoint.root / MODEL} has similarity_fn_name={name!r}, which is not 'cosine' or "
+            "'dot'. Correct it, or pass similarity."
+        )
+    return name
+
+
 def _default_prompt(checkpoint):
     config = checkpoint.sentence_files.settings
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
@@ -785,7 +803,8 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
             `FeatureExtractor`.
         projections: list of (dict that describes a layer, dict of its arrays, kernels as (D, E)).
         inputs: dict of the arguments of `FeatureExtractor` for how texts are read:
-            `sequence_length`, `prompt`, `lowercase` and, of a `SentenceEncoder`, `prompts`.
+            `sequence_length`, `prompt`, `lowercase` and, of a `SentenceEncoder`, `prompts` and
+            `similarity`.
     """
     if hidden_dim is None:
         modules = [(STATIC, "")]
@@ -800,7 +819,8 @@ def write_modules(folder, hidden_dim, arguments, projections, inputs):
     modules = write_layers(folder, modules, [*projections, *last])
     write_list(folder, modules)
     cut = arguments["truncate_dim"]
-    write_settings(folder, inputs, "cosine", {} if cut is None else {"truncate_dim": cut})
+    more = {} if cut is None else {"truncate_dim": cut}
+    write_settings(folder, inputs, inputs.get("similarity", "cosine"), more)
 
 
 def write_layers(folder, modules, layers, more=()):

@@ -128,7 +128,8 @@ def evaluate_similarity(
         batch_size: int, see `SentenceEncoder.embed`.
 
     Raises:
-        ValueError: if the three differ in length, or have fewer than two rows.
+        ValueError: if the three differ in length, have fewer than two rows, or scores that are all
+            equal.
 
     Source: the STS tasks of SemEval; the cosines of sentence-transformers'
     `EmbeddingSimilarityEvaluator`.
@@ -136,6 +137,8 @@ def evaluate_similarity(
     _check_lengths(first=first, second=second, scores=scores)
     similarities = _similarities(encoder, first, second, batch_size)
     scores = np.asarray(scores, "float64")
+    if np.ptp(scores) == 0:
+        raise ValueError(f"scores are all {scores[0]}: pass those of pairs that differ.")
     return {
         "pearson": float(np.corrcoef(similarities, scores)[0, 1]),
         "spearman": spearman(similarities, scores),

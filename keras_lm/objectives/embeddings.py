@@ -7,6 +7,7 @@ An example is a text, a pair (an anchor and its positive) or a pair with negativ
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import keras
@@ -88,10 +89,12 @@ class EmbeddingLoss(MeanLoss):
         labels_are: what labels are: None for none, `"scores"`, `"pairs"` (0 or 1), `"classes"`,
             `"margins"` or `"vectors"`.
         least_texts: how many texts an example has at least; 1 for single texts.
+        are_cosines: whether labels are cosines, from −1 to 1.
     """
 
     labels_are: str | None = None
     least_texts = 2
+    are_cosines = False
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         """Return the loss of each example, and how much it counts: float32 (B,) each."""
@@ -329,6 +332,7 @@ class CosineMeanSquares(EmbeddingLoss):
     """
 
     labels_are = "scores"
+    are_cosines = True
 
     def __init__(self, name: str = "cosine_mean_squares"):
         super().__init__(name)
@@ -496,6 +500,12 @@ class VectorMeanSquares(EmbeddingLoss):
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         wanted = ops.cast(examples.labels, "float32")
+        width = wanted.shape[-1]
+        if width not in (None, vectors.shape[-1]):
+            raise ValueError(
+                f"labels are vectors of {width} numbers, and the encoder's have "
+                f"{vectors.shape[-1]}: pass a teacher's of that width."
+            )
         return ops.mean(ops.square(vectors - wanted), axis=-1), _all(vectors)
 
 
@@ -538,13 +548,15 @@ class Matryoshka(EmbeddingLoss):
                 f"loss={loss!r}: pass a loss of texts, such as InBatchNegatives(), whose vectors "
                 "can be shortened."
             )
-        if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
+        sizes = [*sizes]
+        if not sizes or not all(isinstance(size, Integral) and size >= 1 for size in sizes):
             raise ValueError(f"sizes={sizes!r}: pass a list of int, 1 or more each.")
         weights = [1.0] * len(sizes) if weights is None else weights
         if len(weights) != len(sizes):
             raise ValueError(f"weights={weights!r}: pass one for each of sizes={sizes!r}.")
-        self.loss, self.sizes, self.weights = loss, [*sizes], [*weights]
+        self.loss, self.sizes, self.weights = loss, [*map(int, sizes)], [*map(float, weights)]
         self.labels_are, self.least_texts = loss.labels_are, loss.least_texts
+        self.are_cosines = loss.are_cosines
 
     def losses(self, vectors: Tensor, examples: Examples) -> tuple[Tensor, Tensor]:
         if max(self.sizes) > vectors.shape[-1]:

@@ -67,6 +67,7 @@ class SpladeLoss(EmbeddingLoss):
             if not value >= 0:
                 raise ValueError(f"{argument}={value!r}: pass a number of 0 or more.")
         self.loss, self.labels_are, self.least_texts = loss, loss.labels_are, loss.least_texts
+        self.are_cosines = loss.are_cosines
         self.document_weight, self.query_weight = document_weight, query_weight
         self.document_threshold, self.query_threshold = document_threshold, query_threshold
 

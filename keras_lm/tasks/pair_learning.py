@@ -14,7 +14,13 @@ from keras import ops
 
 from keras_lm.feeding.datasets import is_stream
 from keras_lm.feeding.feed import Feed, TaskLabels, names_in_table
-from keras_lm.objectives.embeddings import EmbeddingLoss, Examples, InBatchNegatives
+from keras_lm.objectives.embeddings import (
+    EmbeddingLoss,
+    Examples,
+    InBatchNegatives,
+    normalized,
+)
+from keras_lm.objectives.late_interaction import max_sim
 from keras_lm.packers import AnchoredTexts, Texts
 from keras_lm.tasks.feature_extractor import EncoderPreprocessor
 from keras_lm.tasks.runtime import IS_TENSORFLOW, outputs_of
@@ -63,6 +69,11 @@ class SentenceLabels(TaskLabels):
             raise ValueError(f"labels[{row}]={labels[row]} is not finite: {loss}() compares it.")
         if kind == "pairs" and not np.isin(labels, (0, 1)).all():
             raise ValueError(f"labels has {np.unique(labels)[:5]}: {loss}() takes {LABELS[kind]}.")
+        if getattr(self.loss, "are_cosines", False) and not (np.abs(labels) <= 1).all():
+            raise ValueError(
+                f"labels has {labels[np.abs(labels) > 1][0]}: {loss}() compares them with cosines, "
+                "-1 to 1. Divide them, or compile with CoSENT(), which takes any scale."
+            )
         return labels.astype("int32" if kind in ("classes", "pairs") else "float32")
 
     def prepare_tensor(self, labels):
@@ -216,6 +227,11 @@ class PairLearning:
 
     def _read(self, x):
         """Return data, and their form: `"pairs"`, `"texts"` or `"packed"`."""
+        is_rows = isinstance(x, (list, np.ndarray)) and len(x) > 0
+        if is_rows and all(isinstance(row, (list, tuple, np.ndarray)) for row in x):
+            lengths = {len(row) for row in x}
+            if lengths in ({2}, {3}):
+                x = tuple(list(column) for column in zip(*x, strict=True))
         if isinstance(x, tuple) and len(x) == 3:
             x = dict(zip(AnchoredTexts.names, x, strict=True))
         inputs = x
@@ -382,6 +398,7 @@ class PairLearning:
         Raises:
             ValueError: if there is no such prompt.
         """
+        x = [*x] if isinstance(x, tuple) else x
         if prompt_name is None:
             return super().embed(x, batch_size, verbose)
         self.check_prompt_name(prompt_name)
@@ -391,6 +408,25 @@ class PairLearning:
 
         answer.__name__ = f"answer to {prompt_name}"
         return self.answer_all(x, batch_size, lambda c: self.in_graph(answer, c), verbose)
+
+    def similarities(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return how similar vectors are, as `similarity` says, (B, N) float32.
+
+        Args:
+            first, second: what `embed` returns as `embedding`, (B, D) and (N, D); of a
+                `MultiVectorEncoder` (B, Q, D) of queries and (N, S, D) of documents.
+
+        Example:
+
+            a, b = (encoder.embed(texts)["embedding"] for texts in (questions, answers))
+            encoder.similarities(a, b)
+        """
+        first, second = (ops.convert_to_tensor(x, "float32") for x in (first, second))
+        if self.similarity == "max_sim":
+            return ops.convert_to_numpy(max_sim(first, second))
+        if self.similarity == "cosine":
+            first, second = normalized(first), normalized(second)
+        return ops.convert_to_numpy(ops.matmul(first, ops.transpose(second)))
 
     def check_prompt_name(self, name: str | None) -> None:
         """Raise a ValueError if neither `prompts` nor `roles` have such a name."""

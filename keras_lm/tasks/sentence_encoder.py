@@ -11,9 +11,11 @@ import keras
 import numpy as np
 
 from keras_lm.converters.checkpoint import Checkpoint
-from keras_lm.converters.sentence_transformers import read_prompts
+from keras_lm.converters.sentence_transformers import read_prompts, read_similarity
 from keras_lm.models.backbone import Backbone
 from keras_lm.objectives.embeddings import (
+    SIMILARITIES,
+    InBatchNegatives,
     normalized,
 )
 from keras_lm.search import MOST_DOCUMENTS, Index
@@ -34,19 +36,18 @@ class Corpus:
 
     Args:
         index: `keras_lm.search.Index`.
-        k: int. How many documents it returns.
+        k: int. How many documents it returns; all of them, if there are fewer.
     """
 
     def __init__(self, index, k):
         check_whole("k", k, 1)
-        if k > len(index.documents):
-            raise ValueError(f"k={k}, and corpus has {len(index.documents)} texts: pass as many.")
         if len(index.documents) > MOST_DOCUMENTS:
             raise ValueError(
                 f"corpus has {len(index.documents)} texts: an export compares {MOST_DOCUMENTS:,} "
                 "at most. Ask a keras_lm.search.ApproximateIndex in Python for more."
             )
-        self.k = k
+        self.k = min(k, len(index.documents))
+        self.is_cosine = getattr(index.encoder, "similarity", "cosine") == "cosine"
         self.documents = [text.encode("utf-8", "surrogatepass") for text in index.documents]
         self.vectors = tf.Variable(index.vectors, trainable=False, name="corpus")
 
@@ -55,7 +56,8 @@ class Corpus:
 
         With `in_bytes`, documents are as `strings.from_bytes` returns them.
         """
-        scores = tf.matmul(normalized(vectors), self.vectors, transpose_b=True)  # (B, N)
+        vectors = normalized(vectors) if self.is_cosine else vectors
+        scores = tf.matmul(vectors, self.vectors, transpose_b=True)  # (B, N)
         scores, rows = tf.math.top_k(scores, self.k)
         return {"rows": rows, "documents": self._texts(rows, in_bytes), "scores": scores}
 
@@ -115,6 +117,8 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
     | `VectorMeanSquares` | texts with a teacher's vectors |
     | `Matryoshka` | as the loss that it is made of |
 
+    With `similarity="dot"`, the default loss is of dot products, too.
+
     With `micro_batch_size` in `compile`, vectors of a batch are computed some texts at a time, and
     their gradients are cached: a batch of 1,024 pairs takes the memory of `micro_batch_size` pairs,
     and the loss is that of the whole batch. Under a strategy of `tf.distribute`, texts of all
@@ -124,11 +128,13 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
         prompts: dict of what is put before texts: `"query"` before anchors and what is asked,
             `"document"` before all others. Other names are for `embed`.
         normalize: bool, True by default: see `FeatureExtractor`.
+        similarity: `"cosine"`, or `"dot"` for dot products: how a search and evaluations compare
+            vectors. It makes a difference with `normalize=False` alone.
         backbone, layers, pooling, **arguments: see `FeatureExtractor`.
 
     Raises:
-        ValueError: if `pooling` is `"none"`, or prompts come with `skipped_tokens` or a tokenizer
-            that reads words.
+        ValueError: if `pooling` is `"none"`, `similarity` has another value, or prompts come with
+            `skipped_tokens` or a tokenizer that reads words.
 
     Example:
 
@@ -151,8 +157,11 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
         pooling: str = "mean",
         normalize: bool = True,
         prompts: Mapping[str, str] | None = None,
+        similarity: str = "cosine",
         **arguments: Any,
     ):
+        if similarity not in SIMILARITIES:
+            raise ValueError(f"similarity={similarity!r}: use one of {SIMILARITIES}.")
         if pooling == "none":
             raise ValueError("pooling='none' has a vector for each token: use another pooling.")
         prompts = self.checked_prompts(prompts)
@@ -162,15 +171,27 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
                 "out of the mean. Pass one prompt, or skipped_tokens=0."
             )
         super().__init__(backbone, layers, pooling, normalize, **arguments)
-        self.prompts = prompts
+        self.prompts, self.similarity = prompts, similarity
         self.check_without_words()
+
+    def get_arguments(self) -> dict[str, Any]:
+        return super().get_arguments() | {"similarity": self.similarity}
+
+    def written_inputs(self) -> dict[str, Any]:
+        return super().written_inputs() | {"similarity": self.similarity}
+
+    def default_loss(self) -> Any:
+        return super().default_loss() if self.similarity == "cosine" else InBatchNegatives(1, "dot")
 
     @classmethod
     def arguments_from_modules(
         cls, checkpoint: Checkpoint, limit: int, given: Mapping[str, Any]
     ) -> dict[str, Any]:
         stated = super().arguments_from_modules(checkpoint, limit, given)
-        return stated | {"prompts": read_prompts(checkpoint)}
+        stated |= {"prompts": read_prompts(checkpoint)}
+        return stated | (
+            {} if "similarity" in given else {"similarity": read_similarity(checkpoint)}
+        )
 
     @classmethod
     def from_parts(cls, backbone: Backbone, pool_prompt: bool = True, **arguments: Any) -> Self:
@@ -239,19 +260,20 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
 
         With a corpus, a SavedModel and a `.tflite` also have the signature `search`: `text` (B,),
         strings, → `rows` (B, K), int32, the numbers of the nearest documents from 0; `documents`
-        (B, K), strings; and `scores` (B, K), float32, their cosines, the best first. All documents
-        are compared with each text. With `tokenizer="bytes"`, documents are bytes and
-        `documents_ends`, as strings are there.
+        (B, K), strings; and `scores` (B, K), float32, their cosines or dot products, the best
+        first, and of equal ones the first document. All documents are compared with each text.
+        With `tokenizer="bytes"`, documents are bytes and `documents_ends`, as strings are there.
 
         Args:
             path, format, **options: see `keras_lm.export.export`.
             corpus: list of str, the documents, of which vectors are made now; or a
                 `keras_lm.search.Index`, which has them.
-            k: int, K. How many documents `search` returns.
+            k: int, K. How many documents `search` returns; all of them, if there are fewer.
 
         Raises:
-            ValueError: if `k` is more than the corpus has, or `freeze` or a `format` or `tokenizer`
-                is given that has no signature for it; and as `keras_lm.export.export` does.
+            ValueError: if the index is of vectors of another width, or `freeze` or a `format` or
+                `tokenizer` is given that has no signature for it; and as `keras_lm.export.export`
+                does.
         """
         if corpus is None:
             return super().export(path, format, **options)
@@ -266,6 +288,7 @@ class SentenceEncoder(PairLearning, FeatureExtractor):
             raise ValueError("corpus with freeze=True: leave freeze out.")
         require_tensorflow("An export")
         index = corpus if isinstance(corpus, Index) else Index(self, corpus)
+        index.check_width(self.output.shape[-1])
         self._corpus = Corpus(index, k)
         try:
             return super().export(path, format, **options)

@@ -110,5 +110,7 @@ def test_rows_that_do_not_fit(encoder, relevant, message):
 
 
 def test_columns_of_different_lengths(encoder):
+    with pytest.raises(ValueError, match=r"scores are all 1\.0"):
+        evaluate_similarity(encoder, TEXTS[:2], TEXTS[:2], [1, 1])
     with pytest.raises(ValueError, match=r"{'first': 2, 'second': 3, 'scores': 2} rows"):
         evaluate_similarity(encoder, TEXTS[:2], TEXTS[:3], [1, 2])

@@ -170,6 +170,10 @@ def test_supervised_contrastive_is_the_papers_equation(expected):
         (lambda: InBatchNegatives(similarity="l2"), "similarity='l2': use one of"),
         (lambda: TripletLoss(distance="dot"), "distance='dot': use one of"),
         (lambda: Matryoshka(InBatchNegatives(), []), r"sizes=\[\]: pass a list of int"),
+        (
+            lambda: Matryoshka(InBatchNegatives(), np.array([0])),
+            r"sizes=\[.*\]: pass a list of int",
+        ),
         (lambda: Matryoshka(InBatchNegatives(), [4], [1, 2]), r"weights=\[1, 2\]: pass one"),
         (lambda: Matryoshka(VectorMeanSquares(), [4]), "pass a loss of texts"),
         (lambda: Matryoshka(MaskedCrossentropy(), [4]), "pass a loss of texts"),
@@ -187,6 +191,7 @@ def test_arguments_out_of_range(make, message):
         (InBatchNegatives(), (2, 4), "compares pairs.* has 1"),
         (SupervisedContrastive(), (2, 2, 4), "compares single texts.* has 2"),
         (AnglE(), (2, 2, 3), "these have 3 numbers"),
+        (VectorMeanSquares(), (2, 4), "labels are vectors of 2 numbers, and the encoder's have 4"),
         (Matryoshka(InBatchNegatives(), [8]), (2, 2, 4), "vectors have 4 numbers"),
     ],
 )

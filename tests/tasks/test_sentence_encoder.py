@@ -76,6 +76,7 @@ def test_pairs_in_each_form_have_one_loss(encoder):
         pd.DataFrame(named),
         dataset,
         Batches((named,)),
+        np.array([ANCHORS, POSITIVES]).T,
     ]:
         actual = encoder.evaluate(x, verbose=0)
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
@@ -105,6 +106,8 @@ def test_negatives_are_a_text_or_several(encoder):
         np.testing.assert_allclose(encoder.evaluate(x, verbose=0), loss, rtol=1e-5)
     triple = (anchors, positives, ["so dull", "great story"])
     np.testing.assert_allclose(encoder.evaluate(triple, verbose=0), loss, rtol=1e-5)
+    rows = [[*row] for row in zip(*triple, strict=True)]
+    np.testing.assert_allclose(encoder.evaluate(rows, verbose=0), loss, rtol=1e-5)
     x = {"anchor": ANCHORS, "positive": POSITIVES, "negative": NEGATIVES}
     assert np.isfinite(encoder.evaluate(x, verbose=0))
     assert len(encoder.fit(x, batch_size=2, verbose=0).history["loss"]) == 1
@@ -263,6 +266,7 @@ def test_folders_of_sentence_transformers_have_prompts(make, tmp_path):
         (CoSENT(), ANCHORS, [1.0] * 5, "compares pairs.* has 1"),
         (CoSENT(), (ANCHORS, POSITIVES), [1.0, np.nan, 1, 1, 1], r"labels\[1\]=nan is not finite"),
         (CoSENT(), (ANCHORS, POSITIVES), ["a"] * 5, "takes a score for each pair"),
+        (CosineMeanSquares(), (ANCHORS, POSITIVES), [1, 2, 0, 1, 1], r"labels has 2: Cosine"),
         (TripletLoss(), (ANCHORS, POSITIVES), None, "compares triples"),
         (None, {"anchor": ANCHORS}, None, "'anchor' and 'positive' are needed"),
         (None, {"anchor": ANCHORS, "positive": POSITIVES[:3]}, None, "of different lengths"),
@@ -287,6 +291,7 @@ def test_data_that_do_not_fit(encoder, loss, x, y, message):
         ({"pooling": "none"}, "use another pooling"),
         ({"prompts": "query: "}, "pass a dict"),
         ({"prompts": {"query": 1}}, "pass a str"),
+        ({"similarity": "euclidean"}, "similarity='euclidean': use one of"),
         ({"prompts": PROMPTS, "prompt": "a", "skipped_tokens": 2}, "prompts and skipped_tokens"),
     ],
 )
@@ -367,10 +372,54 @@ def test_forms_without_text_operations_search_alike(make, tmp_path):
     assert_equal(index.search(QUERIES, k=3), answers)
 
 
+@pytest.mark.eager
+def test_vectors_are_compared_as_a_folder_says(make, tmp_path):
+    """By dot products: in a search, its export, the default loss and the folder again."""
+    encoder = make(SentenceEncoder, normalize=False, similarity="dot")
+    encoder.save_to_huggingface(tmp_path / "folder")
+    encoder = SentenceEncoder.from_preset(tmp_path / "folder")
+    assert encoder.similarity == "dot"
+    documents, asked = (encoder.embed(x, verbose=0)["embedding"] for x in (DOCUMENTS, QUERIES))
+    scores = asked @ documents.T
+    np.testing.assert_allclose(encoder.similarities(asked, documents), scores, rtol=1e-5)
+    rows = np.argsort(-scores, axis=1, kind="stable")
+    index = Index(encoder, DOCUMENTS, verbose=0)
+    np.testing.assert_array_equal(index.search(QUERIES, k=99)["rows"], rows)
+    # As many documents as there are.
+    folder = encoder.export(tmp_path / "search", corpus=index, k=99)
+    search = tf.saved_model.load(str(folder)).signatures["search"]
+    answers = search(text=tf.constant(QUERIES))
+    np.testing.assert_array_equal(answers["rows"], rows)
+    np.testing.assert_allclose(answers["scores"], -np.sort(-scores, axis=1), rtol=1e-5)
+    loss = loss_by_hand(encoder, InBatchNegatives(1.0, "dot"), ANCHORS, POSITIVES)
+    np.testing.assert_allclose(encoder.evaluate((ANCHORS, POSITIVES), verbose=0), loss, rtol=1e-5)
+    plain = make(SentenceEncoder, normalize=False)
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (asked, documents))
+    np.testing.assert_allclose(plain.similarities(asked, documents), a @ b.T, atol=1e-6)
+    path = tmp_path / "folder" / "config_sentence_transformers.json"
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(stated | {"similarity_fn_name": "manhattan"}), encoding="utf-8")
+    with pytest.warns(UserWarning, match="'manhattan' distances: cosines are taken"):
+        assert SentenceEncoder.from_preset(tmp_path / "folder").similarity == "cosine"
+    path.write_text(json.dumps(stated | {"similarity_fn_name": "l0"}), encoding="utf-8")
+    with pytest.raises(ValueError, match="similarity_fn_name='l0', which is not 'cosine' or 'dot'"):
+        SentenceEncoder.from_preset(tmp_path / "folder")
+
+
+@pytest.mark.eager
+def test_an_index_of_another_encoder_is_refused(make, make_backbone, tmp_path):
+    index = Index(make(SentenceEncoder), DOCUMENTS, verbose=0)
+    encoder = make(SentenceEncoder, make_backbone(hidden_dim=32))
+    with pytest.raises(ValueError, match="vectors of 32 numbers, and those of the documents have"):
+        encoder.export(tmp_path / "search", corpus=index)
+    index.encoder = encoder
+    with pytest.raises(ValueError, match="vectors of 32 numbers"):
+        index.search(QUERIES)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"k": 9}, "k=9, and corpus has 8 texts"),
         ({"k": 0}, "k=0"),
         ({"freeze": True}, "leave freeze out"),
         ({"format": "web"}, "only a SavedModel"),
