@@ -122,6 +122,10 @@ def test_ray_answers_with_a_worker_killed(critic, monkeypatch):
         answered.sort(key=lambda row: row["id"])
         assert [row["text"] for row in answered] == texts
         check(answered, expected_of(critic, texts))
+        with pytest.warns(UserWarning, match="num_workers=4.* take all 4 CPUs"):
+            answer_dataset(dataset, critic, num_workers=4)
+        with pytest.raises(ValueError, match="num_workers=0"):
+            answer_dataset(dataset, critic, num_workers=0)
     finally:
         ray.shutdown()
 
