@@ -112,10 +112,10 @@ def test_what_a_process_writes_last_is_shown(tmp_path, code):
 
 def test_all_end_where_nobody_reads(start, tmp_path):
     launched = start("--talk")
-    assert launched.stdout.readline()
+    pids = pids_in(tmp_path)
     launched.stdout.close()
     assert launched.wait(60) != 0
-    assert not any(map(is_alive, pids_in(tmp_path)))
+    assert not any(map(is_alive, pids))
 
 
 def test_a_killed_process_is_told(start, tmp_path):
