@@ -64,6 +64,9 @@ def test_answers_stand_beside_the_other_columns(critic, table):
     assert answered.column("id").to_pylist() == [7, 8, 9, 10, 11]
     check(answered.to_pylist(), expected_of(critic))
     assert answerer.schema(table.schema) == answered.schema
+    pictures = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((5, 2, 2), "float32"))
+    table = table.append_column("picture", pictures).append_column("nothing", pa.nulls(5))
+    answered = TableAnswerer(critic, table.column_names)(table)
     none = answerer(table.slice(0, 0))
     assert none.num_rows == 0 and none.schema == answered.schema
 
