@@ -174,3 +174,12 @@ def test_the_training_job_is_one_of_kubeflow_trainer(deploy):
     kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
     (mount,) = container["volumeMounts"]
     assert trainer["command"][-1].startswith(mount["mountPath"])
+
+
+def test_kubeflows_own_classes_read_the_training_job(deploy):
+    models = pytest.importorskip(
+        "kubeflow_trainer_api.models", reason="needs: pip install kubeflow-trainer-api"
+    )
+    job = yaml.safe_load((deploy / "trainjob.yaml").read_text())
+    read = models.TrainerV1alpha1TrainJob.from_dict(job).to_dict()  # drops what it does not know
+    assert read == job

@@ -93,8 +93,9 @@ def _place(addresses, index):
 
 def _wait(processes):
     """Pass on output and signals until all have ended, or one badly; return its exit code."""
+    closed = threading.Event()  # our own output, as by `| head`
     readers = [
-        threading.Thread(target=_pass_on, args=(number, process.stdout), daemon=True)
+        threading.Thread(target=_pass_on, args=(number, process.stdout, closed), daemon=True)
         for number, process in enumerate(processes)
     ]
     for reader in readers:
@@ -105,7 +106,7 @@ def _wait(processes):
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ended)
-    while True:
+    while not closed.is_set():
         codes = [process.poll() for process in processes]
         for number, code in enumerate(codes):
             if code:
@@ -118,11 +119,15 @@ def _wait(processes):
                 reader.join(PATIENCE)  # a process that it has left behind may hold the output open
             return 0
         time.sleep(0.1)
+    return 1
 
 
-def _pass_on(number, output):
-    for line in output:
-        click.echo(f"[{number}] ".encode() + line, nl=False)
+def _pass_on(number, output, closed):
+    try:
+        for line in output:
+            click.echo(f"[{number}] ".encode() + line, nl=False)
+    except BrokenPipeError:
+        closed.set()
 
 
 def _end(processes):

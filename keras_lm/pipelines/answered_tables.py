@@ -92,7 +92,8 @@ def _one_array(arrow, column):
 
 
 def _empty(arrow, schema):
-    return arrow.RecordBatch.from_arrays([arrow.array([], f.type) for f in schema], schema=schema)
+    # `array([], type)` does not know all types, such as that of tensors
+    return arrow.RecordBatch.from_arrays([arrow.nulls(0, f.type) for f in schema], schema=schema)
 
 
 def _texts(column, name):

@@ -3,11 +3,13 @@
 It needs `pip install "ray[data]"`, also on the workers.
 """
 
+import warnings
 from typing import Any
 
 from keras_lm.pipelines.answered_tables import TableAnswerer
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.optional_dependencies import require
+from keras_lm.utils.user_arguments import check_whole
 
 
 def answer_dataset(
@@ -34,7 +36,8 @@ def answer_dataset(
         text, text_pair: str, names of the columns; None looks for usual names, such as `text`.
         batch_size: int. How many texts a model answers at once.
         num_workers: int. Worker processes, each with a CPU. Leave one to earlier steps of the
-            dataset, such as reading: Ray waits for ever if workers have taken all.
+            dataset, such as reading: Ray waits for ever if workers have taken all. A warning says
+            so if the cluster has no CPU besides, as far as it has grown.
         signature, version: of a SavedModel, see `keras_lm.serving.open_predictor`.
         **options: further arguments of `ray.data.Dataset.map_batches`, such as `num_cpus=4` or
             `num_gpus=1`, of each worker.
@@ -54,6 +57,7 @@ def answer_dataset(
     data = require("ray.data", "A Dataset of Ray")
     columns = dataset.schema().names
     answerer = TableAnswerer(model, columns, text, text_pair, batch_size, signature, version)
+    _warn_if_none_is_left(check_whole("num_workers", num_workers, 1), options.get("num_cpus", 1))
     return dataset.map_batches(
         _Worker,
         fn_constructor_args=(answerer,),
@@ -62,6 +66,17 @@ def answer_dataset(
         compute=data.ActorPoolStrategy(size=num_workers),
         **options,
     )
+
+
+def _warn_if_none_is_left(num_workers, num_cpus):
+    there_are = require("ray", "A Dataset of Ray").cluster_resources().get("CPU", 0)
+    if num_cpus and num_workers * num_cpus >= there_are:
+        warnings.warn(
+            f"num_workers={num_workers}, with num_cpus={num_cpus} each, take all "
+            f"{there_are:g} CPUs of the Ray cluster: if it cannot grow, steps before them, such as "
+            "reading, wait for ever. Ask for fewer workers.",
+            stacklevel=3,
+        )
 
 
 class _Worker:

@@ -33,6 +33,8 @@ if "--fail" in sys.argv and index == 1:
     sys.exit(3)
 if "--wait" in sys.argv or "--fail" in sys.argv:
     time.sleep(300)
+while "--talk" in sys.argv:
+    print("line")
 """
 
 
@@ -106,6 +108,14 @@ def test_what_a_process_writes_last_is_shown(tmp_path, code):
     done = subprocess.run(launch, capture_output=True, text=True)
     assert done.returncode == code
     assert len(re.findall(r"^\[[01]\] the reason$", done.stdout, re.M)) >= (1 if code else 2)
+
+
+def test_all_end_where_nobody_reads(start, tmp_path):
+    launched = start("--talk")
+    pids = pids_in(tmp_path)
+    launched.stdout.close()
+    assert launched.wait(60) != 0
+    assert not any(map(is_alive, pids))
 
 
 def test_a_killed_process_is_told(start, tmp_path):

@@ -64,6 +64,9 @@ def test_answers_stand_beside_the_other_columns(critic, table):
     assert answered.column("id").to_pylist() == [7, 8, 9, 10, 11]
     check(answered.to_pylist(), expected_of(critic))
     assert answerer.schema(table.schema) == answered.schema
+    pictures = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((5, 2, 2), "float32"))
+    table = table.append_column("picture", pictures).append_column("nothing", pa.nulls(5))
+    answered = TableAnswerer(critic, table.column_names)(table)
     none = answerer(table.slice(0, 0))
     assert none.num_rows == 0 and none.schema == answered.schema
 
@@ -122,6 +125,10 @@ def test_ray_answers_with_a_worker_killed(critic, monkeypatch):
         answered.sort(key=lambda row: row["id"])
         assert [row["text"] for row in answered] == texts
         check(answered, expected_of(critic, texts))
+        with pytest.warns(UserWarning, match="num_workers=4.* take all 4 CPUs"):
+            answer_dataset(dataset, critic, num_workers=4)
+        with pytest.raises(ValueError, match="num_workers=0"):
+            answer_dataset(dataset, critic, num_workers=0)
     finally:
         ray.shutdown()
 

@@ -56,6 +56,7 @@ def learned(folder=None):
     ).history
     new = causal.generate({"token_ids": ids[:3], "padding_mask": mask[:3]}, max_new_tokens=4)
     results["generate"] = [[int(i) for i in row] for row in new]
+    results["t5"], _ = learned_by_t5()
     if folder is not None:
         masked.save_to_preset(folder)
         loaded = tasks.MaskedLM.from_preset(folder)
@@ -185,14 +186,9 @@ def main(kind, folder):
     if kind == "one":
         print(json.dumps(["one", learned()]), flush=True)
         return
-    results = {}
-    results["one"], shapes = learned_by_t5()
-    assert shapes == [(8, 24)] * 2
     keras.distribution.set_distribution(training.model_parallel(2))
     print(json.dumps(["model", learned(Path(folder, "preset"))]), flush=True)
-    results["model"], shapes = learned_by_t5()
-    assert shapes == [(8, 12)] * 2
-    assert results["model"]["loss"] == pytest.approx(results["one"]["loss"], rel=1e-5)
+    assert learned_by_t5()[1] == [(8, 12)] * 2  # of (8, 24)
     refused()
     on_two = keras.distribution.DataParallel(devices=devices[:2])
     changing = [None, on_two, training.model_parallel(2)]
