@@ -851,8 +851,8 @@ def are_random(weights):
 
     Norms and biases begin as ones and zeros, and neither a checkpoint nor training leaves them so.
     """
-    vectors = (weight for weight in weights if len(weight.shape) == 1)
-    return all(np.isin(as_array(vector).astype(float), (0, 1)).all() for vector in vectors)
+    vectors = (as_array(weight) for weight in weights if len(weight.shape) == 1)
+    return all(((vector == 0) | (vector == 1)).all() for vector in vectors)
 
 
 def id_limit(model: keras.Model, name: str) -> float | None:

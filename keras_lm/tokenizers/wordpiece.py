@@ -45,6 +45,7 @@ VOCABULARY_FILES = (
 )
 
 MOST_WORDS = 2**19  # ten times what published vocabularies have; the matcher takes seconds for it
+LONGEST_USUAL = 60  # characters of a word, which the matcher always takes: fewer than 256 bytes
 
 # Unicode noncharacters. Cleaning drops them from text, so that inside they can stand for tokens.
 SENTINELS = r"\x{FDD0}-\x{FDEF}"
@@ -166,7 +167,7 @@ class WordPieceTokenizer(Tokenizer):
     ROLES = ("cls", "sep", "pad", "mask", "unknown")
     PUBLISHED_FILES = VOCABULARY_FILES
     has_offsets_of_special = True
-    MADE_LATER = Tokenizer.MADE_LATER | {"_match": "_make_graph"}
+    MADE_LATER = Tokenizer.MADE_LATER | {"_trace": "_make_trace", "_match": "_make_graph"}
 
     def __init__(
         self,
@@ -216,15 +217,17 @@ class WordPieceTokenizer(Tokenizer):
         spellings = {}
         if IS_INSTALLED:
             with tf.init_scope():
-                self._trace = self._make_match()
                 # Those found in clean text have to be spelled so as well; offsets are of it.
                 clean = [*added_tokens, *self._vocabulary.all_special_tokens]
                 texts = self._clean(tf.constant(clean, tf.string)).numpy()
                 spellings = {token: text.decode() for token, text in zip(clean, texts)}
         self._added = AddedTokens(added_tokens, normalized_tokens, spellings)
+        check_number(self._rules.words)
+        if IS_INSTALLED and max(map(len, self._rules.words)) > LONGEST_USUAL:
+            self._make("_make_trace", "_trace")  # which may find one too long
 
-    def _make_match(self):
-        """Return what makes the graph's function from clean (B,) texts to ids and their places."""
+    def _make_trace(self):
+        """Make the matcher, which makes the graph's function: clean (B,) texts → ids, places."""
         words = self._rules.words
         # Cleaning limits words in characters, of up to four bytes; sentinels have to fit, too.
         longest = max(4 * self.max_word_length, 3 * len(str(len(words))))
@@ -232,7 +235,8 @@ class WordPieceTokenizer(Tokenizer):
         if not has_text_operations():
             parting = "" if self.keras_hub else self._rules.parting
             matcher = WordMatcher(words, self.special_id("unknown"), longest, parting)
-            return functools.partial(traced, matcher, autograph=False)
+            self._trace = functools.partial(traced, matcher, autograph=False)
+            return
         matcher = make_matcher(
             words,
             max_bytes_per_word=longest,
@@ -240,7 +244,7 @@ class WordPieceTokenizer(Tokenizer):
             token_out_type=tf.int32,
             unknown_token=self.special_tokens["unknown"],
         )
-        return functools.partial(traced, matcher.tokenize_with_offsets)
+        self._trace = functools.partial(traced, matcher.tokenize_with_offsets)
 
     def _make_graph(self):
         self._match = self._trace()

@@ -85,9 +85,12 @@ def _read(folder, roles, names):
 
 def _check_look(vocabulary, path):
     """Raise ValueError if entries are spelled like those of another kind of vocabulary."""
+    text, most = "\n".join(vocabulary), len(vocabulary) * LEAST_SHARE
     for sign, kind in OTHER_SIGNS.items():
+        if text.count(sign) <= most:  # nearly always, and soon counted
+            continue
         number = sum(sign in entry for entry in vocabulary)
-        if number > len(vocabulary) * LEAST_SHARE:
+        if number > most:
             raise ValueError(
                 f"{path!r} is not a WordPiece vocabulary: {number} of its {len(vocabulary)} "
                 f"entries have {sign!r}, like those of {kind}, which splits text by other rules. "
@@ -102,6 +105,9 @@ def _usual_tokens(vocabulary):
 
 
 def _looks_cased(vocabulary, special):
+    text = "\n".join(vocabulary)
+    if text == text.lower():
+        return False
     bracketed = re.compile(r"\[.*\]|<.*>", re.DOTALL)
     return any(
         token != token.lower() and token not in special and not bracketed.fullmatch(token)

@@ -320,7 +320,8 @@ def with_distinct_rows(gradient):
 
 def check_rate(optimizer: Any) -> None:
     """Raise a ValueError if the learning rate of an optimizer is negative, infinite or NaN."""
-    rate = getattr(optimizer, "learning_rate", None)
+    # (Asked for `learning_rate`, an optimizer with a schedule computes that of the next step.)
+    rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if isinstance(rate, keras.Variable) and not 0 <= float(rate.numpy()) < float("inf"):
         raise ValueError(
             f"learning_rate={float(rate.numpy()):g}: pass a finite number, such as 5e-5, or a "

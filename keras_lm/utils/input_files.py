@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import functools
+import gc
 import glob
 import gzip
 import os
@@ -179,12 +180,19 @@ _HAVE_BEEN_READ = contextvars.ContextVar("have_been_read", default=None)
 
 @contextlib.contextmanager
 def reading_once() -> Iterator[None]:
-    """A context in which `read_once` reads a file once; what it returns is not to be changed."""
+    """A context in which `read_once` reads a file once; what it returns is not to be changed.
+
+    Python's garbage collector rests: it would go through long vocabularies again and again.
+    """
     token = _HAVE_BEEN_READ.set({} if _HAVE_BEEN_READ.get() is None else _HAVE_BEEN_READ.get())
+    collects = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
         _HAVE_BEEN_READ.reset(token)
+        if collects:
+            gc.enable()
 
 
 def read_once(path: str, read: Callable[[str], Any]) -> Any:
