@@ -357,7 +357,7 @@ def answer(load, texts, options, lines=False):
     with open_input(texts, input_file, options.format) as rows:
         writer = _writer(options.output, lines, rows)
         model = load()
-        if options.output is not None and Path(options.output).suffix == ".npz":
+        if options.output is not None and options.output.suffix == ".npz":
             model = model.of_vectors
         columns = choose_columns(rows, model.inputs, options.columns)
         # Of a file nobody waits for the first line, but vectors of many tokens are large.
