@@ -43,7 +43,7 @@ def main():
     parser.add_argument("source")
     parser.add_argument("results", type=Path)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
-    parser.add_argument("--shots", type=int, nargs="+", default=[8, 16, 64])
+    parser.add_argument("--shots", type=int, nargs="+", default=[8, 16, 32, 64])
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     done = {}

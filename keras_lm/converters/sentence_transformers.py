@@ -161,6 +161,7 @@ SPARSE_POOLING = Entries(
 WEIGHTS_OF_TOKENS = Entries(read={"frozen"}, refused={"path": ()})
 # Entries of `model_args` and the like that change no output.
 LOADING = {
+    "add_pooling_layer",
     "attn_implementation",
     "device_map",
     "dtype",

@@ -379,6 +379,21 @@ def test_newer_names(make, states):
     assert_close(embed(folder), expected)
 
 
+def test_arguments_of_loading_that_change_no_vector(make, states):
+    """Arctic Embed leaves BERT's pooler out; mxbai has a prompt for documents, which is empty."""
+    prompts = {"prompts": {"query": "a ", "passage": ""}, "similarity_fn_name": "cosine"}
+    settings = {"do_lower_case": False, "model_args": {"add_pooling_layer": False}}
+    folder = make(
+        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+        ("Normalize", None, {}),
+        files={"sentence_bert_config": settings, "config_sentence_transformers": prompts},
+    )
+    encoder = tasks.SentenceEncoder.from_preset(folder)
+    assert encoder.prompts == {"query": "a "} and encoder.similarity == "cosine"
+    expected = [x[0] / np.linalg.norm(x[0]) for x in states([f"a {text}" for text in TEXTS])]
+    assert_close(encoder.embed(TEXTS, verbose=0, prompt_name="query")["embedding"], expected)
+
+
 # === How texts are read ===
 
 
