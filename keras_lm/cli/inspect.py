@@ -1,7 +1,6 @@
 """`keras-lm inspect`: what a folder, a file or a size holds; `models`: the sizes that there are."""
 
 import json
-from pathlib import Path
 
 import click
 
@@ -9,6 +8,7 @@ from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.options import check_artefact, say_rows
 from keras_lm.utils.model_versions import find_saved_model, find_saved_models
+from keras_lm.utils.remote_files import as_local
 
 
 @click.command(
@@ -48,7 +48,7 @@ def inspect_command(path, version, as_json):
 
 def inspect_path(path, version=None):
     """Return what is at a path, or what a size would need, as a dict that JSON can hold."""
-    local = Path(path).expanduser()
+    local = as_local(path)
     folder = find_saved_model(local, version)
     if folder is not None:
         from keras_lm.export.contents import inspect_saved_model

@@ -46,19 +46,25 @@ def answer_frame(
     Source: https://spark.apache.org/docs/latest/api/python/tutorial/sql/arrow_pandas.html.
     """
     types = require("pyspark.sql.pandas.types", "A DataFrame of Spark")
+    arrow = require("pyarrow", "A DataFrame of Spark")
     answerer = TableAnswerer(model, frame.columns, text, text_pair, batch_size, signature, version)
-    schema = answerer.schema(types.to_arrow_schema(frame.schema))
+    # The frame's own types stay Spark's: not all of them become Arrow's without its session.
+    untyped = answerer.schema(arrow.schema([(name, arrow.null()) for name in frame.columns]))
+    answers = arrow.schema([untyped.field(i) for i in range(len(frame.columns), len(untyped))])
+    fields = [*frame.schema.fields, *types.from_arrow_schema(answers).fields]
 
-    worker = _Worker(answerer, schema)
-    return frame.mapInArrow(lambda parts: worker(parts), types.from_arrow_schema(schema))
+    worker = _Worker(answerer, answers)
+    return frame.mapInArrow(lambda parts: worker(parts), type(frame.schema)(fields))
 
 
 class _Worker:
     """What a Python worker of Spark runs; the lambda above brings it there."""
 
-    def __init__(self, answerer, schema):
-        self._answerer, self._schema = answerer, schema
+    def __init__(self, answerer, answers):
+        self._answerer, self._answers = answerer, answers
 
     def __call__(self, parts):
+        import pyarrow
+
         for part in parts:
-            yield self._answerer(part).cast(self._schema)
+            yield self._answerer(part).cast(pyarrow.schema([*part.schema, *self._answers]))

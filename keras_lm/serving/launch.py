@@ -26,6 +26,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from keras_lm.serving.client import Client, ServerError, signatures_from_json
 from keras_lm.utils import model_versions, optional_dependencies
 from keras_lm.utils.model_versions import check_name, default_name, find_versions
+from keras_lm.utils.remote_files import is_remote
 
 BINARY = "tensorflow_model_server"
 IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
@@ -363,6 +364,8 @@ def find_models(folders, names=()):
 
     A folder of several models stands for all of them.
     """
+    for folder in filter(is_remote, folders):
+        raise LaunchError(f"{folder} is an address: copy it to a disk, and serve it from there.")
     folders = [path for folder in folders for path in model_versions.find_models(Path(folder))]
     if names and len(names) != len(folders):
         raise LaunchError(

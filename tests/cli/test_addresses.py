@@ -65,10 +65,12 @@ def test_presets_and_exports(run, fail, critic, task, memory):
 
 
 @pytest.mark.slow
-def test_exports(run, critic, task, memory):
+def test_exports(run, fail, critic, task, memory):
     for number in (1, 2):
         assert str(task.export(f"{memory}/exported")) == f"{memory}/exported/{number}"
     run("export", critic, f"{memory}/critic.tflite")
+    assert "serving_default" in run("inspect", f"{memory}/exported")
+    assert "is an address: copy it to a disk" in fail("serve", f"{memory}/exported")
     asked = [
         json.loads(run("predict", f"{memory}/{name}", "the film"))["answer"]
         for name in ("exported", "critic.tflite")

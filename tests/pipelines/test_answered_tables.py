@@ -144,11 +144,14 @@ def test_spark_answers_with_a_worker_killed(critic, monkeypatch):
     try:
         texts = TEXTS * 400
         frame = spark.createDataFrame([*enumerate(texts)], ["id", "text"]).repartition(4)
+        # A time has no type of Arrow without the session's zone.
+        frame = frame.selectExpr("*", "timestamp_seconds(id) AS time", "NULL AS nothing")
         killed = kill_one("pyspark.daemon", 60)
         answered = [row.asDict() for row in answer_frame(frame, critic).collect()]
         assert killed
         answered.sort(key=lambda row: row["id"])
         assert [row["text"] for row in answered] == texts
+        assert [row["time"].timestamp() for row in answered] == [*range(len(texts))]
         check(answered, expected_of(critic, texts))
     finally:
         gateway = spark.sparkContext._gateway
