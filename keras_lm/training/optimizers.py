@@ -277,8 +277,11 @@ class AdamW(keras.optimizers.AdamW):
             self._update_in_float32(gradient, variable, learning_rate, index, decay or 0.0)
             return
         learning_rate = tf.cast(learning_rate, dtype)
+        gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
         if decay:
-            variable.assign(variable * (1.0 - learning_rate * tf.cast(decay, dtype)))
+            # Not earlier: a step would hold all weights twice while it still reads the old ones.
+            with tf.control_dependencies([gradient]):
+                variable.assign(variable * (1.0 - learning_rate * tf.cast(decay, dtype)))
         beta1_power, beta2_power = self._beta_powers(dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -290,7 +293,7 @@ class AdamW(keras.optimizers.AdamW):
             beta1=tf.cast(self.beta_1, dtype),
             beta2=tf.cast(self.beta_2, dtype),
             epsilon=tf.cast(self.epsilon, dtype),
-            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+            grad=gradient,
         )
 
     def _update_in_float32(self, gradient, variable, learning_rate, index, decay):

@@ -149,6 +149,26 @@ def test_options_that_exclude_each_other():
         Lamb(amsgrad=True)
 
 
+def test_a_weight_decays_after_its_gradient_is_there():
+    weight, optimizer = variable("kernel"), AdamW(learning_rate=0.1)
+    optimizer.build([weight])
+
+    @tf.function
+    def step(gradient):
+        optimizer.apply([gradient], [weight])
+
+    graph = step.get_concrete_function(tf.TensorSpec([2, 2], tf.float32, "gradient")).graph
+    assigned = [op for op in graph.get_operations() if op.type == "AssignVariableOp"]
+    handle = graph.capture(weight.value.handle)
+    (decay,) = [op for op in assigned if op.inputs[0] is handle]
+    before, waiting = set(), [decay]
+    while waiting:
+        op = waiting.pop()
+        before.add(op.name)
+        waiting += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    assert "gradient" in before
+
+
 def test_gradients_are_clipped_together():
     weights = [variable("kernel", 0.0), variable("bias", 0.0)]
     optimizer = AdamW(learning_rate=1.0, weight_decay=0.0, epsilon=1e3)  # so large: nearly linear

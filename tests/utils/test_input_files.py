@@ -1,10 +1,12 @@
 """Whatever reads texts from files refuses what is not text, by what it is."""
 
+import gc
 import gzip
 
 import pytest
 
 from keras_lm import data, knowledge, tokenizers
+from keras_lm.utils import input_files
 
 PARQUET, UTF_16 = b"PAR1\x15\x04\x15\n\0\0PAR1", "one\ntwo\n".encode("utf-16")
 READERS = {
@@ -41,3 +43,12 @@ def test_the_inside_of_a_packed_file_counts(tmp_path):
         data.find_files(path)
     path.write_bytes(gzip.compress(b"fine"))
     assert data.find_files(path) == [str(path)]
+
+
+def test_the_garbage_collector_rests_while_a_source_is_read():
+    with pytest.raises(ValueError, match="damaged"), input_files.reading_once():
+        with input_files.reading_once():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise ValueError("damaged")
+    assert gc.isenabled()
