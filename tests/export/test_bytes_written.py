@@ -10,10 +10,13 @@ from keras_lm.generation.logits import Rules, uniform_noise
 from keras_lm.layers.tensorflow import for_lite
 from keras_lm.litert import in_bytes
 from keras_lm.models import (
+    AWDLSTMBackbone,
     GPT2Backbone,
+    GPT3Backbone,
     GPTBackbone,
     LSTMBackbone,
     MarianBackbone,
+    RNNEncoderDecoderBackbone,
     T5Backbone,
     TransformerXLBackbone,
 )
@@ -45,6 +48,26 @@ def gpt2(goldens):
     return CausalLM(
         GPT2Backbone(letters.vocabulary_size, **SMALL, max_sequence_length=48), tokenizer=letters
     )
+
+
+def gpt3(goldens):
+    letters = train_vocabulary("byte_pair", 290, texts=TEXTS * 3)
+    backbone = GPT3Backbone(letters.vocabulary_size, **SMALL, max_sequence_length=48)
+    return CausalLM(backbone, tokenizer=letters)
+
+
+def awd_lstm(goldens):
+    tokenizer = words()
+    backbone = AWDLSTMBackbone(
+        tokenizer.vocabulary_size, num_layers=2, hidden_dim=8, embedding_dim=8
+    )
+    return CausalLM(backbone, tokenizer=tokenizer)
+
+
+def rnn(goldens):
+    tokenizer = words()
+    backbone = RNNEncoderDecoderBackbone(tokenizer.vocabulary_size, 1, hidden_dim=8)
+    return Seq2SeqLM(backbone, tokenizer=tokenizer, sequence_length=24)
 
 
 def lstm(goldens):
@@ -237,7 +260,10 @@ def test_what_only_sampling_follows_is_warned_of(make):
         gpt2,
         t5,
         transformer_xl,
-        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in (gpt, lstm, marian)),
+        *(
+            pytest.param(kind, marks=pytest.mark.thorough)
+            for kind in (gpt, gpt3, lstm, awd_lstm, marian, rnn)
+        ),
     ],
 )
 def test_a_file_writes_without_a_registrar(kind, make, tmp_path):
