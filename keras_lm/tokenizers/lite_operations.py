@@ -410,17 +410,17 @@ class SpelledTokens:
         counts = put(tf.ones_like(part), part, number + 2)[:number]
         bounds = tf.concat([[0], tf.cumsum(counts)], 0)
         parts = tf.cast(tf.gather(data, kept)[: bounds[-1]], tf.uint8)
-        found = tokenize(tf.RaggedTensor.from_row_splits(parts, bounds, validate=False))
+        between = tokenize(tf.RaggedTensor.from_row_splits(parts, bounds, validate=False))
 
-        of_parts = tf.cast(found.row_splits, tf.int32)
+        of_parts = tf.cast(between.row_splits, tf.int32)
         of_row = tf.cumsum(put(tf.ones_like(first), first, number + 1)) - 1
-        in_part = tf.cast(strings.row_ids(found), tf.int32)
+        in_part = tf.cast(strings.row_ids(between), tf.int32)
         at = tf.range(tf.size(in_part)) + in_part - tf.gather(of_row, in_part)
         token = tf.range(last + 1)
         after = tf.gather(row, begins) + token + 1
         place = tf.gather(tf.concat([of_parts, of_parts[-1:]], 0), after) + token
         total = of_parts[-1] + last
-        values = put(tf.concat([found.values, ids], 0), tf.concat([at, place], 0), total + 1)
+        values = put(tf.concat([between.values, ids], 0), tf.concat([at, place], 0), total + 1)
         row_splits = tf.cast(tf.gather(of_parts, first) + tokens_before, tf.int64)
         return tf.RaggedTensor.from_row_splits(values[:total], row_splits, validate=False)
 
