@@ -406,6 +406,10 @@ class Preprocessor:
         """Return the ragged ids of strings (B,), without special tokens around them."""
         return self.tokenizer(text, self.tokens_in_text(self.tokenizer))
 
+    def tokenize_lite(self, text: Tensor) -> tf.RaggedTensor:
+        """Return what `tokenize` does, by operations that LiteRT has."""
+        return self.tokenizer.tokenize_lite_with(text, self.tokens_in_text(self.tokenizer))
+
     def count_tokens(
         self, columns: dict[str, Tensor], tokenize: Callable[[Tensor], Tensor] | None = None
     ) -> np.ndarray:

@@ -35,7 +35,7 @@ class EnsemblePreprocessor(Preprocessor):
 
     def pack_lite(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return what calling does, by operations that LiteRT has."""
-        return self._packed(columns, [member.tokenizer.tokenize_lite for member in self.members])
+        return self._packed(columns, [member.tokenize_lite for member in self.members])
 
     def is_packed(self, x):
         return isinstance(x, dict) and any(name.startswith(_prefix(0)) for name in x)

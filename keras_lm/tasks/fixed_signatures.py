@@ -159,7 +159,7 @@ def _pack(task, columns):
     lengths = []
 
     def tokenize(text):
-        ids = task.tokenizer.tokenize_lite(text)
+        ids = task.preprocessor.tokenize_lite(text)
         lengths.append(tf.cast(ids.row_lengths(), tf.int32))
         return ids
 

@@ -54,6 +54,7 @@ class MaskedLM(PretrainingTask):
     preprocessor_class = MaskedPreprocessor
     uses_pooler = False
     pretraining_head = "token"
+    joins_pieces = True
 
     def __init__(self, backbone: Backbone, top_k: int = 5, objective: Any = None, **arguments: Any):
         vocabulary_size = backbone.vocabulary_size

@@ -81,7 +81,8 @@ class QuerySignatures(TextSignatures):
     @property
     def further_lite(self):
         task = self.task
-        return {QUERY: lambda columns: task.answer_query(columns, task.tokenizer.tokenize_lite)}
+        tokenize = task.preprocessor.tokenize_lite
+        return {QUERY: lambda columns: task.answer_query(columns, tokenize)}
 
     def requests(self, batch_sizes):
         yield from super().requests(batch_sizes)

@@ -83,7 +83,7 @@ class SearchSignatures(TextSignatures):
     @property
     def further_lite(self):
         task = self.task
-        return {"search": lambda columns: task.search(columns, task.tokenizer.tokenize_lite)}
+        return {"search": lambda columns: task.search(columns, task.preprocessor.tokenize_lite)}
 
     def requests(self, batch_sizes):
         yield from super().requests(batch_sizes)

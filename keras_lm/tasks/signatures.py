@@ -295,11 +295,12 @@ class TextSignatures:
                 f"{type(tokenizer).__name__} cannot tokenize in LiteRT or ONNX: {reason}. Export "
                 "as a SavedModel instead."
             ) from error
-        if self.task.parse_special:
+        in_bytes = self.answers_in_lite and not strings.has_text_operations()
+        if self.task.parse_special and not in_bytes:
             raise ValueError(
-                "LiteRT and ONNX have no operation to find special tokens in text, as "
-                f"parse_special={self.task.parse_special} asks for: export as a SavedModel, or set "
-                "task.parse_special = False."
+                "this .tflite does not find special tokens in text, as "
+                f"parse_special={self.task.parse_special} asks for: export with tokenizer='bytes' "
+                "if the task writes no text, or as a SavedModel, or set task.parse_special = False."
             )
 
     # What else a `.tflite` answers about its texts: a signature's name → its function of columns.
@@ -341,12 +342,6 @@ class PlainSignatures(TextSignatures):
                 raise ValueError(
                     f"operations='tensorflow': {type(tokenizer).__name__} has no form without "
                     "TensorFlow Text's operations. Leave it out."
-                )
-            if tokens := member.preprocessor.tokens_in_text(tokenizer):
-                tokens = tokens if tokens is True else [*tokens]
-                raise ValueError(
-                    f"operations='tensorflow': {name} finds special tokens in text ({tokens}), "
-                    "with an operation of TensorFlow Text. Leave it out."
                 )
 
     def functions(self):
@@ -401,10 +396,11 @@ class ByteSignatures(TextSignatures):
         with without_text_operations():
             self.offer.require_lite()
         for task in getattr(self.task, "members", [self.task]):
-            if tokens := task.preprocessor.tokens_in_text(task.tokenizer):
+            if task.joins_pieces:
                 raise ValueError(
-                    f"tokenizer='bytes': {name} finds {[*tokens]} in texts by StaticRegexReplace, "
-                    "which neither LiteRT nor ONNX has. Export as a SavedModel instead."
+                    f"tokenizer='bytes': {name} joins the pieces of its `text` by "
+                    "StaticRegexReplace, which neither LiteRT nor ONNX has. Export as a SavedModel "
+                    "instead."
                 )
 
     def lite_texts(self):

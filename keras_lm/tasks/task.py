@@ -198,6 +198,8 @@ class Task(KerasFile, SavedWhole, TextModel):
     # Whether special tokens in text can be recognised, and which are; see the argument.
     parses_special = True
     parse_special = None
+    # Whether an answer has texts of joined pieces, for which LiteRT has no regular expressions.
+    joins_pieces = False
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
     # Whether it trains the backbone's layers that only pretraining uses.
@@ -649,7 +651,7 @@ class Task(KerasFile, SavedWhole, TextModel):
 
     def answer_lite(self, columns: dict[str, Tensor]) -> Any:
         """`answer` with operations that LiteRT has: the function in a `.tflite`."""
-        return self.answer(columns, self.tokenizer.tokenize_lite)
+        return self.answer(columns, self.preprocessor.tokenize_lite)
 
     def decode(self, outputs: Any, packed: dict[str, Tensor]) -> Any:
         """Return the served dict for raw outputs: by default the outputs themselves."""

@@ -444,6 +444,9 @@ class BytePairTokenizer(Tokenizer):
             return unicode_forms.tokens_in_form_lite(text, self.normalization, self._lite)
         return self._lite(text)
 
+    def _sides(self, tokens):
+        return self._rules.lstrip_tokens, self._rules.rstrip_tokens
+
     @functools.cached_property
     def _lite(self):
         with tf.init_scope():

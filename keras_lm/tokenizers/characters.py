@@ -115,6 +115,12 @@ class CharacterTokenizer(Tokenizer):
         data = tf.pad(data, [[0, 0], [1, 1]])
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
+    def _sides(self, tokens):
+        raise ValueError(
+            "CharacterTokenizer does not find special tokens in text in LiteRT: export as a "
+            "SavedModel instead."
+        )
+
     def tokenize_lite(self, text: Tensor, splitter: str | None = None) -> Any:
         """Return ragged (B, S, C) ids of (B,) texts like a call, with operations of LiteRT.
 

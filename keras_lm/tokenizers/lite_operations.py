@@ -371,6 +371,102 @@ class Trie:
         return loop(lambda _, __, nodes: tf.reduce_min(nodes) < self.nowhere, step, state)[0][:-1]
 
 
+class SpelledTokens:
+    """Tokenizes texts between tokens that they spell: leftmost first, then longest.
+
+    Args:
+        ids: dict from each token to its id.
+        lstrip, rstrip: tokens that include the white space before them, or after them.
+    """
+
+    def __init__(self, ids, lstrip=(), rstrip=()):
+        keys = {token.encode(): number for number, token in enumerate(ids)}
+        self._longest = max(map(len, keys))
+        spaces = [c.encode() for c in unicode_ranges.characters(unicode_ranges.WHITE_SPACE)]
+        # One more, for the last place, which is no token.
+        sides = [[token in tokens for token in ids] + [False] for tokens in (lstrip, rstrip)]
+        self._strips = any(map(any, sides))
+        with tf.init_scope():
+            self._trie, self._spaces = Trie(keys), Trie(dict.fromkeys(spaces, 1))
+            self._ids = tf.constant([*ids.values(), 0], tf.int32)
+            self._before, self._after = map(tf.constant, sides)
+
+    def __call__(self, text, tokenize):
+        """Return ragged (B, S) ids of (B,) texts; `tokenize` takes (P,) parts, as bytes."""
+        data, splits = valid_bytes(text)
+        size = tf.size(data)
+        row = tf.cumsum(put(tf.ones_like(splits), splits, size)) - 1
+        limits = tf.gather(tf.concat([splits[1:], [size]], 0), row)
+        begins, ends, ids = self._found(data, tf.gather(splits, row), limits)
+        one, last = tf.ones_like(begins), tf.size(begins) - 1  # which is of no text
+        inside = tf.cumsum(put(one, begins, size + 1) - put(one, ends, size + 1))
+        kept = places_of(inside[:-1] == 0)
+        # There is a part before each token, and one at the end of each text.
+        before = count_before(put(one, begins, size) > 0)
+        tokens_before = tf.gather(before, splits)
+        first = tf.range(tf.size(splits)) + tokens_before
+        number = first[-1]
+        part = tf.gather(row + tf.cumsum(put(one, begins, size)), kept)
+        counts = put(tf.ones_like(part), part, number + 2)[:number]
+        bounds = tf.concat([[0], tf.cumsum(counts)], 0)
+        parts = tf.cast(tf.gather(data, kept)[: bounds[-1]], tf.uint8)
+        between = tokenize(tf.RaggedTensor.from_row_splits(parts, bounds, validate=False))
+
+        of_parts = tf.cast(between.row_splits, tf.int32)
+        of_row = tf.cumsum(put(tf.ones_like(first), first, number + 1)) - 1
+        in_part = tf.cast(strings.row_ids(between), tf.int32)
+        at = tf.range(tf.size(in_part)) + in_part - tf.gather(of_row, in_part)
+        token = tf.range(last + 1)
+        after = tf.gather(row, begins) + token + 1
+        place = tf.gather(tf.concat([of_parts, of_parts[-1:]], 0), after) + token
+        total = of_parts[-1] + last
+        values = put(tf.concat([between.values, ids], 0), tf.concat([at, place], 0), total + 1)
+        row_splits = tf.cast(tf.gather(of_parts, first) + tokens_before, tf.int64)
+        return tf.RaggedTensor.from_row_splits(values[:total], row_splits, validate=False)
+
+    def _found(self, data, floors, limits):
+        """Return where tokens begin and end, and their ids; the last place is one more.
+
+        Texts begin and end at `floors` and `limits`.
+        """
+        size = tf.size(data)
+        nodes = self._trie(data, tf.range(size), limits, whole=False)
+        is_match = read(self._trie.numbers, nodes) >= 0
+        at = places_of(is_match, [size - 1])
+        nodes = tf.gather(nodes, at)
+        ends = at + tf.maximum(read(self._trie.lengths, nodes), 1)
+        # Those that may overlap are followed from the first of them.
+        count = tf.size(at)
+        following = tf.gather(tf.concat([count_before(is_match), [count]], 0), ends)
+        begins = places_of(at - value_before(at, 1, -self._longest) >= self._longest)
+        stops = tf.concat([begins[1:], [count]], 0)
+        taken = places_of(follow(following - tf.range(count), begins, stops))
+        begins, ends, nodes = (tf.gather(x, taken) for x in (at, ends, nodes))
+        number = read(self._trie.numbers, nodes)
+        number = tf.where(number < 0, tf.size(self._ids) - 1, number)
+        if self._strips:
+            begins, ends = self._with_spaces(data, floors, limits, begins, ends, number)
+        return begins, ends, tf.gather(self._ids, number)
+
+    def _with_spaces(self, data, floors, limits, begins, ends, number):
+        size = tf.size(data)
+        nodes = self._spaces(data, tf.range(size), limits, whole=False)
+        lengths = read(self._spaces.lengths, nodes)
+        change = tf.where(lengths > 0, 1, 0)
+        change = put(change, tf.range(size), size + 1) - put(
+            change, tf.range(size) + lengths, size + 1
+        )
+        is_text = tf.cumsum(change)[:-1] == 0
+        texts = places_of(is_text, [size])
+        before = tf.concat([count_before(is_text), tf.shape(texts) - 1], 0)
+        after = tf.minimum(tf.gather(texts, tf.gather(before, ends)), tf.gather(limits, begins))
+        ends = tf.where(tf.gather(self._after, number), after, ends)
+        known = tf.gather(before, begins)
+        last = tf.where(known > 0, tf.gather(texts, tf.maximum(known - 1, 0)) + 1, 0)
+        last = tf.maximum(last, tf.maximum(tf.gather(floors, begins), value_before(ends, 1, 0)))
+        return tf.where(tf.gather(self._before, number), last, begins), ends
+
+
 class PairMerger:
     """Merges symbols by BPE.
 

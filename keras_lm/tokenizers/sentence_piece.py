@@ -515,6 +515,14 @@ class SentencePieceTokenizer(Tokenizer):
         is_more = tf.gather(self._begin_with_space, ids) & (lengths > SPACE_SIZE)
         return SPACE_SIZE * tf.cast(is_more, lengths.dtype)
 
+    def _sides(self, tokens):
+        if self._rules.prefix_once:
+            raise ValueError(
+                "prefix_once=True: LiteRT does not find special tokens in text of such a "
+                "SentencePiece model. Export as a SavedModel instead."
+            )
+        return self._rules.lstrip_tokens, self._rules.rstrip_tokens
+
     def plain_model(self) -> Any:
         """Return a parsed model, with which the package `sentencepiece` alone finds the ids.
 

@@ -214,7 +214,8 @@ class Normalizer:
         source = tf.where(is_made, source, tf.gather(first, row))
         # The last character ends where dropped spaces, or the text, does.
         place = tf.where(is_there, tf.range(tf.size(of)), -1)
-        after = tf.math.unsorted_segment_max(place, middle_row, number) + 1
+        # (ONNX has a form of the least alone.)
+        after = 1 - tf.math.unsorted_segment_min(-place, middle_row, number)
         is_dropped = (after > 0) & (after < tf.concat([middle_splits[1:], [0]], 0))
         last = tf.concat([old_splits[1:], old_splits[-1:]], 0)
         last = tf.where(is_dropped, tf.gather(of, tf.where(is_dropped, after, 0)), last)

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_lm.tensorflow import IS_INSTALLED, tf, tf_text
 from keras_lm.tokenizers import strings, unicode_forms
-from keras_lm.tokenizers.lite_operations import Speller
+from keras_lm.tokenizers.lite_operations import SpelledTokens, Speller
 from keras_lm.tokenizers.strings import as_tensor, has_text_operations, valid_utf8, where_not
 from keras_lm.tokenizers.vocabulary import Vocabulary, strings_of
 from keras_lm.utils.argument_types import PathLike, Tensor
@@ -260,6 +260,30 @@ class Tokenizer(tf.Module):
             return []
         special = self.all_special_tokens
         return [token for token in special if parse_special is True or token in parse_special]
+
+    def tokenize_lite_with(self, text: Tensor, parse_special: bool | Sequence[str]) -> Tensor:
+        """Return what `tokenize_lite` does, and the ids of special tokens that texts spell.
+
+        Only without TensorFlow Text's operations; for `parse_special` see a call.
+
+        Raises:
+            ValueError: if the special tokens of this tokenizer are found otherwise.
+        """
+        special = self._special_in_text(parse_special)
+        if not special:
+            return self.tokenize_lite(text)
+        spelled = SpelledTokens(
+            {t: self.token_to_id(t) for t in special if t}, *self._sides(special)
+        )
+        return spelled(text, self.tokenize_lite)
+
+    def _sides(self, tokens):
+        """Return which of some tokens include the white space before, and after, in LiteRT.
+
+        Raises:
+            ValueError: if one of them is not found wherever it is spelled.
+        """
+        return (), ()
 
     def tokenize_with_offsets(
         self,

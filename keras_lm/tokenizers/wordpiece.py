@@ -369,6 +369,14 @@ class WordPieceTokenizer(Tokenizer):
         """Return what `tokenize_lite` does, and where tokens start and end in characters."""
         return self._lite(text)
 
+    def _sides(self, tokens):
+        if clean := {*self._added.normalized} & {*tokens}:
+            raise ValueError(
+                f"{sorted(clean)} are special tokens of clean text, which LiteRT does not find: "
+                "export as a SavedModel instead."
+            )
+        return (), ()
+
     @functools.cached_property
     def _lite(self):
         words = enumerate(self._rules.words)

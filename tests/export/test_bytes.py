@@ -31,6 +31,9 @@ CASES = {
     "tagger": lambda backbone, **a: tasks.TokenClassifier(backbone, class_names=["O", "B-X"], **a),
     "questions": lambda backbone, **a: tasks.QuestionAnswerer(backbone, num_answers=3, **a),
     "choices": lambda backbone, **a: tasks.MultipleChoice(backbone, **a),
+    "special tokens in text": lambda backbone, **a: tasks.TextRegressor(
+        backbone, parse_special=True, **a
+    ),
 }
 
 
@@ -74,12 +77,13 @@ def test_answers_as_the_task_without_a_registrar(case, make_backbone, tokenizer,
     rows = [text.encode() if isinstance(text, str) else text for text in texts]
     if case in ("tagger", "questions"):  # parts of a text stay as they are given
         rows = [row.decode("utf-8", "replace").encode() for row in rows]
-    rows = np.array([*rows, b"\0", b" good\0bad", "Straße ı, naïve".encode()], object)
+    rows += [b"\0", b" good\0bad", "Straße ı, naïve".encode(), b"[MASK]a [SEP] [MASK][MASK]"]
+    rows = np.array([*rows, None], object)[:-1]
     for size in (len(rows), 1, 3, 32):  # the batch may change its size
         columns = columns_of(task, np.resize(rows, size))
         assert_answers(serve(**in_bytes(columns)), task, columns)
 
-    if getattr(task, "prompt", None):  # which LiteRT cannot put before strings
+    if getattr(task, "prompt", None) or task.parse_special:  # which need bytes
         return
     usual = task.export(tmp_path / "usual.tflite", format="litert")
     assert path.stat().st_size <= 1.02 * usual.stat().st_size + 20_000  # of code, in a tiny model
@@ -170,13 +174,14 @@ def test_what_cannot_be_converted_is_refused_by_name(make_backbone, tokenizer, t
         task.export(tmp_path / "model.tflite", format="litert", tokenizer="bytes", **options)
 
     masked = tasks.MaskedLM(make_backbone(), tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"MaskedLM finds \['\[MASK\]'\] .* StaticRegexReplace"):
+    with pytest.raises(ValueError, match=r"MaskedLM joins the pieces .* StaticRegexReplace"):
         export(masked)
     subwords = SubwordTokenizer([*"ab_", "[CLS]", "[SEP]"], None, None)
     with pytest.raises(ValueError, match=r"SubwordTokenizer .* regular expressions"):
         export(tasks.TextRegressor(make_backbone(), tokenizer=subwords))
-    with pytest.raises(ValueError, match=r"parse_special=True"):
-        export(tasks.TextRegressor(make_backbone(), tokenizer=tokenizer, parse_special=True))
+    special = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer, parse_special=True)
+    with pytest.raises(ValueError, match=r"parse_special=True asks for: .* tokenizer='bytes'"):
+        special.export(tmp_path / "model.tflite")
     regressor = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer)
     with pytest.raises(
         ValueError, match=r"tokenizer='bytes' needs a .tflite or an .onnx: pass format="

@@ -10,10 +10,13 @@ from keras_lm.generation.logits import Rules, uniform_noise
 from keras_lm.layers.tensorflow import for_lite
 from keras_lm.litert import in_bytes
 from keras_lm.models import (
+    AWDLSTMBackbone,
     GPT2Backbone,
+    GPT3Backbone,
     GPTBackbone,
     LSTMBackbone,
     MarianBackbone,
+    RNNEncoderDecoderBackbone,
     T5Backbone,
     TransformerXLBackbone,
 )
@@ -45,6 +48,26 @@ def gpt2(goldens):
     return CausalLM(
         GPT2Backbone(letters.vocabulary_size, **SMALL, max_sequence_length=48), tokenizer=letters
     )
+
+
+def gpt3(goldens):
+    letters = train_vocabulary("byte_pair", 290, texts=TEXTS * 3)
+    backbone = GPT3Backbone(letters.vocabulary_size, **SMALL, max_sequence_length=48)
+    return CausalLM(backbone, tokenizer=letters)
+
+
+def awd_lstm(goldens):
+    tokenizer = words()
+    backbone = AWDLSTMBackbone(
+        tokenizer.vocabulary_size, num_layers=2, hidden_dim=8, embedding_dim=8
+    )
+    return CausalLM(backbone, tokenizer=tokenizer)
+
+
+def rnn(goldens):
+    tokenizer = words()
+    backbone = RNNEncoderDecoderBackbone(tokenizer.vocabulary_size, 1, hidden_dim=8)
+    return Seq2SeqLM(backbone, tokenizer=tokenizer, sequence_length=24)
 
 
 def lstm(goldens):
@@ -150,10 +173,10 @@ SAMPLES = [
 ]
 
 
-def sampled(task, options):
+def sampled(task, options, prompts=PROMPTS):
     """Return the texts of `generate`, which takes no other options without a temperature."""
     options = options if options["temperature"] else {}
-    return task.generate(PROMPTS, max_new_tokens=9, **options)
+    return task.generate(prompts, max_new_tokens=9, **options)
 
 
 def chances(temperature, top_k, top_p, seed, stop_tokens=(-1,)):
@@ -237,7 +260,10 @@ def test_what_only_sampling_follows_is_warned_of(make):
         gpt2,
         t5,
         transformer_xl,
-        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in (gpt, lstm, marian)),
+        *(
+            pytest.param(kind, marks=pytest.mark.thorough)
+            for kind in (gpt, gpt3, lstm, awd_lstm, marian, rnn)
+        ),
     ],
 )
 def test_a_file_writes_without_a_registrar(kind, make, tmp_path):
@@ -247,13 +273,16 @@ def test_a_file_writes_without_a_registrar(kind, make, tmp_path):
     interpreter = interpreters.Interpreter(model_path=str(path))
     run, draw = map(interpreter.get_signature_runner, ("generate", "sample"))
     (name,) = task.signatures.texts()
-    for texts, most in ((PROMPTS, 20), (["the cat"], 5), (["a"] * 3, 0)):
+    prompts = [text for text in PROMPTS if text or kind is not gpt]  # it has nothing to begin with
+    for texts, most in ((prompts, 20), (["the cat"], 5), (["a"] * 3, 0)):
         answer = run(**in_bytes({name: texts}), max_new_tokens=np.int32(most))
         assert texts_of(answer) == task.generate(texts, max_new_tokens=most)
         assert answer["num_tokens"].max() <= most
     for options in SAMPLES:
-        asked = in_bytes({name: PROMPTS}) | chances(**options)
-        assert texts_of(draw(**asked, max_new_tokens=np.int32(9))) == sampled(task, options)
+        asked = in_bytes({name: prompts}) | chances(**options)
+        assert texts_of(draw(**asked, max_new_tokens=np.int32(9))) == sampled(
+            task, options, prompts
+        )
 
 
 def test_what_has_no_such_form_says_so(make, tmp_path):

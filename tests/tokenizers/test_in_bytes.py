@@ -1,11 +1,18 @@
 """Tokenizers read the bytes of texts as they read strings, by operations of integers alone."""
 
+import random
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_lm.litert import in_bytes
-from keras_lm.tokenizers import WordPieceTokenizer, strings
+from keras_lm.tokenizers import (
+    BytePairTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    strings,
+)
 from keras_lm.tokenizers.strings import without_text_operations
 
 KINDS = (
@@ -40,6 +47,46 @@ def test_ids_are_those_of_strings(kind, tokenizer_of):
         expected = tokenizer.tokenize_lite(tf.constant(batch)).to_list()
         with without_text_operations():
             assert tokenizer.tokenize_lite(given_in_bytes(batch)).to_list() == expected
+
+
+def assert_special_tokens(tokenizer):
+    """Special tokens in random texts, beside spaces of all kinds, are those of a call."""
+    chosen = random.Random(0)
+    special = [token for token in tokenizer.all_special_tokens if token]
+    parts = [*special * 2, *(" ", "  ", "\t", "\u00a0", "\u3000", "a", "the film", "naïve", "日本")]
+    parts += ["½", "[", "<", "mask>", "\0", "x\u0301", "."]
+    texts = ["".join(chosen.choices(parts, k=chosen.randrange(12))) for _ in range(200)]
+    for batch in (texts, [""], ["", "", special[0]], [special[0] * 40, " "]):
+        expected = tokenizer(batch, parse_special=True).to_list()
+        with without_text_operations():
+            actual = tokenizer.tokenize_lite_with(given_in_bytes(batch), parse_special=True)
+        assert actual.to_list() == expected
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("kind", ["wordpiece-uncased", "bytebpe-roberta", "bytes", *KINDS[-2:-1]])
+def test_special_tokens_in_text(kind, tokenizer_of):
+    assert_special_tokens(tokenizer_of(kind))
+
+
+@pytest.mark.eager
+def test_tokens_may_overlap_and_include_spaces(goldens):
+    more = ["<pad><", "d>a", "><"]
+    tokenizer = BytePairTokenizer.from_files(
+        goldens("tokenizers") / "bytebpe-roberta",
+        additional_special_tokens=["<mask>", "</s>", "<s>"],
+        lstrip_tokens=["<s>", "<mask>"],
+        rstrip_tokens=["<s>", "</s>"],
+    ).with_special_tokens(more)
+    assert_special_tokens(tokenizer)
+
+
+def test_tokens_that_are_found_otherwise_are_refused(goldens, tokenizer_of):
+    model = goldens("tokenizers") / "sentencepiece-t5"
+    once = SentencePieceTokenizer.from_files(model, prefix_once=True)
+    for tokenizer in (once, tokenizer_of("characters")):
+        with without_text_operations(), pytest.raises(ValueError, match="special tokens in text"):
+            tokenizer.tokenize_lite_with(given_in_bytes(["a"]), parse_special=True)
 
 
 @pytest.mark.eager
