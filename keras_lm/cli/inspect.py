@@ -7,8 +7,8 @@ import click
 from keras_lm.cli import options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.options import check_artefact, say_rows
+from keras_lm.utils.files import as_local
 from keras_lm.utils.model_versions import find_saved_model, find_saved_models
-from keras_lm.utils.remote_files import as_local
 
 
 @click.command(

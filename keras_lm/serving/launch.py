@@ -25,8 +25,8 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from keras_lm.serving.client import Client, ServerError, signatures_from_json
 from keras_lm.utils import model_versions, optional_dependencies
+from keras_lm.utils.files import is_remote
 from keras_lm.utils.model_versions import check_name, default_name, find_versions
-from keras_lm.utils.remote_files import is_remote
 
 BINARY = "tensorflow_model_server"
 IMAGE = "tensorflow/serving:2.20.0"  # runs the exports of 2.21, too
