@@ -85,8 +85,8 @@ def by_number_format(record):
                 if number_format(name) == wanted
             }
             ours, peer = (
-                min(names, key=times.get, default=None)
-                for names in (times.keys() & OWN, times.keys() - OWN)
+                min(names, key=times.get, default=None)  # of equal times the first by name
+                for names in (sorted(times.keys() & OWN), sorted(times.keys() - OWN))
             )
             if ours and peer:
                 title = f"Strings to labels, MiniLM, {shape} words, {wanted}: {ours}"
