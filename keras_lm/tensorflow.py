@@ -88,6 +88,17 @@ def require_text(what: str) -> None:
         raise ImportError(f"{what} {INSTALL_TEXT}.")
 
 
+@contextlib.contextmanager
+def forgotten_datasets():
+    """A context after which TensorFlow forgets the datasets that were made in it.
+
+    It keeps what a dataset calls in Python, and what that refers to, as long as the graph around
+    it, which is otherwise that of the process.
+    """
+    with tf.Graph().as_default(), eager_context.eager_mode():
+        yield
+
+
 def missing_operation(error: Exception) -> str | None:
     """Return what to say of an error of loading a SavedModel for want of TensorFlow Text.
 
@@ -105,11 +116,12 @@ def missing_operation(error: Exception) -> str | None:
 try:
     import tensorflow as tf
     from tensorflow.core.protobuf import trackable_object_graph_pb2
+    from tensorflow.python.eager import context as eager_context
 
     IS_INSTALLED = True
 except ImportError as error:
     IS_INSTALLED = False
-    trackable_object_graph_pb2 = tf = Missing("tensorflow", str(error))
+    eager_context = trackable_object_graph_pb2 = tf = Missing("tensorflow", str(error))
 
 try:
     if not IS_INSTALLED:  # TensorFlow Text would fail for want of it
@@ -131,6 +143,7 @@ __all__ = [
     "INSTALL",
     "INSTALL_TEXT",
     "IS_INSTALLED",
+    "forgotten_datasets",
     "gen_byte_splitter",
     "gen_sentencepiece_tokenizer",
     "missing_operation",

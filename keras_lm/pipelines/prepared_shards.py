@@ -4,8 +4,9 @@ A document's hash decides its shard, and its place in the shard. So equal docume
 shard, the order is random, and neither depends on how the work is divided. Each shard is then
 packed on its own, as in `keras_lm.data`.
 
-The DirectRunner has all that passes from one step to the next in memory. So it is only given where
-documents are, in files of their own in the unfinished folder, from which a shard is packed.
+The DirectRunner has all that passes from one step to the next in memory. So it is only given the
+names of files in the unfinished folder, with documents and where they are, from which a shard is
+packed.
 """
 
 import hashlib
@@ -24,14 +25,21 @@ from keras_lm.packers.packer import Template
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
 from keras_lm.pipelines.kept_files import (
+    BUCKET,
+    PLACE,
     RANGES,
-    BucketWriter,
     FindRepeats,
+    GatherShard,
+    RecordWriter,
+    by_range,
+    by_shard,
     new_path,
     read_documents,
+    shard_of,
 )
 from keras_lm.pipelines.near_duplicates import buckets
 from keras_lm.pipelines.running import input_error, is_direct, run
+from keras_lm.tensorflow import forgotten_datasets
 from keras_lm.tokenizers import Tokenizer
 from keras_lm.utils.argument_types import PathLike
 from keras_lm.utils.files import ITSELF, naming_a_full_disk, with_sum
@@ -64,9 +72,9 @@ def prepare_shards(
     one process or many. To continue an interrupted run, call it again: finished shards are kept. On
     a local disk they are in `FOLDER.unfinished` until the end.
 
-    A worker has the documents of one shard in memory. The DirectRunner has some hundred bytes of
-    each document in memory, and the texts meanwhile on the disk of `folder`, which has to have room
-    for them; if it is not local, all texts are in memory.
+    A worker has the documents of one shard in memory. With the DirectRunner, all else is meanwhile
+    on the disk of `folder`, which has to have room for the texts and some hundred bytes of each; if
+    it is not local, all texts are in memory.
 
     Args:
         files: paths or patterns, on this machine or any of Beam's filesystems, in UTF-8; `.gz`
@@ -111,12 +119,13 @@ def prepare_shards(
     size = sum(size for _, size in inputs)
     number = num_shards or max(FEWEST_SHARDS, -(-size // SHARD_BYTES))
     packing = Packing(tokenizer, template, sequence_length, sentences, seed, settings)
-    rows = packing.rows([""], 0)  # raises if a setting is wrong
-    index = (
-        shards.window_index(sequence_length)
-        if template is None
-        else shards.row_index(rows, template, sequence_length, {**settings, "seed": seed})
-    )
+    with forgotten_datasets():
+        rows = packing.rows([""], 0)  # raises if a setting is wrong
+        index = (
+            shards.window_index(sequence_length)
+            if template is None
+            else shards.row_index(rows, template, sequence_length, {**settings, "seed": seed})
+        )
     index |= shards.about_vocabulary(tokenizer)
     index["prepared"] = {
         "document": document,
@@ -129,7 +138,8 @@ def prepare_shards(
     growing = beam_files.GrowingFolder(folder, shards.INDEX, overwrite)
     names = [shards.shard_name(i, number) for i in range(number)]
     keeps = beam_files.is_local(growing.path) and is_direct(flags)
-    read = ReadHashed(document, seed, duplicates == "near", growing.path if keeps else None)
+    kept = growing.path if keeps else None
+    read = ReadHashed(document, seed, duplicates == "near", number, kept)
     pipeline = _Pipeline(parts, read, duplicates, packing, index, names, growing.path)
     try:
         with naming_a_full_disk(growing.path):
@@ -155,54 +165,69 @@ class _Pipeline:
 
     def build(self, pipeline):
         """Apply all steps."""
-        number = len(self.names)
         read = (
             pipeline
             | "Parts" >> beam.Create(self.parts)
             | "Share parts" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(self.read).with_outputs("buckets", main="texts")
         )
-        inputs = {
-            "texts": read["texts"] | "To shards" >> beam.Map(_to_shard, number),
-            "all": pipeline | beam.Create([(i, None) for i in range(number)]),
-        }
-        if self.duplicates == "near":
-            if self.read.folder is None:
-                repeats = (
-                    read["buckets"]
-                    | "Meet" >> beam.GroupByKey()
-                    | "Repeats" >> beam.FlatMap(_repeats)
-                )
-            else:
-                repeats = (
-                    pipeline
-                    | "Ranges" >> beam.Create(range(RANGES))
-                    | "Share ranges" >> beam.Reshuffle()
-                    | "Repeats"
-                    >> beam.ParDo(FindRepeats(self.folder), beam.pvalue.AsList(read["buckets"]))
-                )
-            inputs["repeats"] = repeats | "Repeats to shards" >> beam.Map(_to_shard, number)
+        gather = self._gather if self.read.folder is None else self._gather_kept
         write = WriteShard(
             self.packing, self.names, self.folder, self.index, self.duplicates != "keep"
         )
         _ = (
-            inputs
-            | "Gather" >> beam.CoGroupByKey()
+            gather(pipeline, read["texts"], read["buckets"])
             | "Write" >> beam.ParDo(write)
             | beam.combiners.ToList()
             | "Index" >> beam.Map(_write_index, self.index, self.folder)
+        )
+
+    def _gather(self, pipeline, texts, buckets):
+        """Return the shards with what belongs to each."""
+        number = len(self.names)
+        inputs = {
+            "texts": texts | "To shards" >> beam.Map(_to_shard, number),
+            "all": pipeline | beam.Create([(i, None) for i in range(number)]),
+        }
+        if self.duplicates == "near":
+            inputs["repeats"] = (
+                buckets
+                | "Meet" >> beam.GroupByKey()
+                | "Repeats" >> beam.FlatMap(_repeats)
+                | "Repeats to shards" >> beam.Map(_to_shard, number)
+            )
+        return inputs | "Gather" >> beam.CoGroupByKey()
+
+    def _gather_kept(self, pipeline, texts, buckets):
+        """Return the same, where `texts` and `buckets` are names of files."""
+        number, repeats = len(self.names), ()
+        if self.duplicates == "near":
+            repeats = beam.pvalue.AsList(
+                pipeline
+                | "Ranges" >> beam.Create(range(RANGES))
+                | "Share ranges" >> beam.Reshuffle()
+                | "Repeats"
+                >> beam.ParDo(FindRepeats(self.folder, number), beam.pvalue.AsList(buckets))
+            )
+        gather = GatherShard(self.folder, number)
+        return (
+            pipeline
+            | "Shards" >> beam.Create(range(number))
+            | "Share shards" >> beam.Reshuffle()
+            | "Gather" >> beam.ParDo(gather, beam.pvalue.AsList(texts), repeats)
         )
 
 
 class ReadHashed(ReadDocuments):
     """`Part` → `(hash, document)`, and as `buckets` those of near duplicates, `(bucket, hash)`.
 
-    With a folder, both go to files in it: a document is `(name, start, bytes)` there, and `buckets`
-    are the names of files for `FindRepeats`.
+    With a folder, both go to files in it: yielded are the names of a file of documents and of one
+    of `PLACE` records, and as `buckets` the names of files of `BUCKET` records.
     """
 
-    def __init__(self, document, seed, in_buckets, folder=None):
+    def __init__(self, document, seed, in_buckets, number, folder=None):
         super().__init__(document)
+        self.number = number
         self.salt = seed.to_bytes(16, "little")
         self.in_buckets = in_buckets
         self.folder = folder
@@ -215,15 +240,21 @@ class ReadHashed(ReadDocuments):
                     yield beam.pvalue.TaggedOutput("buckets", (bucket, digest))
                 yield digest, text
             return
-        path, writer = new_path(self.folder), BucketWriter(self.folder)
+        path = new_path(self.folder)
+        places = RecordWriter(self.folder, PLACE, by_shard(self.number))
+        in_buckets = RecordWriter(self.folder, BUCKET, by_range())
         with open(path, "wb") as file:
             for digest, text in self._hashed(part):
                 if self.in_buckets:
-                    writer.add(buckets(text.decode()), digest)
-                yield digest, (os.path.basename(path), file.tell(), len(text))
+                    in_buckets.add(b"".join(one + digest for one in buckets(text.decode())))
+                start, size = (n.to_bytes(8, "little") for n in (file.tell(), len(text)))
+                places.add(digest + start + size)
                 file.write(text)
-        writer.flush()
-        for name in writer.names:
+        places.flush()
+        in_buckets.flush()
+        for name in places.names:
+            yield os.path.basename(path), name
+        for name in in_buckets.names:
             yield beam.pvalue.TaggedOutput("buckets", name)
 
     def _hashed(self, part):
@@ -233,7 +264,7 @@ class ReadHashed(ReadDocuments):
 
 def _to_shard(element, number):
     digest = element[0] if isinstance(element, tuple) else element
-    return int.from_bytes(digest[:8], "little") % number, element
+    return shard_of(digest, number), element
 
 
 def _repeats(element):
@@ -342,7 +373,7 @@ class WriteShard(beam.DoFn):
         yield note
 
     def _write(self, texts, number, path):
-        with beam_files.writing(path) as new:
+        with beam_files.writing(path) as new, forgotten_datasets():
             rows = self.packing.rows(texts, number)
             (count,) = shards.write_records(rows, [new])
             return shards.about_shard(new, count, self.names[number])
