@@ -563,6 +563,10 @@ def test_integers_are_computed_exactly():
 # === OpenVINO ===
 
 
+# What OpenVINO answers with other places, and what it does not compile, as docs/onnx.md says.
+NOT_THERE = ("questions", "special tokens")
+
+
 class OpenVinoSession:
     """A file in OpenVINO, asked as a session of ONNX Runtime."""
 
@@ -586,9 +590,8 @@ def test_openvino_answers_as_the_task(critic, path, bytes_path):
 
 @pytest.mark.slow
 @pytest.mark.eager
-@pytest.mark.parametrize("case", [case for case in TASKS_OF_TEXTS if case != "questions"])
+@pytest.mark.parametrize("case", [case for case in TASKS_OF_TEXTS if case not in NOT_THERE])
 def test_openvino_answers_bytes_of_every_task(case, make_backbone, tokenizer, tmp_path):
-    """But questions, whose places are other ones there."""
     task = TASKS_OF_TEXTS[case](make_backbone(), tokenizer=tokenizer)
     path = task.export(tmp_path / "m.onnx", tokenizer="bytes")
     assert_task_answers_bytes(OpenVinoSession(path), task, case)
