@@ -92,27 +92,34 @@ def read_records(path, dtype, number, group):
         return np.fromfile(file, dtype, end - start)
 
 
-class FindRepeats(beam.DoFn):
+class _OverFiles(beam.DoFn):
+    """A step that reads files of records.
+
+    Args:
+        folder: path of the files.
+        num_shards: int.
+    """
+
+    def __init__(self, folder, num_shards):
+        super().__init__()
+        self.folder = folder
+        self.num_shards = num_shards
+
+    def _read(self, name, dtype, number, group):
+        return read_records(os.path.join(self.folder, name), dtype, number, group)
+
+
+class FindRepeats(_OverFiles):
     """The number of a range → files of documents that share a bucket with a smaller hash.
 
     A document with the smallest hash in all of its buckets is always kept.
-
-    Args:
-        folder: path.
-        number: int, of shards.
     """
 
-    def __init__(self, folder, number):
-        super().__init__()
-        self.folder = folder
-        self.number = number
-
-    def process(self, number, names):
+    def process(self, part, names):
         """Yield names of files of `REPEAT` records by shard; `names` are those of buckets."""
         if not names:
             return
-        paths = (os.path.join(self.folder, name) for name in sorted(names))
-        records = [read_records(path, BUCKET, RANGES, number) for path in paths]
+        records = [self._read(name, BUCKET, RANGES, part) for name in sorted(names)]
         records = np.concatenate(records)
         keys = (records[name] for name in ("low", "high", "hash", "band"))
         records = records[np.lexsort([*keys])]
@@ -123,39 +130,28 @@ class FindRepeats(beam.DoFn):
         smallest = records[np.flatnonzero(is_first)[np.cumsum(is_first) - 1]]
         is_other = (records["high"] != smallest["high"]) | (records["low"] != smallest["low"])
         digests = np.stack([records["high"], records["low"]], axis=1)[is_other].astype("uint64")
-        writer = RecordWriter(self.folder, REPEAT, by_shard(self.number))
+        writer = RecordWriter(self.folder, REPEAT, by_shard(self.num_shards))
         writer.add(np.unique(digests, axis=0).astype(">u8").tobytes())
         writer.flush()
         yield from writer.names
 
 
-class GatherShard(beam.DoFn):
+class GatherShard(_OverFiles):
     """The number of a shard → it, and a dict of its `texts` and `repeats`, as from CoGroupByKey.
 
     `texts` are `(hash, (name of the file, start, bytes))`, and `repeats` hashes.
-
-    Args:
-        folder: path.
-        number: int, of shards.
     """
-
-    def __init__(self, folder, number):
-        super().__init__()
-        self.folder = folder
-        self.number = number
 
     def process(self, shard, places, repeats=()):
         """Yield both, given `(name of texts, name of places)` and the names of repeats."""
         texts = []
         for name, of_places in places:
-            records = self._read(of_places, PLACE, shard)
+            records = self._read(of_places, PLACE, self.num_shards, shard)
             wheres = zip(records["start"].tolist(), records["size"].tolist(), strict=True)
             texts += [(d, (name, *where)) for d, where in zip(_digests(records), wheres)]
-        repeats = [d for name in repeats for d in _digests(self._read(name, REPEAT, shard))]
+        near = (self._read(name, REPEAT, self.num_shards, shard) for name in repeats)
+        repeats = [digest for records in near for digest in _digests(records)]
         yield shard, {"texts": texts, "repeats": repeats}
-
-    def _read(self, name, dtype, shard):
-        return read_records(os.path.join(self.folder, name), dtype, self.number, shard)
 
 
 def _digests(records):
