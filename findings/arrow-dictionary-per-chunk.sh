@@ -4,9 +4,7 @@
 # are wrong in silence. Call unify_dictionaries(), or go by the strings.
 # Output seen for bad, good, fine in three row groups: codes [0, 0, 0], unified [0, 1, 2]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet pyarrow==26.0.1 numpy==2.4.6
 env/bin/python - <<'END'

@@ -3,9 +3,7 @@
 # with NaN: numpy.asarray, which Keras calls, drops the mask, and a missing label trains as 0.
 # Output seen for 1, NULL, 2: int32 [1, 0, 2]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet duckdb==2.0.1 numpy==2.4.6
 env/bin/python - <<'END'

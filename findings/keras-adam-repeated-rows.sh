@@ -4,9 +4,7 @@
 # and another one than of the summed gradient, such as gradient accumulation has. Sum them first.
 # Output seen, rate 0.01: as it comes 0.0139, summed 0.0100
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 tensorflow==2.21.0 numpy==2.4.6
 env/bin/python - <<'END'

@@ -5,9 +5,7 @@
 # Output seen, weights of a layer "layer_norm" after one step with a gradient of 0:
 # by layer_norm: [0.9, 0.9], by gamma and beta: [1.0, 1.0]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6
 KERAS_BACKEND=jax env/bin/python - <<'END'

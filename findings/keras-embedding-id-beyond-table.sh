@@ -3,9 +3,7 @@
 # after the table was made, raises nothing: its vector is NaN. The id -1 takes the last row.
 # Output seen, a table of 4 rows: id 4 is NaN, id -1 is row 3
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6
 KERAS_BACKEND=jax env/bin/python - <<'END'

@@ -2,9 +2,7 @@
 # Keras 3.15.1 with TensorFlow 2.21.0. model.export writes each weight twice into the SavedModel.
 # Output seen: 1.0 MB of weights, a SavedModel of 2.0 MB
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 tensorflow-cpu==2.21.0 numpy==2.4.6
 KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

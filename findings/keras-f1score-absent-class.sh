@@ -4,9 +4,7 @@
 # leaves it out.
 # Output seen, all of 4 rows right, 2 of 3 classes present: Keras 0.6667, scikit-learn 1.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6 scikit-learn==1.9.1
 KERAS_BACKEND=jax env/bin/python - <<'END'

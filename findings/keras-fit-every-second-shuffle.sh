@@ -7,9 +7,7 @@
 # Output seen, of four epochs, which opening has each order:
 # [0, 2, 4, 6]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow==2.21.0 keras==3.15.1 numpy==2.4.6
 TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # any data.
 # Output seen: gptq: same weights for other data, awq: same weights for other data
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6
 KERAS_BACKEND=jax env/bin/python - <<'END'

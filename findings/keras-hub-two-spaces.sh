@@ -4,9 +4,7 @@
 # last one to the word: other ids, so other logits, for indented or doubly spaced text.
 # Output seen for "a  b": KerasHub a ĠĠ b, tokenizers a Ġ Ġb
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 tokenizers==0.23.3 sentencepiece==0.2.3 \
     regex==2026.11.19 kagglehub==1.0.2 numpy==2.4.6

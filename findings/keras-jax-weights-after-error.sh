@@ -6,9 +6,7 @@
 # 'NoneType' object is not callable. Keep a copy of the weights, or catch the error and load them.
 # Output seen: IndivisibleError, weights there before True, after False
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6
 export KERAS_BACKEND=jax XLA_FLAGS=--xla_force_host_platform_device_count=2

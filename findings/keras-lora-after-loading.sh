@@ -4,9 +4,7 @@
 # matrices come back as 0, so that neither has a gradient. lora_alpha comes back as the rank.
 # Output seen after three epochs: LoRA's matrices moved by 0.0 and 0.0, alpha 8 became 2
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6
 KERAS_BACKEND=jax env/bin/python - <<'END'

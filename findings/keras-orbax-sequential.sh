@@ -6,9 +6,7 @@
 # model of the same names.
 # Output seen: functional restored True, Sequential restored False, other names restored False
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6 orbax-checkpoint==0.12.8
 KERAS_BACKEND=jax env/bin/python - <<'END'

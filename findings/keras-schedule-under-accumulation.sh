@@ -5,9 +5,7 @@
 # Output seen, 16 batches, 4 to an update, a rate that falls from 1 by 0.01 a step:
 # 4 iterations, rate 0.84
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 numpy==2.4.6
 KERAS_BACKEND=jax env/bin/python - <<'END'

@@ -3,9 +3,7 @@
 # column by itself: an array of ids and labels side by side loses its pairs. Shuffle row numbers.
 # Output seen, rows [i, i]: tensorflow keeps 100 of 100 pairs, jax 1
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras==3.15.1 jax==0.10.2 tensorflow-cpu==2.21.0 numpy==2.4.6
 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # schedule, start anew. Fit the best values again for the model that you keep.
 # Output seen: weights go on from the earlier round, at step 0 of the optimizer
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet keras-tuner==1.4.8 keras==3.15.1 jax==0.10.2 numpy==2.4.6 six==1.17.0
 KERAS_BACKEND=jax env/bin/python - 2>/dev/null <<'END'

@@ -4,9 +4,7 @@
 # as where a cache starts empty. Without XNNPACK, or for integers, it is right.
 # Output seen for x[:, :0] joined with x, 3 long: XNNPACK 6 columns, without it 3
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 ai-edge-litert==2.3.0 numpy==2.4.6
 TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

@@ -3,9 +3,7 @@
 # and multiplied with, as tied embeddings are, twice in int8, where float32 stores it once.
 # Output seen for 128,000 weights: float32 4.0 bytes a weight, int8 2.2
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 numpy==2.4.6
 TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

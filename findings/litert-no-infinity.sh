@@ -5,9 +5,7 @@
 # exported file.
 # Output seen: 1 - inf is -3.4e+38, softmax of two such [0.5, 0.5], maximum of 1, NaN and 2 is 2.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 ai-edge-litert==2.3.0 numpy==2.4.6
 TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

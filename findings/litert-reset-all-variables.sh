@@ -3,9 +3,7 @@
 # the model: a state kept in one goes on from text to text. Pass the state in and out.
 # Output seen for a counter that is reset after the second call: 1.0, 2.0, 3.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 ai-edge-litert==2.3.0 numpy==2.4.6
 TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

@@ -3,9 +3,7 @@
 # in silence: hashes of words, say. MatMul with ones, and CumSum, are exact.
 # Output seen for 2**60 + 1: ReduceSum 1152921504606846976, MatMul 1152921504606846977
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6
 env/bin/python - <<'END'

@@ -3,9 +3,7 @@
 # half in silence, though input and output are int64. Hashes and keys are wrong: pass two int32.
 # Output seen for twice 2**40 + 1: 2, in ONNX Runtime 2199023255554
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet openvino==2026.4.1 onnx==1.23.2 onnxruntime==1.32.0 numpy==2.4.6
 env/bin/python - <<'END'

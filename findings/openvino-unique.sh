@@ -3,9 +3,7 @@
 # they, and not the indices, are used: 0 from the second one on.
 # Output seen for 3, 1, 3, 2: TensorFlow [3, 1, 2], OpenVINO [3, 0, 0]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet openvino==2026.4.1 tensorflow-cpu==2.21.0 numpy==2.4.6
 TF_CPP_MIN_LOG_LEVEL=3 env/bin/python - <<'END'

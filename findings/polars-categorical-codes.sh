@@ -4,9 +4,7 @@
 # server number the same column differently. Go by the strings, or take an Enum.
 # Output seen for good, fine in a new process: [0, 1]; after another series: [1, 2]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet polars==2.1.0
 env/bin/python - <<'END'

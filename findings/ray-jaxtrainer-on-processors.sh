@@ -4,9 +4,7 @@
 # with JAX_PLATFORMS=cpu in the workers makes one group of them.
 # Output seen: processes that JAX knows in two workers: 1 by default, 2 with these settings
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet ray==2.60.0 jax==0.10.2 numpy==2.4.6 pandas==3.1.1 \
     pyarrow==25.0.1 fsspec==2026.9.0 pydantic==2.14.4 requests==2.34.2 tensorboardx==2.6.5

@@ -4,9 +4,7 @@
 # then. Packages bring it along (orbax-checkpoint does). Pass response.text to the module json.
 # Output seen: without simplejson {'predictions': [nan]}, with it JSONDecodeError
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet requests==2.34.2
 env/bin/pip install --quiet --target=more simplejson==4.3.0

@@ -3,9 +3,7 @@
 # Chinese that equals the reference scores 0, and accented letters are lost. Pass a tokenizer.
 # Output seen, ROUGE-1 of a text with itself: Russian 0.0, English 1.0; "café" beside "caf" 1.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet rouge-score==0.1.2
 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # missing. It stands in the header alone.
 # Output seen: tensors ['lm_head.weight'], header {'wte.weight': 'lm_head.weight'}
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet safetensors==0.8.0 torch==2.13.0 numpy==2.4.6
 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # kernel.T when a Keras kernel becomes a PyTorch weight, but numpy.ascontiguousarray of it.
 # Output seen for [[0, 1, 2], [3, 4, 5]] transposed: [[0, 1], [2, 3], [4, 5]]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet safetensors==0.8.0 numpy==2.4.6
 env/bin/python - <<'END'

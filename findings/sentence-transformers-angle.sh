@@ -3,9 +3,7 @@
 # symmetric, and is an absolute value: a vector and its opposite are as similar as can be.
 # Output seen: (a, b) 1.3333, (b, a) 0.0, (a, a) 1.0, (a, -a) 1.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet sentence-transformers==6.2.0 transformers==5.24.0 torch==2.13.0 \
     tokenizers==0.23.3 numpy==2.4.6

@@ -4,9 +4,7 @@
 # the loss ln 2, not 0. With "per_direction" it is 0.
 # Output seen for a perfect batch: joint 0.6931, per_direction 0.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet sentence-transformers==6.2.0 transformers==5.24.0 torch==2.13.0 \
     tokenizers==0.23.3 numpy==2.4.6

@@ -4,9 +4,7 @@
 # loss never gets to 0, however good the vectors are.
 # Output seen for a negative 100 away: TripletLoss 0.0, inside of MatryoshkaLoss 3.5858
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet sentence-transformers==6.2.0 transformers==5.24.0 torch==2.13.0 \
     tokenizers==0.23.3 numpy==2.4.6

@@ -5,9 +5,7 @@
 # Output seen, different splits in 100: unigram 3 at 0.0 and 1, the best, at 10.0;
 # bpe 1, the best, at 0.0 and 1, of single letters, at 1.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet sentencepiece==0.2.3
 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # all of its tokens. Scores come out, of other entities than the file has.
 # Output seen: EVENT EVENT [('VENT', 0, 0), ('VENT', 1, 1)], LOC LOC [('OC', 0, 1)], ORG ORG []
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet seqeval==1.2.2 numpy==2.4.6
 env/bin/python - <<'END'

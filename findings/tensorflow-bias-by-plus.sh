@@ -4,9 +4,7 @@
 # there are seven, in float32 as in bfloat16, where Erfc then takes longer than the product.
 # Output seen: by + AddV2 Erfc MatMul Mul Mul Mul Neg, by bias_add _FusedMatMul, in both types
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow==2.21.0
 env/bin/python - <<'END'

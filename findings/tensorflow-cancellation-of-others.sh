@@ -4,9 +4,7 @@
 # its own by replacing tensorflow.python.eager.cancellation.context, which TensorFlow asks.
 # Output seen: a function outside of the context was cancelled
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow==2.21.0
 env/bin/python - <<'END'

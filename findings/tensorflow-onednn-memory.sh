@@ -3,9 +3,7 @@
 # ends. TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 gives it back, but large batches then take longer.
 # Output seen: kept by default, given back by the system's allocator
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow==2.21.0 psutil==7.2.2
 TF_ENABLE_ONEDNN_OPTS=1 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # property raises is swallowed. Attach tables and variables, not the objects that own them.
 # Output seen: saving evaluated ['broken', 'lazy_table']
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow==2.21.0 keras==3.15.1 protobuf==6.33.5 numpy==2.4.4
 env/bin/python - <<'END'

@@ -5,9 +5,7 @@
 # first.
 # Output seen: fast ['▁', 'a', '▁', 'b'], other ['a', '▁', 'b']
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow==2.21.0 tensorflow-text==2.21.1 sentencepiece==0.2.1 \
     keras==3.15.1 protobuf==6.33.5 numpy==2.4.4

@@ -4,9 +4,7 @@
 # Output seen for 2**24 < 2**24 + 1, in int32 and int64: TensorFlow True and True, ONNX False and
 # False
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnx==1.23.2 \
     onnxruntime==1.32.0 numpy==2.4.6

@@ -3,9 +3,7 @@
 # which rounds towards 0: buckets of relative positions are wrong in silence. Floats are right.
 # Output seen for -7 // 4 and -7 % 4: TensorFlow -2 and 1, ONNX -1 and -3, ONNX in float -2.0
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnx==1.23.2 \
     onnxruntime==1.32.0 numpy==2.4.6

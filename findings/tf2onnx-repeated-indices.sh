@@ -6,9 +6,7 @@
 # Output seen for indices 1, 1, 2: TensorFlow [0, 2, 1], ONNX [0, 1, 1];
 # for one_hot(-1): TensorFlow [0.0, 0.0, 0.0], ONNX [0.0, 0.0, 1.0]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnx==1.23.2 \
     onnxruntime==1.32.0 numpy==2.4.6

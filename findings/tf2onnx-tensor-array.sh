@@ -5,9 +5,7 @@
 # Output seen for 1, 2, 3 written from the end, and two of three written:
 # TensorFlow [1.0, 2.0, 3.0] and [1.0, 2.0, 0.0], ONNX [3.0, 2.0, 1.0] and [1.0, 2.0]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnx==1.23.2 \
     onnxruntime==1.32.0 numpy==2.4.6

@@ -4,9 +4,7 @@
 # the slow tokenizers of transformers 4, leave it to the first: other ids for the same pair.
 # Output seen for "a b c d", "e f g h" at 5 places: a b | e f g
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tokenizers==0.23.3
 env/bin/python - <<'END'

@@ -6,9 +6,7 @@
 # Output seen: "ﬁ" with an acute accent: tokenizers 'fi', sentencepiece 'fí'; "a" with a diaeresis
 # and a dot below: 'ä' and 'ạ̈'
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet tokenizers==0.23.3 sentencepiece==0.2.3 protobuf==7.36.2
 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # only what has a combining class, as accents have.
 # Output seen for Thai กิน: AlbertTokenizer กน, ALBERT's rule กิน
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet transformers==5.24.0 tokenizers==0.23.3 sentencepiece==0.2.3
 env/bin/python - <<'END'

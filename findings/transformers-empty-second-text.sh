@@ -3,9 +3,7 @@
 # texts have another number of [SEP], so other logits, by one call or the other.
 # Output seen: alone [CLS] a [SEP], in a list [CLS] a [SEP] [SEP]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet transformers==5.24.0 tokenizers==0.23.3
 env/bin/python - <<'END'

@@ -4,9 +4,7 @@
 # scale_decoder_outputs, false for these. Whether a head is tied shows in the tensors alone.
 # Output seen for a config.json with false: tie_word_embeddings True, scale_decoder_outputs False
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet transformers==5.24.0
 env/bin/python - <<'END'

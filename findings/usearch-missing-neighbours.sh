@@ -4,9 +4,7 @@
 # with -1. Cut each row at `counts`.
 # Output seen, 2 rows, 3 asked for: usearch [1, 0, 0], faiss [1, 0, -1]
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && cd "$folder"
 python3 -m venv env
 env/bin/pip install --quiet usearch==2.26.6 faiss-cpu==1.15.1 numpy==2.4.6
 env/bin/python - <<'END'
