@@ -197,19 +197,15 @@ class EncoderHalf(WordBackbone):
 class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
     """A Transformer that reads a source, and writes a target token by token.
 
-    A subclass defines its layers, with a `token_embedding`, `encoder_blocks` and `decoder_blocks`,
-    and its two halves:
+    A subclass defines its layers (`token_embedding`, `decoder_token_embedding`, and those of
+    `make_blocks`), and how tokens become vectors:
 
-        def encode(self, token_ids, padding_mask, training=None):
-            …
-            return self.through_encoder(embedded, bias, training)
+        def embed(self, embedding, token_ids, padding_mask, start=None):
+            return embedding(token_ids) + self.position_embedding(padding_mask, start)
 
-        def decode(self, token_ids, padding_mask, cache, training=None):
-            …
-            return self.through_decoder(embedded, bias, cache, training)
-
-    with a `keras_lm.layers.decoder.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
-    Arguments and calls are those of `EncoderDecoderBackbone`.
+    One whose halves do more, such as T5 with its relative positions, defines `encode` and `decode`,
+    around `through_encoder` and `through_decoder`. Arguments and calls are those of
+    `EncoderDecoderBackbone`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
     """
@@ -239,10 +235,29 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         )
         return encoded | self.decode(decoder_token_ids, decoder_padding_mask, cache, training)
 
-    def decode(
-        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
+    def embed(
+        self, embedding: keras.Layer, token_ids: Tensor, padding_mask: Tensor, start: Any = None
+    ) -> Tensor:
+        """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it embeds tokens.")
+
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
     ) -> dict[str, Any]:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it decodes.")
+        x = self.embed(self.token_embedding, token_ids, padding_mask)
+        return self.through_encoder(x, self.padding_bias(padding_mask), training)
+
+    def decode(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        cache: DecoderCache,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
+        """Return the decoder's outputs, with its `cache`, for tokens (B, T) after those in it."""
+        x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
+        bias = self.causal_bias(cache.padding_mask, cache.slots)
+        return self.through_decoder(x, bias, cache, training)
 
     # === What the halves of a subclass are made of ===
 

@@ -131,7 +131,6 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
     def embed(
         self, embedding: keras.Layer, token_ids: Tensor, padding_mask: Tensor, start: Any = None
     ) -> Tensor:
-        """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""
         x = embedding(token_ids)
         if self.config["scale_embedding"]:
             x = x * self.config["hidden_dim"] ** 0.5
@@ -140,19 +139,6 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
     def usual_token_ids(self) -> dict[str, int]:
         last = (self.config["decoder_vocabulary_size"] or self.vocabulary_size) - 1
         return {"pad_token_id": last, "eos_token_id": 0, "decoder_start_token_id": last}
-
-    def encode(
-        self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
-    ) -> dict[str, Any]:
-        x = self.embed(self.token_embedding, token_ids, padding_mask)
-        return self.through_encoder(x, self.padding_bias(padding_mask), training)
-
-    def decode(
-        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
-    ) -> dict[str, Any]:
-        x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
-        bias = self.causal_bias(cache.padding_mask, cache.slots)
-        return self.through_decoder(x, bias, cache, training)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -202,28 +202,21 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
             )
         self.finish()
 
-    def embed(self, embedding: keras.Layer, token_ids: Tensor) -> Tensor:
-        """Return the vectors (B, S, D) of tokens, zeros for token 0."""
+    def embed(
+        self, embedding: keras.Layer, token_ids: Tensor, padding_mask: Tensor, start: Any = None
+    ) -> Tensor:
         x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
-        return x * ops.expand_dims(ops.cast(ops.not_equal(token_ids, 0), x.dtype), 2)
+        x = x * ops.expand_dims(ops.cast(ops.not_equal(token_ids, 0), x.dtype), 2)  # token 0: zeros
+        return x + self.position_embedding(padding_mask, start)
 
     def encode(
         self, token_ids: Tensor, padding_mask: Tensor, training: bool | None = None
     ) -> dict[str, Any]:
-        x = self.embed(self.token_embedding, token_ids)
+        x = self.embed(self.token_embedding, token_ids, padding_mask)
         if self.target_space_embedding is not None:
             space = ops.full_like(token_ids[:, :1], self.config["target_space"])
             x = x + self.target_space_embedding(space)  # (B, 1, D)
-        x = x + self.position_embedding(padding_mask)
         return self.through_encoder(x, self.padding_bias(padding_mask), training)
-
-    def decode(
-        self, token_ids: Tensor, padding_mask: Tensor, cache: Any, training: bool | None = None
-    ) -> dict[str, Any]:
-        x = self.embed(self.decoder_token_embedding, token_ids)
-        x = x + self.position_embedding(padding_mask, cache.start)
-        bias = self.causal_bias(cache.padding_mask, cache.slots)
-        return self.through_decoder(x, bias, cache, training)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
