@@ -203,7 +203,7 @@ class InterpreterPool:
             if array.ndim and name not in OF_ALL_ROWS
         }
         if len(set(rows.values())) > 1:  # LiteRT would repeat or drop rows, without an error
-            raise ValueError(f"the inputs have different numbers of rows, {rows}: pass as many.")
+            raise ValueError(f"the inputs have different numbers of rows: {rows}.")
         for name, number in rows.items():
             (fixed, *_) = columns[name].shape or (-1,)
             if fixed > 0 and number not in (0, fixed):

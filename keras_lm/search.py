@@ -67,7 +67,7 @@ class Index:
             vectors = self.embed(self.documents, "document", batch_size, verbose)
         vectors = np.asarray(vectors, "float32")
         if not np.isfinite(vectors).all():
-            raise ValueError("vectors has numbers that are not finite: make them anew.")
+            raise ValueError("vectors has numbers that are not finite: compute them again.")
         if vectors.ndim != 2 or len(vectors) != len(self.documents):
             raise ValueError(
                 f"vectors has the shape {vectors.shape}: pass a row for each of the "
@@ -114,7 +114,7 @@ class Index:
         if width != self.vectors.shape[1]:
             raise ValueError(
                 f"encoder makes vectors of {width} numbers, and those of the documents have "
-                f"{self.vectors.shape[1]}: pass the encoder that made them, or make them anew."
+                f"{self.vectors.shape[1]}: pass the encoder that made them, or compute them again."
             )
 
     def nearest_pairs(self, k: int = 100) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +150,7 @@ class Index:
         """
         folder = on_disk(folder)
         if folder.is_dir() and any(folder.iterdir()) and not (folder / DOCUMENTS).is_file():
-            raise FileExistsError(f"{folder} exists and is no index: choose another folder.")
+            raise FileExistsError(f"{folder} exists and is not an index: choose another folder.")
         with replacing(folder) as new:
             new.mkdir()
             np.save(new / VECTORS, self.vectors)

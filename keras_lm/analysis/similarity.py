@@ -67,7 +67,7 @@ def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Return Spearman's rank correlation; equal numbers share a rank.
 
     Args:
-        first, second: sequences of equally many numbers.
+        first, second: sequences of numbers, of the same length.
 
     Raises:
         ValueError: if they differ in length, are shorter than two, or one does not vary.
@@ -79,8 +79,8 @@ def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     first, second = np.asarray(first, "float64"), np.asarray(second, "float64")
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
         raise ValueError(
-            f"first and second have the shapes {first.shape} and {second.shape}: pass equally "
-            "many numbers, two or more."
+            f"first and second have the shapes {first.shape} and {second.shape}: pass the "
+            "same number of values in both, two or more."
         )
     ranks = [_ranks(values) for values in (first, second)]
     if any(np.ptp(values) == 0 for values in ranks):

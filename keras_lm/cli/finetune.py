@@ -632,7 +632,7 @@ def _check_learnable(name, data, options):
         return
     raise click.UsageError(
         f"{options.train} has {'scores' if is_pairs else 'classes'}, which a {name} does not learn "
-        "from: leave the column out, or take --task sentence-encoder."
+        "from: leave the column out, or use --task sentence-encoder."
     )
 
 

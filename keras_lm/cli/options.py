@@ -433,7 +433,7 @@ def parse_class_names(ctx, param, value):
         return None
     names = [name.strip() for name in value.split(",")]
     if not all(names) or len(set(names)) < len(names):
-        raise click.BadParameter(f"{value!r} has an empty name, or one that stands there twice.")
+        raise click.BadParameter(f"{value!r} has an empty name, or names one twice.")
     return names
 
 

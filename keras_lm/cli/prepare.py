@@ -207,7 +207,7 @@ def take_over(folder, options):
             )
     if options.sequence_length not in (None, index["sequence_length"]):
         raise click.UsageError(
-            f"--sequence-length {options.sequence_length} is another than that of {folder}, "
+            f"--sequence-length {options.sequence_length} differs from that of {folder}, "
             f"{index['sequence_length']}: leave it out, or run keras-lm prepare again with it."
         )
     settings = index.get("settings", {})

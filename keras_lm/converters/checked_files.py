@@ -327,7 +327,7 @@ class Entries:
                 known = " or ".join(map(repr, values)) or "folders without it"
                 raise CheckpointError(
                     f"{where} has {name}={str(repr(value))[:LONGEST_VALUE]}, which would change "
-                    f"the outputs: {reader} knows only {known}."
+                    f"the outputs: {reader} supports only {known}."
                 )
         unknown = self.unknown(stated)
         if unknown:
@@ -511,7 +511,7 @@ def _map(path: pathlib.Path, name: str, begin: int, entry: dict, expected: dict)
     """Return an array in the memory of the file, which can be read and not written."""
     if entry["dtype"] not in SAFETENSORS_TYPES:
         raise CheckpointError(
-            f"{path}: {name!r} is of a type that is not read here ({entry['dtype']}), such as the "
+            f"{path}: {name!r} has a type that is not supported ({entry['dtype']}), such as the "
             "float8 of quantized models. Take the checkpoint in float32, float16 or bfloat16."
         )
     start, end = (begin + place for place in entry["data_offsets"])

@@ -225,8 +225,8 @@ def _check(array, path, variable, stored):
     if array.dtype.kind in "iub" and "float" in str(variable.dtype):
         raise ValueError(
             f"{stored} holds integers ({array.dtype}), and {path} needs numbers with a fraction: "
-            "its weights were quantized, by a program whose scale is not read. Take the checkpoint "
-            "before that."
+            "its weights were quantized, by a program whose scales are not supported. Take the "
+            "checkpoint before that."
         )
 
 
@@ -594,7 +594,7 @@ def require_only(checkpoint, cls, known):
         if value != only:
             raise CheckpointError(
                 f"{checkpoint.source}: its configuration has {key}={value!r}, and {cls.__name__} "
-                f"knows only {only!r}."
+                f"supports only {only!r}."
             )
 
 

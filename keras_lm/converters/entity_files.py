@@ -96,8 +96,7 @@ def read_entity_numbers(path: str | pathlib.Path) -> dict[str, int]:
             )
         if id in numbers or int(number) in taken:
             raise CheckpointError(
-                f"{path}, line {line}: {id if id in numbers else number} stands there twice. "
-                f"{COPY_AGAIN}"
+                f"{path}, line {line}: {id if id in numbers else number} occurs twice. {COPY_AGAIN}"
             )
         numbers[id] = int(number)
         taken.add(numbers[id])

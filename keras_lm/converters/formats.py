@@ -228,7 +228,7 @@ def open_fastai(folder: pathlib.Path):
     models = {path.name: read_torch(path) for path in sorted(paths)}
     if any(".linear.weight_raw" in tensor for entries in models.values() for tensor in entries):
         raise CheckpointError(
-            f"{folder} holds a QRNN of fastai's, and only its LSTMs are known: take a model of "
+            f"{folder} holds a QRNN of fastai's, and only LSTMs are supported: use a model of "
             "AWD_LSTM."
         )
     # Every version marks the recurrent weights that it drops of by this ending.

@@ -114,8 +114,8 @@ def read_adapter(folder: pathlib.Path) -> dict:
     kind = config.get("peft_type")
     if kind != LORA:
         raise CheckpointError(
-            f"{path} has peft_type={kind!r}, an adapter that is not read: only {LORA} is. Merge it "
-            "into the model with peft (merge_and_unload, if it has that) and save the model."
+            f"{path} has peft_type={kind!r}, an adapter that is not supported: only {LORA} is. "
+            "Merge it into the model with peft (merge_and_unload, if it has that) and save that."
         )
     ENTRIES.check(config, str(path), "keras_lm")
     is_number = isinstance(config.get("lora_alpha"), numbers.Real)
@@ -147,7 +147,7 @@ def adapted_tensors(
         config, tensors: those of the model.
 
     Raises:
-        CheckpointError: if the adapter is not one of this model, or has what is not read.
+        CheckpointError: if the adapter is not one of this model, or is not supported.
     """
     entries = {
         name: (tensors.shape(name), functools.partial(tensors.__getitem__, name))
@@ -160,7 +160,7 @@ def adapted_tensors(
         name = WITHIN.sub("", BEFORE.sub("", stored))
         match = PART.fullmatch(name)
         if (match is None and "lora_" in name) or name.endswith("trainable_tokens_delta"):
-            raise CheckpointError(f"{folder} has the tensor {stored!r}, which is not known.")
+            raise CheckpointError(f"{folder} has the unknown tensor {stored!r}.")
         if match is None:  # trained as a whole
             entries[_named(name, tensors) or name] = entry
         else:
@@ -187,7 +187,8 @@ def untied(folder: pathlib.Path, config: dict, tensors: LazyTensors, model: Lazy
     if has_embedding and (is_tied or config.get("is_encoder_decoder")):
         raise CheckpointError(
             f"{folder} is an adapter of the embedding of a {architecture}, whose output matrix is "
-            "the same one and stays as it is: this is not read. Merge it into the model with peft."
+            "the same one and stays as it is: this is not supported. Merge it into the model with "
+            "peft."
         )
     is_own = is_tied and any(name.endswith(OUTPUT) for name in set(tensors) - set(model))
     return config | ({"tie_word_embeddings": False} if is_own else {})
@@ -222,11 +223,13 @@ def _add(folder, adapter, config, entries, layer, parts):
     if update is None or (update[::-1] if turned else update) != shape:
         raise CheckpointError(
             f"{folder} has matrices of {a[0]} and {b[0]} for {layer!r}, whose weight is {shape}: "
-            "it is of another model, or of a kind of layers that is not read."
+            "it is of another model, or of a kind of layer that is not supported."
         )
     magnitude = parts.get("magnitude_vector.weight")
     if magnitude is not None and is_embedding:
-        raise CheckpointError(f"{folder} has use_dora=True for the embedding {layer!r}: not read.")
+        raise CheckpointError(
+            f"{folder} has use_dora=True for the embedding {layer!r}, which is not supported."
+        )
     scale = _scale(folder, adapter, layer)
 
     def numbers():

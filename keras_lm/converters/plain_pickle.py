@@ -132,7 +132,7 @@ def _view(data, dtype, shape, order):
     if value is None or value.kind not in "fiub":
         return None  # of objects, not of numbers
     if min(shape, default=0) < 0:
-        raise ValueError("it holds an array of less than nothing")
+        raise ValueError("it holds an array of a negative size")
     return np.frombuffer(data, value).reshape(shape, order=order)
 
 

@@ -101,7 +101,7 @@ def plain_tensors(
         if method is not None:
             raise CheckpointError(
                 f"{folder} has the tensor {name!r}, of weights that {method} quantized, and these "
-                f"are not read. {REMEDY}"
+                f"are not supported. {REMEDY}"
             )
     return entries
 
@@ -127,7 +127,7 @@ def _check_method(path, settings):
     if method != METHOD:
         raise CheckpointError(
             f"{path} has {SETTINGS[0]} with quant_method={method!r}, and weights that this method "
-            f"quantized are not read: only those of {METHOD} are. {REMEDY}"
+            f"quantized are not supported: only those of {METHOD} are. {REMEDY}"
         )
     ENTRIES.check(settings, f"{SETTINGS[0]} of {path}", "keras_lm")
 
@@ -210,8 +210,8 @@ def check_policies(path: pathlib.Path, config: dict) -> None:
             if str(value.get("class_name")).startswith("Quantized"):
                 raise CheckpointError(
                     f"{path} has the dtype policy {value['class_name']} {value.get('config')}, of "
-                    "weights that Keras quantized, and these are not read. Save the model before "
-                    "quantize(…)."
+                    "weights that Keras quantized, and these are not supported. Save the model "
+                    "before quantize(…)."
                 )
             left += value.values()
         elif isinstance(value, list):

@@ -52,5 +52,5 @@ def require_unscaled(checkpoint, model):
     said += "".join(f", {name}={parameters[name]!r}" for name in sorted(others))
     raise CheckpointError(
         f"{checkpoint.source}: its configuration has {said} for positions, and {model.__name__} "
-        "knows only rope_type='default', which is not scaled: take a checkpoint that is not."
+        "supports only rope_type='default', which is not scaled: take a checkpoint that is not."
     )

@@ -297,8 +297,8 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     kind, folder = next(iter(_modules(root)), (None, root))
     if kind not in (NETWORK, MASKED_LM, STATIC):
         raise CheckpointError(
-            f"{root / MODULES} begins with the module {kind!r}, which is not read: known are "
-            f"{NETWORK} and {MASKED_LM}, networks of transformers', and {STATIC}."
+            f"{root / MODULES} begins with the module {kind!r}, which is not supported: use "
+            f"{NETWORK} or {MASKED_LM}, networks of transformers', or {STATIC}."
         )
     if not folder.is_dir():
         raise CheckpointError(
@@ -668,7 +668,7 @@ def _known_modules(checkpoint):
     if "WeightedLayerPooling" in kinds and checkpoint.config.get("output_hidden_states"):
         raise CheckpointError(
             f"{path} has the module 'WeightedLayerPooling', and its network has "
-            f"output_hidden_states=True: the mix of these is not known. {remedy}"
+            f"output_hidden_states=True: a mix of these is not supported. {remedy}"
         )
     if not ORDER.fullmatch(" ".join(kind for kind in kinds if kind not in WITHOUT_EFFECT)):
         raise CheckpointError(
@@ -762,7 +762,7 @@ def check_entries(table, path, config, reader="FeatureExtractor"):
     """
     stated = {name: value for name, value in config.items() if value}
     for name in table.unknown(stated):
-        raise CheckpointError(f"{path} has {name}={stated[name]!r}, which is not known.")
+        raise CheckpointError(f"{path} has {name}={stated[name]!r}, which is not supported.")
     table.check(stated, str(path), reader)
 
 

@@ -428,7 +428,9 @@ def tensors_of_module(module: Options) -> dict[str, Tensor]:
     tensors, left = {}, [("", module)]
     for number in itertools.count():
         if number > MOST_MODULES:
-            raise CheckpointError(f"it has more than {MOST_MODULES} modules, or one in itself.")
+            raise CheckpointError(
+                f"it has more than {MOST_MODULES} modules, or one that contains itself."
+            )
         if not left:
             return tensors
         prefix, part = left.pop()

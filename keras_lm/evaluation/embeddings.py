@@ -253,7 +253,7 @@ def _duplicates(duplicates, pairs, number):
 def _check_lengths(**columns):
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1 or min(lengths.values()) < 2:
-        raise ValueError(f"the columns have {lengths} rows: pass two or more, as many of each.")
+        raise ValueError(f"the columns have {lengths} rows: pass two or more, of equal number.")
 
 
 def _similarity(encoder):

@@ -119,7 +119,7 @@ class TransE:
             if not math.isfinite(losses[-1]):
                 raise FloatingPointError(
                     f"the mean loss of epoch {epoch} is {losses[-1]}, and so are vectors: make a "
-                    f"TransE anew, with a lower learning_rate than {learning_rate:g}."
+                    f"new TransE, with a lower learning_rate than {learning_rate:g}."
                 )
             if report is not None:
                 report(epoch, losses[-1])

@@ -284,14 +284,14 @@ def _check(
         )
     if conv_kernel_size and conv_kernel_size % 2 == 0:
         raise ValueError(
-            f"conv_kernel_size={conv_kernel_size}: pass an odd number, as many tokens to either "
-            "side of a token, or 0."
+            f"conv_kernel_size={conv_kernel_size}: pass an odd number, for as many tokens on "
+            "either side, or 0."
         )
     half = (bucket_size or 0) // 2
     if half and max_sequence_length - 1 > half >= max_distance - 1:
         raise ValueError(
-            f"bucket_size={bucket_size}: pass less than {2 * (max_distance - 1)}, as distances are "
-            f"alike from max_distance={max_distance} on, or None for a bucket to each."
+            f"bucket_size={bucket_size}: pass less than {2 * (max_distance - 1)}, as distances "
+            f"from max_distance={max_distance} on share a bucket, or None for one bucket each."
         )
 
 

@@ -162,7 +162,7 @@ def _check_huggingface(checkpoint):
         raise CheckpointError(
             f"{checkpoint.source}: its configuration has pos_att_type={config['pos_att_type']!r} "
             f"and relative_attention={config.get('relative_attention', False)!r}, and "
-            f"DebertaV3Backbone knows only {' and '.join(TERMS)}, with relative_attention."
+            f"DebertaV3Backbone supports only {' and '.join(TERMS)}, with relative_attention."
         )
     width = config["hidden_size"]
     known = {

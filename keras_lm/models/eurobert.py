@@ -191,8 +191,8 @@ def _check_arguments(arguments):
     number = arguments["num_key_value_heads"] or num_heads
     if num_heads % number:
         raise ValueError(
-            f"num_key_value_heads={number} does not divide num_heads={num_heads}, so that each "
-            "would serve as many heads: choose one that does, or None."
+            f"num_key_value_heads={number} does not divide num_heads={num_heads}, and each must "
+            "serve the same number of heads: choose a divisor, or None."
         )
     check_halves(num_heads, arguments["hidden_dim"], arguments["head_dim"])
 

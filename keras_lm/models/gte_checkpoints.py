@@ -82,7 +82,7 @@ def _check(checkpoint):
     if mixed is not None or not is_number:
         raise CheckpointError(
             f"{checkpoint.source}: its configuration has rope_scaling with factor={factor!r} and "
-            f"mixed_b={mixed!r}, and {GteBackbone.__name__} knows only a factor of 1 or more "
+            f"mixed_b={mixed!r}, and {GteBackbone.__name__} supports only a factor of 1 or more "
             "without mixed_b."
         )
 

@@ -72,7 +72,7 @@ def _check(checkpoint):
     if stated not in _GATES:
         raise CheckpointError(
             f"{checkpoint.source}: its configuration has feed_forward_type={stated!r}, and "
-            f"{JinaBertBackbone.__name__} knows only {' and '.join(_GATES)}."
+            f"{JinaBertBackbone.__name__} supports only {' and '.join(_GATES)}."
         )
 
 

@@ -189,8 +189,8 @@ class ModernBertBackbone(Backbone):
         layers = chosen_layers(self, layers)
         if layers[0] != 0 or 0 in layers[1:]:
             raise ValueError(
-                f"layers={layers}: block 0, which alone has no norm before attention, must be the "
-                "first of them, and there once."
+                f"layers={layers}: block 0, which alone has no norm before attention, must come "
+                "first, and only once."
             )
         return super().with_layers(layers)
 

@@ -81,7 +81,7 @@ def _check(checkpoint):
         if rope_type != "default":
             raise CheckpointError(
                 f"{checkpoint.source}: its configuration has rope_type={rope_type!r}, and "
-                f"{ModernBertBackbone.__name__} knows only 'default'."
+                f"{ModernBertBackbone.__name__} supports only 'default'."
             )
 
 

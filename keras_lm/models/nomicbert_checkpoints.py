@@ -80,7 +80,7 @@ def _check(checkpoint):
     if "hidden_act" not in config and stated is not None and stated not in _GATES:
         raise CheckpointError(
             f"{checkpoint.source}: its configuration has activation_function={stated!r}, and "
-            f"{NomicBertBackbone.__name__} knows only {', '.join(_GATES)}, which have a gate."
+            f"{NomicBertBackbone.__name__} supports only {', '.join(_GATES)}, which have a gate."
         )
     rotary_entries.require_unscaled(checkpoint, NomicBertBackbone)
 

@@ -48,7 +48,7 @@ def paths_of(shapes, source):
         raise CheckpointError(
             f"{source}: its {len(shapes)} arrays are not those of trax's ReformerLM with axial or "
             "learned positions, SelfAttention and LSHSelfAttention. Attention with biases, SRUs, "
-            "sparse layers, other positions and trax's other models are not known."
+            "sparse layers, other positions and trax's other models are not supported."
         )
     tables = len(match[1])
     paths = ["token_embedding/embeddings"]
@@ -131,7 +131,7 @@ def settings_of(checkpoint):
     """Return the arguments that no shape shows, from a `config.gin`, a dict.
 
     Raises:
-        CheckpointError: if there is no configuration, or it asks for what is not known.
+        CheckpointError: if there is no configuration, or it asks for what is not supported.
     """
     bound = {}
     for name, value in checkpoint.config.items():

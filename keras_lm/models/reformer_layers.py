@@ -69,12 +69,12 @@ def check_axes(grid, dims, positions, hidden_dim):
         return
     if grid is None or dims is None or len(grid) != len(dims):
         raise ValueError(
-            f"axial_shape={grid} and axial_dims={dims}: pass as many numbers for both, or neither."
+            f"axial_shape={grid} and axial_dims={dims}: pass lists of one length, or neither."
         )
     if math.prod(grid) < positions:
         raise ValueError(
             f"axial_shape={grid} has {math.prod(grid)} positions, fewer than "
-            f"max_sequence_length={positions}: pass sizes whose product is as large."
+            f"max_sequence_length={positions}: pass sizes whose product is at least that."
         )
     if sum(dims) != hidden_dim:
         raise ValueError(

@@ -82,7 +82,7 @@ def transformer_size(
 
 
 def kernels(layers):
-    """Return the number of weights that layers multiply with; one that is there twice counts twice.
+    """Return the number of weights that layers multiply with; one that occurs twice counts twice.
 
     Args:
         layers: list of built layers.

@@ -25,7 +25,7 @@ def chosen_layers(teacher, layers):
     number = len(blocks)
     if isinstance(layers, int):
         if not 1 <= layers <= number:
-            raise ValueError(f"layers={layers} is not between 1 and {number}, what there is.")
+            raise ValueError(f"layers={layers}: the teacher has {number}, so pass 1 to {number}.")
         return spread_layers(layers, number)
     layers = [int(layer) for layer in layers]
     if not layers or not all(0 <= layer < number for layer in layers):

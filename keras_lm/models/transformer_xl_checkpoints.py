@@ -304,7 +304,7 @@ def _authors_config(checkpoint):
     if "r_emb" in names:
         raise CheckpointError(
             f"{checkpoint.source} has a table of positions, {names['r_emb']} (attn_type 1 or 3), "
-            "and only relative positions without one (attn_type 0) are known."
+            "and only relative positions without one (attn_type 0) are supported."
         )
 
     def equal(name, *others):

@@ -61,8 +61,8 @@ def save_to_huggingface(
     has_config = converter.config.model_type is not None
     if task is None and not has_config:
         raise ValueError(
-            f"{type(backbone).__name__} is no model of transformers': save a SentenceEncoder or a "
-            "FeatureExtractor over it, for sentence-transformers."
+            f"{type(backbone).__name__} is not a model of transformers': save a SentenceEncoder or "
+            "a FeatureExtractor over it, for sentence-transformers."
         )
     check_finite(task or backbone, allow_nan)
     config = _config(backbone, task, tokenizer, converter, kinds, labels)

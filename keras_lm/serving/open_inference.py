@@ -148,7 +148,7 @@ def check_tensor(served, signature, name, datatype, shape):
         raise invalid(f"Input {name!r} has the shape {shape}, and the model takes {wanted}.")
     # Sizes count even if another is 0: a model may allocate for the columns of no rows.
     if 0 in shape and math.prod(max(size, 1) for size in shape) > MOST_REPEATED:
-        raise invalid(f"Input {name!r} has the shape {shape}, which is large, and no values.")
+        raise invalid(f"Input {name!r} has the large shape {shape}, and no values.")
     rows = shape[0] if shape else 1
     served.check_rows(rows, math.prod(shape) if info.dtype == types_pb2.DT_STRING else 0)
     return info
@@ -165,7 +165,7 @@ def from_raw(name, info, shape, raw):
     dtype = np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype)
     if len(raw) != number * dtype.itemsize:
         raise invalid(
-            f"Input {name!r} has {len(raw)} bytes, and {number * dtype.itemsize} by its shape."
+            f"Input {name!r} has {len(raw)} bytes, but its shape needs {number * dtype.itemsize}."
         )
     array = np.frombuffer(raw, np.uint8) != 0 if dtype == np.bool_ else np.frombuffer(raw, dtype)
     return array.reshape(shape)
@@ -187,7 +187,7 @@ def _split(name, raw, number):
 def _array_of_strings(name, strings, shape):
     if len(strings) != math.prod(shape):
         raise invalid(
-            f"Input {name!r} has {len(strings)} strings, and {math.prod(shape)} by its shape."
+            f"Input {name!r} has {len(strings)} strings, but its shape needs {math.prod(shape)}."
         )
     array = np.empty(len(strings), object)
     array[:] = strings
@@ -264,7 +264,7 @@ def infer(model_name, served, document):
     inputs, in_bytes = {}, {}
     for tensor in _objects(document, "inputs"):
         if tensor["name"] in inputs:
-            raise invalid(f"The input {tensor['name']!r} is there twice.")
+            raise invalid(f"The input {tensor['name']!r} is given twice.")
         inputs[tensor["name"]] = _read(served, signature, tensor)
     for output in _objects(document, "outputs"):
         asked = check_parameters(output.get("parameters"), ("binary_data",), "An output")

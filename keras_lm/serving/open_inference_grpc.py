@@ -230,7 +230,7 @@ def _read_inputs(served, signature, request):
     for index, tensor in enumerate(request.inputs):
         name, shape = tensor.name, list(tensor.shape)
         if name in inputs:
-            raise invalid(f"The input {name!r} is there twice.")
+            raise invalid(f"The input {name!r} is given twice.")
         known = ("binary_data_size", "content_type")
         open_inference.check_parameters(
             _read_parameters(tensor.parameters), known, f"Input {name!r}"
@@ -239,7 +239,9 @@ def _read_inputs(served, signature, request):
         if not raw:
             inputs[name] = _read_contents(name, info, shape, tensor.contents)
         elif tensor.HasField("contents"):
-            raise invalid(f"Input {name!r} has contents, and the request raw_input_contents: one.")
+            raise invalid(
+                f"Input {name!r} has contents, and the request raw_input_contents: use one of them."
+            )
         else:
             inputs[name] = open_inference.from_raw(name, info, shape, raw[index])
     return inputs
@@ -253,8 +255,8 @@ def _read_contents(name, info, shape, contents):
     values = getattr(contents, field)
     if len(values) != math.prod(shape):
         raise invalid(
-            f"Input {name!r} has {len(values)} values in {field}, and {math.prod(shape)} by its "
-            "shape."
+            f"Input {name!r} has {len(values)} values in {field}, but its shape needs "
+            f"{math.prod(shape)}."
         )
     if info.dtype == types_pb2.DT_STRING:
         array = np.empty(len(values), object)

@@ -294,8 +294,7 @@ class Application:
         ):
             raise ServingError(
                 StatusCode.RESOURCE_EXHAUSTED,
-                f"As many requests as may wait for this model, {self.max_waiting}, wait already: "
-                "try again later.",
+                f"The queue for this model is full ({self.max_waiting} waiting): try again later.",
             )
         self._waiting[name] += 1
         try:
@@ -430,7 +429,8 @@ async def read_body(request, workers, most, take):
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", *GZIP):
         raise HTTPException(
-            415, f"Content-Encoding {encoding[:80]!r} is not read: send the body as it is, or gzip."
+            415,
+            f"Content-Encoding {encoding[:80]!r} is not supported: send the body plain, or gzip.",
         )
     if encoding in GZIP:
         loop = asyncio.get_running_loop()

@@ -100,7 +100,7 @@ def _relevance(served, query, texts):
             return scores
         if scores.ndim == 2 and scores.shape[1] == 2:
             return scores[:, 1]
-        raise unable("has another number of classes than two, so none that means relevant")
+        raise unable("does not have two classes, of which the second means relevant")
     asks = served.signature_defs.get(QUERY_SIGNATURE)
     if inputs == {"text"} and asks is not None and "embedding" in asks.outputs:
         return _of_roles(served, query, texts)
@@ -112,7 +112,8 @@ def _relevance(served, query, texts):
             lengths = np.linalg.norm(vectors, axis=1)
             return vectors[1:] @ vectors[0] / np.maximum(lengths[1:] * lengths[0], 1e-12)
     raise unable(
-        "compares no texts: export an encoder, or a regressor or classifier with text_pair=True"
+        "does not compare texts: export an encoder, or a regressor or classifier with "
+        "text_pair=True"
     )
 
 

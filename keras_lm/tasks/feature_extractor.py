@@ -237,7 +237,7 @@ class FeatureExtractor(Task):
             if arguments[name] != only:
                 raise ValueError(
                     f"FeatureExtractor has {name}={arguments[name]!r}, and sentence-transformers "
-                    f"knows only {only!r}."
+                    f"supports only {only!r}."
                 )
         check_modules(arguments["pooling"], arguments["projections"])
         own, width = (
@@ -270,7 +270,7 @@ class FeatureExtractor(Task):
             if value != only:
                 raise ValueError(
                     f"{type(self).__name__} over static vectors has {name}={value!r}, and "
-                    f"sentence-transformers' StaticEmbedding knows only {only!r}."
+                    f"sentence-transformers' StaticEmbedding supports only {only!r}."
                 )
 
     def write_modules(self, folder: PathLike) -> None:

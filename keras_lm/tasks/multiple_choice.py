@@ -100,7 +100,7 @@ def _refuse_padding(choices):
     for row in np.flatnonzero((choices == b"").any(axis=1))[:1]:
         raise ValueError(
             f"choices[{row}] has fewer choices than others, and the loss smooths labels over all: "
-            "pass as many for each text, or a loss without label_smoothing."
+            "pass the same number for each text, or a loss without label_smoothing."
         )
 
 

@@ -676,7 +676,7 @@ def in_re2(expression, step=None):
         is_known = token in (r"\r", r"\n", r"\t") or (is_escape and not token[1].isalnum())
         is_group = token in ("(?i", "(?:")
         if not (is_known or is_group or (len(token) == 1 and token != "\\")):
-            _refuse(step or {"type": "Split"}, f"whose {token!r} is not known here")
+            _refuse(step or {"type": "Split"}, f"whose {token!r} is not supported")
         is_inside = token == "[" or (is_inside and token != "]")
         parts.append(token)
     return "".join(parts)

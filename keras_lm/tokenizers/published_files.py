@@ -425,7 +425,7 @@ def kind_of(folder, usual):
         return kind
     if name is not None:
         raise ValueError(
-            f"`folder` {os.fspath(folder)!r} asks for a {name}, whose rules are not known here; "
+            f"`folder` {os.fspath(folder)!r} asks for a {name}, whose rules are not supported; "
             f"those of {', '.join(sorted(CLASSES))}, and of a tokenizer.json, are. Pass "
             "tokenizer=…, one of keras_lm.tokenizers, or tokenizer=None for packed dicts."
         )

@@ -252,7 +252,7 @@ def _family(folder, path, model):
         if family is None:
             raise ValueError(
                 f"tokenizer_config.json asks for {name!r}, whose rules around SentencePiece are "
-                f"not known here; pass family= one of {sorted(FAMILIES)} if one of them fits."
+                f"not supported; pass family= one of {sorted(FAMILIES)} if one of them fits."
             )
         return family
     for file, family in TF1_CONFIGS.items():

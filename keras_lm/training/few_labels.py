@@ -98,7 +98,9 @@ def _read_classes(texts, labels):
     """Return texts, the number of the class of each, and the names of the classes, sorted."""
     texts, labels = [*plain_column(texts, "texts")], [*plain_column(labels, "labels")]
     if len(texts) != len(labels):
-        raise ValueError(f"texts has {len(texts)} rows and labels {len(labels)}: pass as many.")
+        raise ValueError(
+            f"texts has {len(texts)} rows and labels {len(labels)}: pass a label for each."
+        )
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"texts[{row}] is {text!r:.60}: pass a string.")

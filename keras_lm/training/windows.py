@@ -209,8 +209,8 @@ def check_kind(task, windows):
     if not isinstance(windows.element_spec, dict):
         if not any(isinstance(objective, CausalLanguageModel) for objective in task.objectives):
             raise ValueError(
-                f"windows hold tokens for a causal language model, and {type(task).__name__} is "
-                "none: pass rows of keras_lm.data.pretraining_rows."
+                f"windows hold tokens for a causal language model, which {type(task).__name__} is "
+                "not: pass rows of keras_lm.data.pretraining_rows."
             )
         return
     taken = [

@@ -489,7 +489,7 @@ def filesystem(address: str) -> tuple[Any, str]:
             raise ImportError(f"{address}: {error}") from error
         raise ValueError(
             f"{address}: neither fsspec nor TensorFlow knows the scheme "
-            f"{SCHEME.match(address)[1]!r}: copy the files to a disk, or mend the address."
+            f"{SCHEME.match(address)[1]!r}: copy the files to a disk, or correct the address."
         ) from error
 
 

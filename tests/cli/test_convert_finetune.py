@@ -271,7 +271,7 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
     assert "only the label 'good'" in message("text,label\nx,good\n")
     unknown = message("text,label\nx,good\ny,bda\n", "--class-names", "good,bad")
     assert "line 3: the label 'bda' is not one of good, bad" in unknown
-    assert "stands there twice" in message(CSV, "--class-names", "good,good")
+    assert "names one twice" in message(CSV, "--class-names", "good,good")
     other = write("other.csv", "text,label\nx,ugly\n")
     assert "other.csv, line 2: the label 'ugly'" in message(CSV, "--validation", other)
     both = message(CSV, "--validation", good, "--validation-split", 0.1)

@@ -71,7 +71,7 @@ def test_an_index_is_written_and_searched(run, fail, tiny, documents, nearest, t
     (other / "mine.txt").write_text("mine")
     message = fail("search", tiny, documents, "--index", other, "--overwrite")
     assert "exists and is not a saved index" in message
-    with pytest.raises(FileExistsError, match="is no index"):
+    with pytest.raises(FileExistsError, match="is not an index"):
         Index.load(index, SentenceEncoder.from_preset(tiny)).save(other)
 
 

@@ -41,8 +41,8 @@ def test_names(folder):
     [
         ("entity2id.txt", "Q1\t0\n", r"entity2id.txt, line 1: 'Q1\\t0' is not the number"),
         ("entity2id.txt", "1\nQ1 0\n", r"entity2id.txt, line 2: 'Q1 0' is not an entity"),
-        ("entity2id.txt", "2\nQ1\t0\nQ1\t1\n", "entity2id.txt, line 3: Q1 stands there twice"),
-        ("entity2id.txt", "2\nQ1\t0\nQ2\t0\n", "entity2id.txt, line 3: 0 stands there twice"),
+        ("entity2id.txt", "2\nQ1\t0\nQ1\t1\n", "entity2id.txt, line 3: Q1 occurs twice"),
+        ("entity2id.txt", "2\nQ1\t0\nQ2\t0\n", "entity2id.txt, line 3: 0 occurs twice"),
         ("entity2id.txt", "4\nQ1\t0\n", "line 1 promises 4 entities, and there are 1"),
         ("entity2id.txt", "2\nQ1\t0\nQ84\t1\n", "has 3 vectors, and entity2id.txt 2 entities"),
         ("entity2vec.vec", "1\t2\t3\n1\t2\n1\t2\t3\n", "entity2vec.vec, line 2: .* 3 numbers"),

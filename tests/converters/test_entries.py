@@ -26,7 +26,7 @@ def test_known_entries_and_allowed_values_pass_in_silence():
 
 
 def test_a_refused_value_is_an_error_with_entry_value_and_reader():
-    said = "config.json has groups=2, .* Net knows only 1 or 'one'"
+    said = "config.json has groups=2, .* Net supports only 1 or 'one'"
     with pytest.raises(CheckpointError, match=said):
         TABLE.check({"groups": 2}, "config.json", "Net")
 

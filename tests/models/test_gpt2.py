@@ -134,7 +134,9 @@ def test_older_files_and_bare_models(goldens, tmp_path):
 )
 def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path, key, value):
     folder = changed_copy(goldens("gpt2"), tmp_path / "other", {key: value})
-    with pytest.raises(ValueError, match=re.escape(f"{key}={value}") + ".*GPT2Backbone knows only"):
+    with pytest.raises(
+        ValueError, match=re.escape(f"{key}={value}") + ".*GPT2Backbone supports only"
+    ):
         Backbone.from_preset(folder)
 
 

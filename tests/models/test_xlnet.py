@@ -227,7 +227,7 @@ def test_what_a_configuration_has_that_is_not_known(goldens, tmp_path):
     for more in ({"bi_data": True}, {"same_length": True, "attn_type": "uni"}):
         (tmp_path / "config.json").write_text(json.dumps(config | more))
         (name, value), *_ = more.items()
-        with pytest.raises(ValueError, match=f"has {name}={value}, and XLNetBackbone knows only"):
+        with pytest.raises(ValueError, match=f"has {name}={value}, and XLNetBackbone supports"):
             Backbone.from_preset(tmp_path)
     more = {"reuse_len": 3, "mem_len": 6, "same_length": True, "summary_type": "first"}
     (tmp_path / "config.json").write_text(json.dumps(config | more))

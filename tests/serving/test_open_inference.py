@@ -168,7 +168,7 @@ def test_strings_and_the_choice_of_outputs(infer):
 X = tensor("x", "FP32", [1.0])
 WRONG = {
     "is not an input of this model, which takes x": {"inputs": [X | {"name": "z"}]},
-    "is there twice": {"inputs": [X, X]},
+    "is given twice": {"inputs": [X, X]},
     "Missing but required": {"inputs": []},
     "has to be a list of tensors": {"inputs": {"x": [1]}},
     "'inputs' has to be a list": {},
@@ -334,9 +334,9 @@ def test_tensors_in_bytes(server):
     words = "has more strings than the 2 of its shape"
     assert words in with_bytes(server, document, texts).json()["error"]
     document["inputs"][0]["shape"] = [4]
-    assert "has 3 strings, and 4" in with_bytes(server, document, texts).json()["error"]
+    assert "has 3 strings, but its shape needs 4" in with_bytes(server, document, texts).json()["error"]
     document = {"inputs": [sized("x", "FP32", [2], 4)]}
-    assert "4 bytes, and 8 by its shape" in with_bytes(server, document, scale).json()["error"]
+    assert "4 bytes, but its shape needs 8" in with_bytes(server, document, scale).json()["error"]
     for wrong in ("-1", "x", "9" * 30, "99999"):
         response = with_bytes(server, document, **{HEADER: wrong})
         assert response.status_code == 400
@@ -444,7 +444,7 @@ def test_types_over_grpc(ask):
 
 X_GRPC = {"name": "x", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [1]}}
 WRONG_GRPC = {
-    "has 1 values in fp32_contents, and 2": {"inputs": [X_GRPC | {"shape": [2]}]},
+    "has 1 values in fp32_contents, but its shape needs 2": {"inputs": [X_GRPC | {"shape": [2]}]},
     "raw_input_contents has 1, for 2 inputs": {
         "inputs": [X_GRPC, X_GRPC],
         "raw_input_contents": [b""],

@@ -200,9 +200,7 @@ def test_few_requests_wait(saved_models, rest_of, monkeypatch):
             third = ask(0.1)
             assert third.status_code == 429
             assert third.headers["retry-after"] == "1"
-            assert third.json()["error"].startswith(
-                "As many requests as may wait for this model, 1,"
-            )
+            assert third.json()["error"].startswith("The queue for this model is full (1 waiting)")
             assert first.result().status_code == second.result().status_code == 200
         assert ask(0.1).status_code == 200  # places are free again
 

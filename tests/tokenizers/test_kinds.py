@@ -81,7 +81,7 @@ def test_kind_by_a_tokenizer_json(folder, model, splitter, expected):
 
 def test_unknown_classes_are_refused(folder):
     made = folder("wordpiece-cased", tokenizer_config={"tokenizer_class": "KoBertTokenizer"})
-    with pytest.raises(ValueError, match="asks for a KoBertTokenizer, whose rules are not known"):
+    with pytest.raises(ValueError, match="a KoBertTokenizer, whose rules are not supported"):
         Tokenizer.from_preset(made)
 
 
