@@ -82,7 +82,7 @@ def test_a_pool_names_what_does_not_fit(model):
             "x has 2 rows, and this .tflite takes 1 at a time: run each",
         ),
         ("texts", {"texts": ["a"]}, r"inputs has \['texts'\], but 'texts' takes \['text'\]"),
-        ("numbers", {"x": [[1, 2]], "y": [1, 1]}, "different numbers of rows, {'x': 1, 'y': 2}"),
+        ("numbers", {"x": [[1, 2]], "y": [1, 1]}, "different numbers of rows: {'x': 1, 'y': 2}"),
         ("numbers", {"x": np.zeros([1, 0]), "y": [1]}, r"x has the shape \(1, 0\)"),
         ("numbers", {"x": [[1, 2]], "y": [7]}, "the .tflite refuses it: gather index out of"),
     ):

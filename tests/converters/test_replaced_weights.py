@@ -101,5 +101,5 @@ def test_a_type_that_is_not_read_is_named(tmp_path):
     text = json.dumps(header).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
-    with pytest.raises(CheckpointError, match=r"'a' is of a type .* \(F8_E4M3\)"):
+    with pytest.raises(CheckpointError, match=r"'a' has a type .* \(F8_E4M3\)"):
         read_safetensors(path)["a"][1]()
