@@ -482,7 +482,7 @@ class BytePairTokenizer(Tokenizer):
         return valid_utf8(drop_unfinished(text) if partial else text)
 
     def _spellings_alone(self):
-        return self._spellings.numpy().tolist(), "none"
+        return (self._spellings.numpy().tolist(),)
 
     # === Files ===
 

@@ -390,14 +390,25 @@ class Tokenizer(tf.Module):
         """
         return self._speller(ids)
 
+    def tokens_lite(self, ids: Tensor) -> Any:
+        """Return what `tokens` does for dense ids, as bytes, with operations that LiteRT has."""
+        rows = tf.range(tf.size(ids) + 1)
+        flat = tf.RaggedTensor.from_row_splits(tf.reshape(ids, [-1]), rows, validate=False)
+        return strings.in_rows(self._entry_speller(flat), ids)
+
+    @functools.cached_property
+    def _entry_speller(self):
+        return Speller([token.encode() for token in self.vocabulary])
+
     @functools.cached_property
     def _speller(self):
-        spellings, cut = self._spellings_alone()
+        spellings, *changes = self._spellings_alone()
         special = {self.token_to_id(token) for token in self.all_special_tokens}
-        return Speller([b"" if i in special else text for i, text in enumerate(spellings)], cut)
+        spellings = [b"" if i in special else text for i, text in enumerate(spellings)]
+        return Speller(spellings, *changes)
 
     def _spellings_alone(self):
-        """Return the bytes of each token, and which spaces around texts are cut; see `Speller`."""
+        """Return the bytes of each token, then how they are changed together; see `Speller`."""
         raise ValueError(
             f"{type(self).__name__} joins tokens by regular expressions, for which LiteRT has no "
             "operations: export as a SavedModel instead."
