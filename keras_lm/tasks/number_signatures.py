@@ -55,11 +55,15 @@ class NumberSignatures(ByteSignatures):
     context = staticmethod(numbers_of_classes)
 
     def outputs(self, answers):
-        texts = {}
-        if self.task.joins_pieces:
-            texts = {name: x for name, x in answers.items() if strings.are_bytes(x)}
         numbers = in_numbers(answers, getattr(self.task, "num_classes", None))
-        return numbers | super().outputs(texts)
+        if not self.task.joins_pieces:
+            return numbers
+        # (In an .onnx, no output has the name of an input.)
+        texts = {n: x for n, x in answers.items() if strings.are_bytes(x)}
+        given = self.offer.lite_texts()
+        return numbers | super().outputs(
+            {f"filled_{n}" if n in given else n: x for n, x in texts.items()}
+        )
 
     def rows(self, columns):
         """Return named strings as they are passed, arrays by name."""
