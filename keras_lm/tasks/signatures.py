@@ -297,6 +297,12 @@ class TextSignatures:
                 "as a SavedModel instead."
             ) from error
         in_bytes = self.answers_in_lite and not strings.has_text_operations()
+        if self.task.joins_pieces and not in_bytes:
+            raise ValueError(
+                f"LiteRT has no kernels of strings that join the tokens of a "
+                f"{type(self.task).__name__}'s `text` (UnsortedSegmentJoin, StaticRegexReplace): "
+                "export with tokenizer='bytes', or as a SavedModel."
+            )
         if self.task.parse_special and not in_bytes:
             raise ValueError(
                 "this .tflite does not find special tokens in text, as "
