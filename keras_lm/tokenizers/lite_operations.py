@@ -478,12 +478,13 @@ class SpelledTokens:
         self._longest = max(map(len, keys))
         spaces = [c.encode() for c in unicode_ranges.characters(unicode_ranges.WHITE_SPACE)]
         # One more, for the last place, which is no token.
-        sides = [[token in tokens for token in ids] + [False] for tokens in (lstrip, rstrip)]
-        self._strips = any(map(any, sides))
+        blank = [token for token in ids if not token.strip()]
+        sides = [[t in tokens for t in ids] + [False] for tokens in (lstrip, rstrip, blank)]
+        self._strips = any(map(any, sides[:2]))
         with tf.init_scope():
             self._trie, self._spaces = Trie(keys), Trie(dict.fromkeys(spaces, 1))
             self._ids = tf.constant([*ids.values(), 0], tf.int32)
-            self._before, self._after = map(tf.constant, sides)
+            self._before, self._after, self._are_blank = map(tf.constant, sides)
 
     def __call__(self, text, tokenize):
         """Return ragged (B, S) ids of (B,) texts; `tokenize` takes (P,) parts, as bytes."""
@@ -539,7 +540,7 @@ class SpelledTokens:
         number = read(self._trie.numbers, nodes)
         number = tf.where(number < 0, tf.size(self._ids) - 1, number)
         if self._strips:
-            begins, ends = self._with_spaces(data, floors, limits, begins, ends, number)
+            begins, ends, number = self._with_spaces(data, floors, limits, begins, ends, number)
         return begins, ends, tf.gather(self._ids, number)
 
     def _with_spaces(self, data, floors, limits, begins, ends, number):
@@ -553,12 +554,26 @@ class SpelledTokens:
         is_text = tf.cumsum(change)[:-1] == 0
         texts = places_of(is_text, [size])
         before = tf.concat([count_before(is_text), tf.shape(texts) - 1], 0)
-        after = tf.minimum(tf.gather(texts, tf.gather(before, ends)), tf.gather(limits, begins))
-        ends = tf.where(tf.gather(self._after, number), after, ends)
+        limits, floors = tf.gather(limits, begins), tf.gather(floors, begins)
+        after = tf.minimum(tf.gather(texts, tf.gather(before, ends)), limits)
         known = tf.gather(before, begins)
         last = tf.where(known > 0, tf.gather(texts, tf.maximum(known - 1, 0)) + 1, 0)
-        last = tf.maximum(last, tf.maximum(tf.gather(floors, begins), value_before(ends, 1, 0)))
-        return tf.where(tf.gather(self._before, number), last, begins), ends
+        last = tf.maximum(last, floors)
+        # One of spaces alone is part of that which includes all spaces around it.
+        opens, closes = (
+            flags(places, size + 1, tf.gather(sides, number))
+            for places, sides in ((begins, self._before), (ends, self._after))
+        )
+        is_inside = (tf.gather(opens, after) & (after < limits)) | (
+            tf.gather(closes, last) & (last > floors)
+        )
+        kept = places_of(~(is_inside & tf.gather(self._are_blank, number)))
+        begins, ends, number, after, last = (
+            tf.gather(x, kept) for x in (begins, ends, number, after, last)
+        )
+        ends = tf.where(tf.gather(self._after, number), after, ends)
+        last = tf.maximum(last, value_before(ends, 1, 0))
+        return tf.where(tf.gather(self._before, number), last, begins), ends, number
 
 
 class PairMerger:

@@ -264,18 +264,22 @@ class Tokenizer(tf.Module):
     def tokenize_lite_with(self, text: Tensor, parse_special: bool | Sequence[str]) -> Tensor:
         """Return what `tokenize_lite` does, and the ids of special tokens that texts spell.
 
-        Only without TensorFlow Text's operations; for `parse_special` see a call.
+        Only without TensorFlow Text's operations, also those of byte-level BPE's added tokens; for
+        `parse_special` see a call.
 
         Raises:
             ValueError: if the special tokens of this tokenizer are found otherwise.
         """
-        special = self._special_in_text(parse_special)
-        if not special:
+        tokens = self._special_in_text(parse_special)
+        if not has_text_operations():
+            tokens = [*self._added_in_text, *tokens]
+        if not tokens:
             return self.tokenize_lite(text)
-        spelled = SpelledTokens(
-            {t: self.token_to_id(t) for t in special if t}, *self._sides(special)
-        )
+        spelled = SpelledTokens({t: self.token_to_id(t) for t in tokens if t}, *self._sides(tokens))
         return spelled(text, self.tokenize_lite)
+
+    # Tokens that `tokenize_lite_with` finds in all texts.
+    _added_in_text: Sequence[str] = ()
 
     def _sides(self, tokens):
         """Return which of some tokens include the white space before, and after, in LiteRT.
