@@ -520,6 +520,10 @@ class SentencePieceTokenizer(Tokenizer):
         is_more = tf.gather(self._begin_with_space, ids) & (lengths > SPACE_SIZE)
         return SPACE_SIZE * tf.cast(is_more, lengths.dtype)
 
+    @property
+    def _added_in_text(self):
+        return [] if self._rules.prefix_once else self._rules.plain_tokens
+
     def _sides(self, tokens):
         if self._rules.prefix_once:
             raise ValueError(

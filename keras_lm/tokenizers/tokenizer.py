@@ -264,8 +264,8 @@ class Tokenizer(tf.Module):
     def tokenize_lite_with(self, text: Tensor, parse_special: bool | Sequence[str]) -> Tensor:
         """Return what `tokenize_lite` does, and the ids of special tokens that texts spell.
 
-        Only without TensorFlow Text's operations, also those of byte-level BPE's added tokens; for
-        `parse_special` see a call.
+        Only without TensorFlow Text's operations, which also finds tokens that were added to a
+        vocabulary, except WordPiece's. For `parse_special` see a call.
 
         Raises:
             ValueError: if the special tokens of this tokenizer are found otherwise.

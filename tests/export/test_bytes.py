@@ -41,7 +41,8 @@ def test_answers_as_the_task_without_a_registrar(case, make_backbone, tokenizer,
 def assert_file_answers(path, task, rows):
     """Compare the answers of a file without custom operations, in batches of several sizes."""
     assert [*tflite._custom_operations(path.read_bytes())] == []
-    serve = interpreters.Interpreter(model_path=str(path)).get_signature_runner()
+    interpreter = interpreters.Interpreter(model_path=str(path))
+    serve = interpreter.get_signature_runner("serving_default")
     for size in (len(rows), 1, 3, 32):  # the batch may change its size
         columns = columns_of(task, np.resize(encoded(rows), size))
         assert_answers(serve(**in_bytes(columns)), task, columns)

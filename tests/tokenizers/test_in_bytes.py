@@ -88,15 +88,16 @@ def test_tokens_may_overlap_and_include_spaces(goldens):
 
 
 @pytest.mark.eager
-def test_added_tokens_are_always_found():
+@pytest.mark.parametrize("kind", ["bytebpe-modernbert", "sentencepiece-albert"])
+def test_added_tokens_are_always_found(kind):
     """Runs of spaces, as ModernBERT has them: a mask includes those before it."""
-    plain = tiny.modernbert_tokenizer()
+    plain = tiny.TOKENIZERS[kind]()
     added = ["  ", "    ", "\t\t", "|||IP|||", "||", "the film"]
-    tokenizer = BytePairTokenizer(
-        [*plain.vocabulary, *added],
-        **plain.get_config()
-        | {"merges": plain._rules.merges, "added_tokens": added, "rstrip_tokens": ["[CLS]"]},
-    )
+    config = plain.get_config() | {"added_tokens": added, "rstrip_tokens": ["[CLS]"]}
+    if isinstance(plain, SentencePieceTokenizer):
+        tokenizer = SentencePieceTokenizer(plain._data, **config)
+    else:
+        tokenizer = BytePairTokenizer([*plain.vocabulary, *added], plain._rules.merges, **config)
     assert_special_tokens(tokenizer, added)
     texts = ["a   b", "\t\t\tthe film [MASK]", "     [MASK]  [CLS]   ", "  ", ""]
     with without_text_operations():
